@@ -1,0 +1,89 @@
+package throttle
+
+import (
+	"fmt"
+	"time"
+)
+
+// Outcome is what a limiter answers.
+type Outcome int
+
+// The outcomes. Only Allowed may run.
+const (
+	// Unavailable: the limiter could not be asked; the error says why.
+	Unavailable Outcome = iota
+	// Allowed: the permits are taken.
+	Allowed
+	// Denied: no permit now, and nothing was taken. Come back in RetryAfter.
+	Denied
+	// Never: the cost is above the limit's capacity, so no wait will help.
+	Never
+	// NoLimit: there is no limit of that name, or not for this app.
+	NoLimit
+	// TooLate: the job would have to wait longer than it may.
+	TooLate
+)
+
+// String is the outcome in lower case.
+func (o Outcome) String() string {
+	names := [...]string{"unavailable", "allowed", "denied", "never", "no such limit", "too late"}
+	if o < 0 || int(o) >= len(names) {
+		return fmt.Sprintf("outcome(%d)", int(o))
+	}
+	return names[o]
+}
+
+// Need is what a caller wants of one limit. The zero Cost means 1 where a job
+// or a call is meant; AllowN with 0 looks without taking.
+type Need struct {
+	Limit string
+	Key   string
+	Cost  int
+}
+
+// Decision is a limiter's answer. Where several limits were asked, Limit and
+// Key name the one that decided: the one to wait longest for, or, when all
+// allowed, the one with the fewest permits left. The numbers are that meter's.
+type Decision struct {
+	Outcome Outcome
+	Limit   string
+	Key     string
+	Cost    int
+	// Capacity is the most permits that can be taken at once.
+	Capacity int
+	// Remaining is how many permits could be taken right after this decision.
+	Remaining int
+	// RetryAfter is how long until the same call could be allowed, rounded up
+	// to a microsecond: 0 unless Denied or TooLate.
+	RetryAfter time.Duration
+	// ResetAfter is how long until the meter is as if never used.
+	ResetAfter time.Duration
+	// At is the moment of the decision by the limiter's clock.
+	At time.Time
+	// Holder names the lease on concurrency limits, for Extend and Free.
+	Holder string
+}
+
+// OK is whether the caller may go on.
+func (d Decision) OK() bool { return d.Outcome == Allowed }
+
+// String says what was decided, by which limit, and what would be right.
+func (d Decision) String() string {
+	meter := d.Limit
+	if d.Key != "" {
+		meter += " for " + d.Key
+	}
+	switch d.Outcome {
+	case Allowed:
+		return fmt.Sprintf("allowed by %s, %d of %d left", meter, d.Remaining, d.Capacity)
+	case Denied:
+		return fmt.Sprintf("denied by %s: retry after %s", meter, d.RetryAfter)
+	case Never:
+		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, meter)
+	case NoLimit:
+		return fmt.Sprintf("no such limit: %s", d.Limit)
+	case TooLate:
+		return fmt.Sprintf("limit %s would let it run only after %s, longer than it may wait", meter, d.RetryAfter)
+	}
+	return d.Outcome.String()
+}

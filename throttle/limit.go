@@ -1,0 +1,208 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind says how a limit counts, and with that what it guarantees.
+type Kind string
+
+// The kinds of limit. W is the length of any window of time, N the permits of
+// the rate, by Redis's clock.
+const (
+	// Funnel lets at most Capacity + Rate·W through in any W: a leaky bucket,
+	// kept as GCRA (ITU-T I.371). Capacity 1 is an even spacing.
+	Funnel Kind = "funnel"
+	// TokenBucket is a funnel seen from the other side: Capacity tokens at
+	// first, refilled at Rate. It guarantees what Funnel does.
+	TokenBucket Kind = "token_bucket"
+	// FixedWindow lets N through in each aligned period: a calendar hour, day,
+	// week or month of the Zone, or a multiple of any other period. Around a
+	// boundary 2·N can pass in a short time; the other kinds do not do that.
+	FixedWindow Kind = "fixed_window"
+	// SlidingLog lets N through in every window of one period, exactly. It
+	// keeps the last N times: about 10 bytes each.
+	SlidingLog Kind = "sliding_log"
+	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts
+	// 60 parts of the period, and never lets more than N through. A permit can
+	// return up to 1/60 of a period late.
+	SlidingWindow Kind = "sliding_window"
+	// Concurrency lets Capacity permits be held at once. Each is a lease: given
+	// back when the holder is done, or lost when the holder stops extending it.
+	Concurrency Kind = "concurrency"
+)
+
+var kinds = []Kind{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency}
+
+// DefaultLease is how long a concurrency permit outlives its last extension.
+const DefaultLease = 30 * time.Second
+
+// Limit is a named rule. One limit and one key (a host, an account) make a
+// meter: the state in Redis that counts.
+type Limit struct {
+	// Name is the limit's own: letters, digits and _ . : - up to 100.
+	Name string
+	// Kind is required.
+	Kind Kind
+	// Rate is required for every kind but Concurrency, which has none.
+	Rate Rate
+	// Capacity is the most permits that can be taken at once. For Funnel and
+	// TokenBucket the zero value means 1; for Concurrency it is required; for
+	// the others it is Rate.N and not set here.
+	Capacity int
+	// Margin makes room for what the other side measures: calls that leave at
+	// permitted moments arrive with jitter, so a strict server could see N+1
+	// of them in its window. It lengthens the period (N per Rate.Per+Margin);
+	// a FixedWindow opens Margin late instead. Zero means none.
+	Margin time.Duration
+	// Zone is the IANA time zone whose calendar a FixedWindow follows. The
+	// zero value means UTC.
+	Zone string
+	// Apps lists the apps that may use the limit, by exact name; for every
+	// other it does not exist. The zero value lets every app use it.
+	Apps []string
+	// Lease is how long a Concurrency permit outlives its last extension. The
+	// zero value means DefaultLease.
+	Lease time.Duration
+	// Paused is whether the limit hands out nothing at present. Set it with
+	// Pause and Resume; Define and Set leave it as it is.
+	Paused bool
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// Validate reports everything that is wrong with the limit, each with the
+// field, the value and what would be right.
+func (l Limit) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if !validName.MatchString(l.Name) {
+		wrong("name %q: want 1 to 100 letters, digits, or _ . : -", l.Name)
+	}
+	switch l.Kind {
+	case Funnel, TokenBucket:
+		if l.Capacity < 0 || l.Capacity > maxPermits {
+			wrong("capacity %d: want 1 to %d", l.Capacity, maxPermits)
+		}
+	case FixedWindow, SlidingLog, SlidingWindow:
+		if l.Capacity != 0 && l.Capacity != l.Rate.N {
+			wrong("capacity %d: a %s limit has the capacity of its rate, %d; leave it out", l.Capacity, l.Kind, l.Rate.N)
+		}
+	case Concurrency:
+		if l.Capacity < 1 || l.Capacity > maxPermits {
+			wrong("capacity %d: want how many may run at once, 1 to %d", l.Capacity, maxPermits)
+		}
+		if l.Rate != (Rate{}) {
+			wrong("rate %s: a concurrency limit has no rate, only a capacity", l.Rate)
+		}
+	default:
+		wrong("kind %q: want one of %s", l.Kind, joinKinds())
+	}
+	if l.Kind != Concurrency {
+		if err := l.Rate.validate(); err != nil {
+			errs = append(errs, err)
+		}
+		if l.Lease != 0 {
+			wrong("lease %s: only a concurrency limit has leases", l.Lease)
+		}
+	}
+	if l.Kind == SlidingLog && l.Rate.N > maxLog {
+		wrong("rate %s: a sliding_log keeps every time, at most %d; use sliding_window", l.Rate, maxLog)
+	}
+	if l.Lease != 0 && l.Lease < time.Second {
+		wrong("lease %s: want at least 1s", l.Lease)
+	}
+	if l.Margin < 0 || l.Margin%time.Microsecond != 0 || (l.Rate.Per > 0 && l.Margin >= l.Rate.Per) {
+		wrong("margin %s: want whole microseconds, from 0 to less than the period %s", l.Margin, l.Rate.Per)
+	}
+	if l.Zone != "" {
+		if l.Kind != FixedWindow {
+			wrong("zone %q: only a fixed_window limit follows a calendar", l.Zone)
+		}
+		if _, err := time.LoadLocation(l.Zone); err != nil {
+			wrong("zone %q: want an IANA time zone such as UTC or America/New_York", l.Zone)
+		}
+	}
+	for _, app := range l.Apps {
+		if !validName.MatchString(app) {
+			wrong("apps %q: want 1 to 100 letters, digits, or _ . : -", app)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxLog is where a sliding log stops being sensible: about 1 MB a meter.
+const maxLog = 100_000
+
+func joinKinds() string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+	return strings.Join(names, ", ")
+}
+
+// String is the limit on one line, such as "fixed_window 2000/day zone
+// America/New_York".
+func (l Limit) String() string {
+	var b strings.Builder
+	b.WriteString(string(l.Kind))
+	if l.Rate != (Rate{}) {
+		b.WriteString(" " + l.Rate.String())
+	}
+	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
+		fmt.Fprintf(&b, " capacity %d", l.capacity())
+	}
+	if l.Margin > 0 {
+		b.WriteString(" margin " + l.Margin.String())
+	}
+	if l.Zone != "" {
+		b.WriteString(" zone " + l.Zone)
+	}
+	if len(l.Apps) > 0 {
+		b.WriteString(" apps " + strings.Join(l.Apps, ","))
+	}
+	if l.Lease != 0 && l.Lease != DefaultLease {
+		b.WriteString(" lease " + l.Lease.String())
+	}
+	if l.Paused {
+		b.WriteString(" (paused)")
+	}
+	return b.String()
+}
+
+// capacity is the most permits that one call can ever take.
+func (l Limit) capacity() int {
+	switch l.Kind {
+	case Funnel, TokenBucket:
+		return max(1, l.Capacity)
+	case Concurrency:
+		return l.Capacity
+	}
+	return l.Rate.N
+}
+
+// periodUS is the period that the meter counts in.
+func (l Limit) periodUS() int64 {
+	if l.Kind == FixedWindow {
+		return l.Rate.Per.Microseconds()
+	}
+	return (l.Rate.Per + l.Margin).Microseconds()
+}
+
+func (l Limit) lease() time.Duration {
+	if l.Lease == 0 {
+		return DefaultLease
+	}
+	return l.Lease
+}
+
+func (l Limit) allows(app string) bool {
+	return len(l.Apps) == 0 || slices.Contains(l.Apps, app)
+}

@@ -1,0 +1,56 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrUnavailable is wrapped by every error that means Redis could not be
+// asked or did not answer. Whether the permits were taken is then unknown.
+var ErrUnavailable = errors.New("limiter unavailable")
+
+// ErrNoLimit is wrapped by errors about a limit that does not exist.
+var ErrNoLimit = errors.New("no such limit")
+
+// Limiter decides whether a call may go out now. Redis shares its meters
+// among all processes; Local keeps them in this one. No method waits: a
+// denial says when to come back. All are safe for concurrent use.
+type Limiter interface {
+	// Allow takes one permit of the limit for the key, if there is one.
+	Allow(ctx context.Context, limit, key string) (Decision, error)
+	// AllowN takes n permits at once, or none. With n = 0 it only looks.
+	AllowN(ctx context.Context, limit, key string, n int) (Decision, error)
+	// AllowAll takes the permits of all needs in one step, or none of them.
+	AllowAll(ctx context.Context, needs ...Need) (Decision, error)
+	// Peek is AllowN with 0: what is left, and nothing changes.
+	Peek(ctx context.Context, limit, key string) (Decision, error)
+	// Throttle is redis-cell's CL.THROTTLE: a limit given with the call.
+	Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error)
+
+	// Extend renews the holder's leases on concurrency limits. It reports
+	// false if one was lost.
+	Extend(ctx context.Context, holder string, needs ...Need) (bool, error)
+	// Free gives the holder's leases on concurrency limits back.
+	Free(ctx context.Context, holder string, needs ...Need) error
+
+	// Define makes the limits known as a config file does: a limit that is
+	// defined already in the same words stays as it is, even if Set changed
+	// it since.
+	Define(ctx context.Context, limits ...Limit) error
+	// Set changes one limit, or makes it, at once and for every user of it.
+	Set(ctx context.Context, limit Limit) error
+	// Delete forgets a limit. It wraps ErrNoLimit if there is none.
+	Delete(ctx context.Context, name string) error
+	// Limits lists all limits by name.
+	Limits(ctx context.Context) ([]Limit, error)
+	// Pause stops a limit from handing out permits until Resume.
+	Pause(ctx context.Context, name string) error
+	// Resume ends a Pause.
+	Resume(ctx context.Context, name string) error
+	// Block stops one key of a limit until a moment, as when the other side
+	// answered 429 with Retry-After. A moment in the past unblocks it.
+	Block(ctx context.Context, limit, key string, until time.Time) error
+	// Reset makes the meter of a key as if never used, and unblocks it.
+	Reset(ctx context.Context, limit, key string) error
+}

@@ -1,0 +1,141 @@
+package throttle
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Periods longer than an hour. In a fixed window Hour, Day, Week and Month
+// follow the calendar of the limit's zone (a day can last 23 or 25 hours, a
+// week starts on Monday); every other kind takes them as plain durations,
+// where Month is the mean Gregorian month.
+const (
+	Day   = 24 * time.Hour
+	Week  = 7 * Day
+	Month = 2629746 * time.Second
+)
+
+// maxPermits bounds N, capacities and costs, so that products of permits and
+// microseconds stay exact in the 53 bits that Lua numbers have.
+const maxPermits = 10_000_000
+
+// Rate is N permits per Per. The zero Rate means "no rate", which only a
+// concurrency limit may have.
+type Rate struct {
+	N   int
+	Per time.Duration
+}
+
+// PerSecond is n permits a second.
+func PerSecond(n int) Rate { return Rate{n, time.Second} }
+
+// PerMinute is n permits a minute.
+func PerMinute(n int) Rate { return Rate{n, time.Minute} }
+
+// PerHour is n permits an hour.
+func PerHour(n int) Rate { return Rate{n, time.Hour} }
+
+// PerDay is n permits a day.
+func PerDay(n int) Rate { return Rate{n, Day} }
+
+// Every is one permit per d.
+func Every(d time.Duration) Rate { return Rate{1, d} }
+
+var units = []struct {
+	per   time.Duration
+	names []string // the first is the one String writes
+}{
+	{time.Second, []string{"s", "sec", "second", "seconds"}},
+	{time.Minute, []string{"m", "min", "minute", "minutes"}},
+	{time.Hour, []string{"h", "hour", "hours"}},
+	{Day, []string{"day", "d", "days"}},
+	{Week, []string{"week", "w", "weeks"}},
+	{Month, []string{"month", "months"}},
+}
+
+// ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or
+// "1/1m30s": a count, a slash, and a period, which is a unit (s, m, h, day,
+// week, month, or their long names), a number of units, or a Go duration.
+func ParseRate(text string) (Rate, error) {
+	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
+	if !found {
+		return Rate{}, fmt.Errorf("rate %q: want COUNT/PERIOD, such as 2000/day, 10/s or 1/2s", text)
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(strings.TrimSpace(count), "_", ""))
+	if err != nil {
+		return Rate{}, fmt.Errorf("rate %q: %q is not a whole number of permits", text, count)
+	}
+	per, err := parsePeriod(strings.TrimSpace(period))
+	if err != nil {
+		return Rate{}, fmt.Errorf("rate %q: %w", text, err)
+	}
+	r := Rate{n, per}
+	return r, r.validate()
+}
+
+func parsePeriod(text string) (time.Duration, error) {
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
+	times := 1
+	if digits > 0 {
+		var err error
+		if times, err = strconv.Atoi(text[:digits]); err != nil {
+			return 0, fmt.Errorf("period %q is too long", text)
+		}
+	}
+	unit := strings.ToLower(strings.TrimSpace(text[digits:]))
+	for _, u := range units {
+		for _, name := range u.names {
+			if unit == name {
+				if times > int(100*365*Day/u.per) {
+					return 0, fmt.Errorf("period %q is longer than a hundred years", text)
+				}
+				return time.Duration(times) * u.per, nil
+			}
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a period: want a unit (s, m, h, day, week, month), some of them (2s, 15m), or a duration (1m30s)", text)
+	}
+	return d, nil
+}
+
+func (r Rate) validate() error {
+	switch {
+	case r.N < 1 || r.N > maxPermits:
+		return fmt.Errorf("rate %s: want 1 to %d permits per period", r, maxPermits)
+	case r.Per < time.Microsecond || r.Per > 100*365*Day:
+		return fmt.Errorf("rate %s: want a period from 1µs to a hundred years", r)
+	case r.Per%time.Microsecond != 0:
+		return fmt.Errorf("rate %s: want a period of whole microseconds", r)
+	}
+	return nil
+}
+
+// String is the rate as ParseRate reads it.
+func (r Rate) String() string {
+	if r == (Rate{}) {
+		return ""
+	}
+	for i := len(units) - 1; i >= 0; i-- {
+		u := units[i]
+		if r.Per == u.per {
+			return fmt.Sprintf("%d/%s", r.N, u.names[0])
+		}
+		if r.Per > u.per && r.Per%u.per == 0 {
+			return fmt.Sprintf("%d/%d%s", r.N, r.Per/u.per, u.names[0])
+		}
+	}
+	return fmt.Sprintf("%d/%s", r.N, r.Per)
+}
+
+// MarshalText writes the rate as String does.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what ParseRate reads.
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRate(string(text))
+	return err
+}

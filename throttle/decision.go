@@ -60,8 +60,10 @@ type Decision struct {
 	ResetAfter time.Duration
 	// At is the moment of the decision by the limiter's clock.
 	At time.Time
-	// Holder names the lease on concurrency limits, for Extend and Free.
+	// Holder names the leases on concurrency limits, for Extend and Free, and
+	// Lease is the shortest of them. Both are zero where there are none.
 	Holder string
+	Lease  time.Duration
 }
 
 // OK is whether the caller may go on.

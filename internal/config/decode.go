@@ -1,0 +1,225 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder fills Go values from a YAML tree by their yaml tags. Unlike
+// goccy/go-yaml's own decoder it goes on after an error, so that one run tells
+// all of them, and it remembers where everything stood for the checks after it.
+type decoder struct {
+	file string
+	at   map[string]*token.Position // by path
+	errs Errors
+}
+
+// choice is a text type that has only a few values.
+type choice interface{ choices() []string }
+
+// decode reads the document into the struct that to points to.
+func (d *decoder) decode(data []byte, to any) {
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
+		d.errorAt(syntax.Token.Position, "", "not YAML: %s", syntax.Message)
+		return
+	}
+	if err != nil {
+		d.errorf("", "not YAML: %v", err)
+		return
+	}
+	for i, document := range file.Docs {
+		switch {
+		case document.Body == nil:
+		case i > 0:
+			d.errorAt(start(document.Body), "", "a second document: want one, without --- between")
+		default:
+			d.value("", document.Body, reflect.ValueOf(to).Elem())
+		}
+	}
+}
+
+// errorf adds an error about a path; it stands where the path does, or where
+// the nearest path above it does.
+func (d *decoder) errorf(path, format string, args ...any) {
+	for above := path; ; above = parent(above) {
+		if at, ok := d.at[above]; ok {
+			d.errorAt(at, path, format, args...)
+			return
+		}
+		if above == "" {
+			d.errorAt(&token.Position{Line: 1, Column: 1}, path, format, args...)
+			return
+		}
+	}
+}
+
+func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
+	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
+}
+
+// has is whether the file says anything at a path.
+func (d *decoder) has(path string) bool { return d.at[path] != nil }
+
+// value decodes a node into to, which is settable.
+func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
+	switch node.(type) {
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
+		d.errorAt(start(node), path, "anchors, aliases and tags are not supported: write the value itself")
+		return
+	}
+	if to.Kind() == reflect.Pointer {
+		to.Set(reflect.New(to.Type().Elem()))
+		to = to.Elem()
+	}
+	text, isText := to.Addr().Interface().(encoding.TextUnmarshaler)
+	switch {
+	case isText:
+		d.text(path, node, text)
+	case to.Kind() == reflect.Struct:
+		d.structure(path, node, to)
+	case to.Kind() == reflect.Map:
+		d.mapping(path, node, to)
+	case to.Kind() == reflect.Slice:
+		d.sequence(path, node, to)
+	case to.Kind() == reflect.Interface:
+		if value := d.any(path, node); value != nil {
+			to.Set(reflect.ValueOf(value))
+		}
+	default:
+		d.scalar(path, node, to)
+	}
+}
+
+// structure decodes a mapping whose keys are known.
+func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
+	fields := map[string][]int{}
+	for _, field := range reflect.VisibleFields(to.Type()) {
+		if name := field.Tag.Get("yaml"); name != "" {
+			fields[name] = field.Index
+		}
+	}
+	names := slices.Sorted(maps.Keys(fields))
+	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
+		index, ok := fields[name]
+		if !ok {
+			d.errorAt(key, path, "unknown field %q: %s", name, didYouMean(name, names))
+			return
+		}
+		d.value(join(path, name), value, to.FieldByIndex(index))
+	})
+}
+
+// mapping decodes a mapping whose keys are the user's.
+func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {
+	made := reflect.MakeMap(to.Type())
+	d.each(path, node, func(name string, _ *token.Position, value ast.Node) {
+		element := reflect.New(to.Type().Elem()).Elem()
+		d.value(join(path, name), value, element)
+		made.SetMapIndex(reflect.ValueOf(name), element)
+	})
+	if made.Len() > 0 {
+		to.Set(made)
+	}
+}
+
+// each calls entry for every key of a mapping, once.
+func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Position, ast.Node)) {
+	mapping, ok := node.(ast.MapNode)
+	if !ok {
+		if _, empty := node.(*ast.NullNode); !empty {
+			d.errorAt(start(node), path, "want a mapping, one \"name: value\" a line, not %s", describe(node))
+		}
+		return
+	}
+	lines := map[string]int{}
+	for it := mapping.MapRange(); it.Next(); {
+		at := it.Key().GetToken().Position
+		name, ok := keyName(it.Key())
+		switch {
+		case !ok:
+			d.errorAt(at, path, "want a plain name as key, not %s", it.Key().GetToken().Value)
+		case lines[name] > 0:
+			d.errorAt(at, path, "%q is there twice, first on line %d: keep one of them", name, lines[name])
+		default:
+			lines[name] = at.Line
+			d.at[join(path, name)] = place(it.Value(), at)
+			entry(name, at, it.Value())
+		}
+	}
+}
+
+// sequence decodes a list.
+func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
+	if _, empty := node.(*ast.NullNode); empty {
+		return
+	}
+	list, ok := node.(*ast.SequenceNode)
+	if !ok {
+		d.errorAt(start(node), path, "want a list, [a, b] or one \"- item\" a line, not %s", describe(node))
+		return
+	}
+	for i, item := range list.Values {
+		inner := fmt.Sprintf("%s[%d]", path, i)
+		d.at[inner] = start(item)
+		element := reflect.New(to.Type().Elem()).Elem()
+		d.value(inner, item, element)
+		to.Set(reflect.Append(to, element))
+	}
+}
+
+// keyName is the text of a key that is a plain scalar.
+func keyName(key ast.MapKeyNode) (string, bool) {
+	switch key.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.BoolNode, *ast.FloatNode:
+		return key.GetToken().Value, true
+	}
+	return "", false
+}
+
+// place is where to point for the value of a key: at the value if it stands
+// on the same line as text does, otherwise at the key.
+func place(value ast.Node, key *token.Position) *token.Position {
+	if _, ok := value.(ast.ScalarNode); ok {
+		return start(value)
+	}
+	return key
+}
+
+// start is where a node begins. A mapping's own token is its first colon.
+func start(node ast.Node) *token.Position {
+	if mapping, ok := node.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
+		return mapping.Values[0].Key.GetToken().Position
+	}
+	return node.GetToken().Position
+}
+
+// join is the path of a key. A key with a dot in it is quoted, so that paths
+// do not clash.
+func join(path, key string) string {
+	if strings.ContainsAny(key, ".[]") {
+		key = fmt.Sprintf("%q", key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// parent is the path without its last step.
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexAny(path, ".["))]
+}
+
+var durationType = reflect.TypeFor[time.Duration]()

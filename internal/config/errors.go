@@ -1,0 +1,85 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one thing that is wrong with a config file: where it is, and what
+// to write instead.
+type Error struct {
+	File    string
+	Line    int    // from 1
+	Column  int    // from 1
+	Path    string // such as limits.api-daily.rate; empty for the whole file
+	Message string
+}
+
+// Error is the place and the message on one line, as compilers print them.
+func (e *Error) Error() string {
+	place := fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+	if e.Path != "" {
+		place += e.Path + ": "
+	}
+	return place + e.Message
+}
+
+// Errors is everything that is wrong with a config file, in its order.
+type Errors []*Error
+
+// Error is one line for each error.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sort brings the errors into the file's order.
+func (e Errors) sort() {
+	slices.SortStableFunc(e, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+	})
+}
+
+// didYouMean is the end of a message about a name that does not exist: the
+// name that was probably meant, or all that there are.
+func didYouMean(name string, names []string) string {
+	best, least := "", 1+len(name)/3
+	for _, candidate := range names {
+		if d := distance(strings.ToLower(name), candidate); d <= least {
+			best, least = candidate, d-1
+		}
+	}
+	switch {
+	case best != "":
+		return fmt.Sprintf("did you mean %s?", best)
+	case len(names) == 0:
+		return "there are none"
+	}
+	return "want one of " + strings.Join(names, ", ")
+}
+
+// distance is how many bytes to insert, delete or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,201 @@
+package config
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// ErrNoRedis is the error of Client when no Redis is configured.
+var ErrNoRedis = errors.New("no Redis is configured")
+
+// Redis says which Redis to use. The zero value names none: the embedded one
+// is meant.
+type Redis struct {
+	single   *redis.Options
+	sentinel *redis.FailoverOptions
+	cluster  *redis.ClusterOptions
+	shown    string
+}
+
+// redisForms is what a Redis URL can look like, for errors.
+const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
+	"redis-sentinel://HOST,HOST/MASTER/DB or redis-cluster://HOST,HOST"
+
+// ParseRedisURL reads where Redis is:
+//
+//	redis://user:password@host:6379/0     one server
+//	unix:///run/redis.sock?db=0           one server, by its socket
+//	redis-sentinel://h1:26379,h2/master/0 the master that sentinels know
+//	redis-cluster://h1:6379,h2            a cluster, from any of its nodes
+//
+// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS.
+// After a ? come go-redis's options, such as pool_size=50. User and password
+// of a redis-sentinel URL are for the sentinels; those of the master are the
+// options username and password. No error shows the URL: it can hold a
+// password.
+func ParseRedisURL(text string) (Redis, error) {
+	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
+	if !ok {
+		return Redis{}, errors.New("not a Redis URL: want " + redisForms)
+	}
+	transport, kind, _ := strings.Cut(scheme, "-")
+	known := transport == "redis" || transport == "rediss" || scheme == "unix"
+	u, more, err := parseHosts(transport, rest)
+	var r Redis
+	switch {
+	case !known:
+		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
+	case err != nil:
+	case kind == "" && len(more) == 0:
+		r.single, err = redis.ParseURL(u.String())
+	case kind == "sentinel":
+		r.sentinel, err = parseSentinel(u, more)
+	case kind == "cluster":
+		r.cluster, err = parseCluster(u, more)
+	case kind == "":
+		err = fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
+	default:
+		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
+	}
+	if err != nil {
+		return Redis{}, fmt.Errorf("not a Redis URL: %w", reason(err))
+	}
+	r.shown = scheme + "://" + strings.Join(append([]string{u.Host}, more...), ",") + u.Path
+	r.tune()
+	return r, nil
+}
+
+// parseHosts reads the URL of the first host; more are the others.
+func parseHosts(scheme, rest string) (u *url.URL, more []string, err error) {
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	at := strings.LastIndexByte(rest[:end], '@') + 1
+	hosts := strings.Split(rest[at:end], ",")
+	u, err = url.Parse(scheme + "://" + rest[:at] + hosts[0] + rest[end:])
+	return u, hosts[1:], err
+}
+
+func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
+	master, db, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	if master == "" {
+		return nil, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
+	}
+	query := u.Query()
+	query.Set("master_name", master)
+	shared := *u
+	shared.Path = "/" + db
+	opts, err := redis.ParseFailoverURL(withHosts(shared, query, more, "26379"))
+	if err == nil && opts.TLSConfig != nil {
+		anyName(opts.TLSConfig)
+	}
+	return opts, err
+}
+
+func parseCluster(u *url.URL, more []string) (*redis.ClusterOptions, error) {
+	if strings.Trim(u.Path, "/0") != "" {
+		return nil, errors.New("a cluster has only database 0: leave the path out")
+	}
+	opts, err := redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
+	if err == nil && opts.TLSConfig != nil {
+		anyName(opts.TLSConfig)
+	}
+	return opts, err
+}
+
+// withHosts is the URL as go-redis wants it: the other hosts as options.
+func withHosts(u url.URL, query url.Values, more []string, port string) string {
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), port)
+	}
+	for _, host := range more {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		query.Add("addr", host)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// anyName lets TLS check each server by the name it was dialled with, where
+// go-redis would hold all of them to the first one's.
+func anyName(c *tls.Config) { c.ServerName = "" }
+
+// reason is an error without the URL that net/url puts in front.
+func reason(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err
+	}
+	return err
+}
+
+// Patience with Redis, where the URL does not say otherwise. asynq runs a
+// finished job again, about a minute later, if the command that says so fails;
+// so it is repeated for some seconds first.
+const (
+	maxRetries      = 10
+	maxRetryBackoff = time.Second
+)
+
+// tune fills in patience, and turns off go-redis's watch for maintenance of
+// managed servers, which looks up names of its own.
+func (r *Redis) tune() {
+	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	patience := func(retries *int, backoff *time.Duration) {
+		if *retries == 0 {
+			*retries = maxRetries
+		}
+		if *backoff == 0 {
+			*backoff = maxRetryBackoff
+		}
+	}
+	switch {
+	case r.single != nil:
+		r.single.MaintNotificationsConfig = off
+		patience(&r.single.MaxRetries, &r.single.MaxRetryBackoff)
+	case r.sentinel != nil: // has no such watch
+		patience(&r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
+	case r.cluster != nil:
+		r.cluster.MaintNotificationsConfig = off
+		patience(&r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
+	}
+}
+
+// IsZero is whether no Redis is configured.
+func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
+
+// Client makes a client; it connects with its first command. The error is
+// ErrNoRedis if there is none to connect to.
+func (r Redis) Client() (redis.UniversalClient, error) {
+	switch {
+	case r.single != nil:
+		opts := *r.single
+		return redis.NewClient(&opts), nil
+	case r.sentinel != nil:
+		opts := *r.sentinel
+		return redis.NewFailoverClient(&opts), nil
+	case r.cluster != nil:
+		opts := *r.cluster
+		return redis.NewClusterClient(&opts), nil
+	}
+	return nil, ErrNoRedis
+}
+
+// String is the URL without user, password and options.
+func (r Redis) String() string { return r.shown }
+
+// UnmarshalText is ParseRedisURL, for config files.
+func (r *Redis) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRedisURL(string(text))
+	return err
+}

@@ -1,0 +1,56 @@
+package embedded
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+// A Folder is where the address file and the spool are. Commands use [Default];
+// tests use one of their own.
+type Folder string
+
+// Default is the folder "headgate" among the user's caches or, for a user
+// without a home, a folder of the user's own among the temporary files.
+func Default() (Folder, error) {
+	if caches, err := os.UserCacheDir(); err == nil {
+		return Folder(filepath.Join(caches, "headgate")), nil
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("headgate-%d", os.Getuid()))
+	return Folder(dir), private(dir)
+}
+
+// private creates dir if it is missing and refuses one that others can write
+// to: anybody can create a folder among the temporary files first.
+func private(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return err
+	}
+	stat, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !stat.IsDir() || stat.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is %v: it must be a folder that only its owner writes to;"+
+			" remove it or set HOME", dir, fs.FormatFileInfo(stat))
+	}
+	return nil
+}
+
+func (f Folder) path(name string) string { return filepath.Join(string(f), name) }
+
+func (f Folder) addrFile() string { return f.path("embedded.addr") }
+
+func (f Folder) spoolFile() string { return f.path("spool.jsonl") }
+
+// lock keeps all other users of the folder out until unlock is called or the
+// process ends. It creates the folder if it is missing.
+func (f Folder) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return nil, err
+	}
+	return lockedfile.MutexAt(f.path("lock")).Lock()
+}

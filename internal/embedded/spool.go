@@ -1,0 +1,122 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Spool keeps the lines in the [Default] folder for the next worker.
+func Spool(lines [][]byte) error {
+	folder, err := Default()
+	if err != nil {
+		return err
+	}
+	return folder.Spool(lines)
+}
+
+// Spool appends all lines, or none of them, to the file that the next embedded
+// server takes, and returns once they are on the disk. A line must not be empty
+// or contain a line break. Where a server runs by now, nobody would take them:
+// the error is a [*RunningError] with the address to use instead.
+func (f Folder) Spool(lines [][]byte) error {
+	var text bytes.Buffer
+	for i, line := range lines {
+		if len(line) == 0 || bytes.ContainsAny(line, "\r\n") {
+			return fmt.Errorf("spool line %d is %q: it must be one line with text", i+1, line)
+		}
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	unlock, err := f.lock()
+	if err != nil {
+		return fmt.Errorf("spool jobs: %w", err)
+	}
+	defer unlock()
+	if addr, ok := f.Find(context.Background()); ok {
+		return &RunningError{Addr: addr}
+	}
+	if err := appendTo(f.spoolFile(), text.Bytes()); err != nil {
+		return fmt.Errorf("spool jobs: %w", err)
+	}
+	return nil
+}
+
+// appendTo appends text to the file. What a crashed or failed call left behind
+// after the last whole line is overwritten.
+func appendTo(name string, text []byte) error {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	before, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	end := int64(len(whole(before)))
+	if err := file.Truncate(end); err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(text, end); err != nil {
+		return errors.Join(err, file.Truncate(end))
+	}
+	return file.Sync()
+}
+
+// whole is the text up to its last line break: an enqueue that did not get that
+// far has not told its user that the jobs are kept.
+func whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
+
+// TakeSpool gives the lines that were spooled before the server started, in
+// their order. The caller enqueues them and then calls done, which deletes
+// them. Without done, say after a crash, the next server gets them again: each
+// should carry its task's id, so that it is not enqueued twice.
+func (s *Server) TakeSpool() (lines [][]byte, done func() error, err error) {
+	lines, taken, err := s.folder.take()
+	if err != nil {
+		return nil, nil, fmt.Errorf("take the spooled jobs: %w", err)
+	}
+	done = func() error {
+		var errs []error
+		for _, name := range taken {
+			errs = append(errs, os.Remove(name))
+		}
+		return errors.Join(errs...)
+	}
+	return lines, done, nil
+}
+
+// take renames the spool, so that what is spooled from now on is not deleted
+// with it, and reads it after whatever an earlier server took and left.
+func (f Folder) take() (lines [][]byte, taken []string, err error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	name := f.path(fmt.Sprintf("spool.%020d.taken", time.Now().UnixNano()))
+	if err := os.Rename(f.spoolFile(), name); err != nil && !os.IsNotExist(err) {
+		return nil, nil, err
+	}
+	if taken, err = filepath.Glob(f.path("spool.*.taken")); err != nil {
+		return nil, nil, err
+	}
+	slices.Sort(taken)
+	for _, name := range taken {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for line := range bytes.Lines(whole(text)) {
+			lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+		}
+	}
+	return lines, taken, nil
+}

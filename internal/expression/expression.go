@@ -1,0 +1,118 @@
+// Package expression evaluates the small formulas of headgate.yaml: which key
+// a job counts under, what it costs, how urgent it is, and the ${…} parts of a
+// schedule's payload. The language is github.com/expr-lang/expr.
+//
+// A job's expression sees payload, the job's payload as decoded JSON, and
+// task.type, task.queue and task.id. A schedule's sees tick, the time.Time of
+// the tick in the entry's zone. Both have expr's own functions (but not now,
+// so that the same job always gives the same answer) and host(url).
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+)
+
+// formula is one compiled expression. It is safe for concurrent use.
+type formula struct {
+	what    string // such as "key expression", for errors
+	text    string
+	program *vm.Program
+	names   names
+}
+
+// compile reports what is wrong with the text, as one line. env is a struct
+// whose expr tags are the names that the text may use.
+func compile(what, text string, env any) (*formula, error) {
+	f := &formula{what: what, text: strings.TrimSpace(text), names: names{}}
+	if f.text == "" {
+		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
+	}
+	program, err := expr.Compile(f.text, expr.Env(env), hostFunction, expr.DisableBuiltin("now"))
+	if err != nil {
+		return nil, f.wrap(explain(err, env))
+	}
+	f.program = program
+	node := program.Node()
+	ast.Walk(&node, f.names)
+	return f, nil
+}
+
+// String is the expression as it was written.
+func (f *formula) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.text
+}
+
+// run evaluates the formula. A missing field gives nil, without an error.
+func (f *formula) run(env any) (any, error) {
+	value, err := expr.Run(f.program, env)
+	if err != nil {
+		return nil, f.wrap(explain(err, env))
+	}
+	return value, nil
+}
+
+// wrap names the expression in front of the reason.
+func (f *formula) wrap(err error) error {
+	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
+}
+
+// constant is whether the formula gives the same value for every job.
+func (f *formula) constant() bool { return len(f.names) == 0 }
+
+// explain is expr's error without its picture of the source, and with the
+// names that exist where one does not.
+func explain(err error, env any) error {
+	shown, ok := errors.AsType[*file.Error](err)
+	if !ok {
+		return err
+	}
+	reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
+	reason = strings.TrimPrefix(reason, "runtime error: ")
+	if _, field, ok := strings.Cut(reason, "taskEnv has no field "); ok {
+		return fmt.Errorf("task has no field %s: want task.type, task.queue or task.id", field)
+	}
+	if strings.HasPrefix(reason, "unknown name") {
+		return fmt.Errorf("%s: want one of %s, or text in quotes", reason, strings.Join(known(env), ", "))
+	}
+	return errors.New(reason)
+}
+
+// known lists the names that an environment has.
+func known(env any) []string {
+	var found []string
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(env)) {
+		if name := field.Tag.Get("expr"); name != "" {
+			found = append(found, name)
+		}
+	}
+	return append(found, "host(…)")
+}
+
+// example is a formula that the environment has the names for.
+func example(env any) string {
+	if _, ok := env.(tickEnv); ok {
+		return "tick.Year()"
+	}
+	return "host(payload.url)"
+}
+
+// names collects what a formula refers to.
+type names map[string]bool
+
+// Visit is called for every part of a formula.
+func (n names) Visit(node *ast.Node) {
+	if id, ok := (*node).(*ast.IdentifierNode); ok {
+		n[id.Value] = true
+	}
+}

@@ -1,0 +1,36 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/expr-lang/expr"
+)
+
+var hostFunction = expr.Function("host", func(args ...any) (any, error) {
+	return host(args[0])
+}, func(any) string { return "" })
+
+// host is the host name of an absolute URL, in lower case and without port or
+// final dot, so that all ways to write it count as one.
+func host(value any) (string, error) {
+	text, ok := value.(string)
+	if value == nil {
+		return "", errors.New("there is no URL to take the host of")
+	}
+	if !ok {
+		return "", fmt.Errorf("host wants a URL as text, not %s", describe(value))
+	}
+	shown := text[:min(len(text), 100)]
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a URL", shown)
+	}
+	name := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if u.Scheme == "" || name == "" {
+		return "", fmt.Errorf("%q has no host: want an absolute URL such as https://example.com/", shown)
+	}
+	return name, nil
+}

@@ -1,0 +1,68 @@
+package expression
+
+import "fmt"
+
+// The priorities. Within a lane the higher one goes first.
+const (
+	High   = "high"
+	Normal = "normal"
+	Low    = "low"
+)
+
+// Priority says how urgent a job is: high, normal or low, or an expression
+// that gives one of them, such as payload.paid ? high : low. The zero Priority
+// is normal.
+type Priority struct{ *formula }
+
+// priorityEnv lets a priority be written without quotes.
+type priorityEnv struct {
+	jobEnv
+	High   string `expr:"high"`
+	Normal string `expr:"normal"`
+	Low    string `expr:"low"`
+}
+
+// ParsePriority compiles a priority expression.
+func ParsePriority(text string) (Priority, error) {
+	f, err := compile("priority expression", text, priorityEnv{})
+	if err != nil {
+		return Priority{}, err
+	}
+	if f.constant() {
+		_, err = Priority{f}.Of(&Job{})
+	}
+	return Priority{f}, err
+}
+
+// Of is the job's priority: High, Normal or Low.
+func (p Priority) Of(job *Job) (string, error) {
+	if p.formula == nil {
+		return Normal, nil
+	}
+	env, err := job.env(p.formula)
+	if err != nil {
+		return "", p.formula.wrap(err)
+	}
+	value, err := p.formula.run(priorityEnv{env, High, Normal, Low})
+	if err != nil {
+		return "", err
+	}
+	switch value {
+	case High, Normal, Low:
+		return value.(string), nil
+	}
+	return "", p.formula.wrap(fmt.Errorf("it gives %s: want high, normal or low", quoted(value)))
+}
+
+// UnmarshalText is ParsePriority, for config files.
+func (p *Priority) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePriority(string(text))
+	return err
+}
+
+func quoted(value any) string {
+	if text, ok := value.(string); ok {
+		return fmt.Sprintf("%q", text)
+	}
+	return describe(value)
+}

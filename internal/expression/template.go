@@ -1,0 +1,129 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Template is text with expressions in it: "report of ${tick.Year()}". Write
+// $${ for a plain ${.
+type Template struct {
+	parts []part
+}
+
+// part is either plain text or a formula.
+type part struct {
+	text    string
+	formula *formula
+}
+
+type tickEnv struct {
+	Tick time.Time `expr:"tick"`
+}
+
+// ParseTemplate compiles the expressions of a text.
+func ParseTemplate(text string) (Template, error) {
+	var t Template
+	for text != "" {
+		before, rest, found := strings.Cut(text, "${")
+		if plain, escaped := strings.CutSuffix(before, "$"); found && escaped {
+			t.parts = append(t.parts, part{text: plain + "${"})
+			text = rest
+			continue
+		}
+		if before != "" {
+			t.parts = append(t.parts, part{text: before})
+		}
+		if !found {
+			break
+		}
+		end := closing(rest)
+		if end < 0 {
+			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
+		}
+		f, err := compile("payload expression", rest[:end], tickEnv{})
+		if err != nil {
+			return Template{}, err
+		}
+		t.parts = append(t.parts, part{formula: f})
+		text = rest[end+1:]
+	}
+	return t, nil
+}
+
+// closing is where the } is that ends an expression, or -1: braces may nest,
+// and those within quotes do not count.
+func closing(text string) int {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quote != 0 && c == '\\' && quote != '`':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'' || c == '`':
+			quote = c
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth == 0 {
+				return i
+			}
+			depth--
+		}
+	}
+	return -1
+}
+
+// At is the template's value for one tick. A template that is one expression
+// and nothing else gives that expression's own value, of any type; every
+// other gives text.
+func (t Template) At(tick time.Time) (any, error) {
+	env := tickEnv{tick}
+	if len(t.parts) == 1 && t.parts[0].formula != nil {
+		return t.parts[0].formula.value(env)
+	}
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.formula == nil {
+			b.WriteString(p.text)
+			continue
+		}
+		value, err := p.formula.value(env)
+		if err != nil {
+			return nil, err
+		}
+		text, err := inline(value)
+		if err != nil {
+			return nil, p.formula.wrap(err)
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// value is run, but nothing is an error.
+func (f *formula) value(env tickEnv) (any, error) {
+	value, err := f.run(env)
+	if err == nil && value == nil {
+		err = f.wrap(errors.New("it gives nothing"))
+	}
+	return value, err
+}
+
+// inline writes a value within text; times as RFC 3339.
+func inline(value any) (string, error) {
+	switch v := value.(type) {
+	case time.Time:
+		return v.Format(time.RFC3339), nil
+	case fmt.Stringer: // time.Month, time.Weekday, time.Duration
+		return v.String(), nil
+	case int64: // tick.Unix()
+		return fmt.Sprint(v), nil
+	}
+	return scalar(value)
+}

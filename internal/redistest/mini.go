@@ -1,0 +1,37 @@
+package redistest
+
+import (
+	"context"
+	"net"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Mini gives an empty miniredis, and a client of it, that only this test uses.
+// Both talk in memory and not over a port, so they also work in a
+// testing/synctest bubble, where TIME and the keys' expiry follow the bubble's
+// clock. Call it inside of the bubble.
+func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	t.Cleanup(m.Close)
+	return m, MiniClient(t, m)
+}
+
+// MiniClient gives one more client of a miniredis, like the one from [Mini].
+func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{
+		// Nothing listens there. It is a number because go-redis looks host
+		// names up, which leaves goroutines outside of the bubble.
+		Addr: "127.0.0.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return m.Dial()
+		},
+		MaintNotificationsConfig: noNotifications(),
+	})
+	closeAfter(t, rdb)
+	return rdb
+}

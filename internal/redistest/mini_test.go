@@ -1,0 +1,80 @@
+package redistest_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// Two bubbles, because a client that leaves something behind in the first
+// breaks only the second.
+func TestMiniFollowsTheBubblesClock(t *testing.T) {
+	for i := range 2 {
+		t.Run(fmt.Sprintf("bubble %d", i+1), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				ctx, start := t.Context(), redisTime(t, rdb)
+				if err := rdb.Set(ctx, "key", "value", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+
+				time.Sleep(59 * time.Minute)
+				if n := rdb.Exists(ctx, "key").Val(); n != 1 {
+					t.Error("the key expired early")
+				}
+				time.Sleep(2 * time.Minute)
+				if n := rdb.Exists(ctx, "key").Val(); n != 0 {
+					t.Error("the key did not expire")
+				}
+				if got := redisTime(t, rdb).Sub(start); got != 61*time.Minute {
+					t.Errorf("TIME went on by %v, want 1h1m", got)
+				}
+			})
+		})
+	}
+}
+
+func redisTime(t *testing.T, rdb redis.UniversalClient) time.Time {
+	t.Helper()
+	now, err := rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+func TestMiniClientSharesTheServer(t *testing.T) {
+	m, first := redistest.Mini(t)
+	second := redistest.MiniClient(t, m)
+	if err := first.Set(t.Context(), "key", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := second.Get(t.Context(), "key").Result(); got != "value" {
+		t.Errorf("the second client reads %q, %v", got, err)
+	}
+}
+
+func TestBoth(t *testing.T) {
+	replies := map[string]bool{}
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		if err := rdb.Set(t.Context(), "key", "value", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		// Only real Redis loses the digits of a number that Lua writes out.
+		got, err := rdb.Eval(t.Context(), "return tostring(1763600000123456)", nil).Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		replies[got] = true
+	})
+	want := map[string]bool{"1763600000123456": true, "1.7636000001235e+15": true}
+	if diff := cmp.Diff(want, replies); diff != "" {
+		t.Errorf("replies of the two servers (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,95 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// PrimaryName is the name that a [Sentinel] gives to the primary it watches.
+const PrimaryName = "headgate"
+
+// A Sentinel is a primary, its replica and the one sentinel that watches them
+// and promotes the replica half a second after the primary is gone.
+type Sentinel struct {
+	Primary, Replica, Watcher *Server
+}
+
+// StartSentinel starts all three and waits until the sentinel knows that the
+// replica is in step. The caller must Close it.
+func StartSentinel() (*Sentinel, error) {
+	s := &Sentinel{}
+	if err := s.start(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sentinel) start() error {
+	var err error
+	if s.Primary, err = Start("--repl-diskless-sync-delay", "0"); err != nil {
+		return err
+	}
+	if s.Replica, err = Start("--replicaof", "127.0.0.1", s.Primary.portText()); err != nil {
+		return err
+	}
+	if err := s.Replica.waitFor("replication", "master_link_status", "up"); err != nil {
+		return err
+	}
+	if s.Watcher, err = Start("--sentinel"); err != nil {
+		return err
+	}
+	return s.watch()
+}
+
+// watch tells the sentinel of the primary, and waits until it has found the
+// replica by itself.
+func (s *Sentinel) watch() error {
+	rdb := redis.NewSentinelClient(s.Watcher.Options())
+	defer rdb.Close()
+	ctx := context.Background()
+	err := errors.Join(
+		rdb.Monitor(ctx, PrimaryName, "127.0.0.1", s.Primary.portText(), "1").Err(),
+		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", "500").Err(),
+		rdb.Set(ctx, PrimaryName, "failover-timeout", "2000").Err(),
+	)
+	if err != nil {
+		return err
+	}
+	return poll("sentinel at "+s.Watcher.Addr(), func(ctx context.Context) error {
+		replicas, err := rdb.Replicas(ctx, PrimaryName).Result()
+		if err != nil {
+			return err
+		}
+		if len(replicas) != 1 || replicas[0]["master-link-status"] != "ok" {
+			return errors.New("it does not see the replica in step yet")
+		}
+		return nil
+	})
+}
+
+// Options are what a client needs that asks the sentinel for the primary.
+func (s *Sentinel) Options() *redis.FailoverOptions {
+	return &redis.FailoverOptions{
+		MasterName:    PrimaryName,
+		SentinelAddrs: []string{s.Watcher.Addr()},
+	}
+}
+
+// Client connects to whatever server is the primary at the time. The caller
+// must close the client.
+func (s *Sentinel) Client() *redis.Client { return redis.NewFailoverClient(s.Options()) }
+
+// FailOver kills the primary and waits until the replica is the primary.
+func (s *Sentinel) FailOver() error {
+	if err := s.Primary.Stop(); err != nil {
+		return err
+	}
+	return s.Replica.waitFor("replication", "role", "master")
+}
+
+// Close ends all three servers.
+func (s *Sentinel) Close() error {
+	return closeAll(s.Watcher, s.Replica, s.Primary)
+}

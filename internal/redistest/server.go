@@ -1,0 +1,177 @@
+package redistest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// ErrNotInstalled says that no redis-server is on the PATH.
+var ErrNotInstalled = errors.New("redis-server is not installed: run make test")
+
+// A Server is one redis-server process on a loopback port. Its methods are not
+// for use by several goroutines at once.
+type Server struct {
+	port int
+	dir  string
+	args []string
+	tls  *tls.Config
+
+	process *exec.Cmd
+	exited  chan struct{} // closed once process has ended and been waited for
+}
+
+// Start starts a redis-server that keeps nothing on disk and waits until it
+// answers. The args are further redis-server arguments and win over its own:
+// "--appendonly", "yes" keeps the data over [Server.Stop] and
+// [Server.Restart]. The caller must Close it.
+func Start(args ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	return startIn(dir, nil, args)
+}
+
+// startIn starts a server that owns dir from now on. Another process may take
+// the free port before redis-server does, so it tries a few.
+func startIn(dir string, config *tls.Config, args []string) (*Server, error) {
+	s := &Server{dir: dir, tls: config, args: args}
+	var err error
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			break
+		}
+		if err = s.Restart(); err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, errExited) {
+			break
+		}
+	}
+	return nil, errors.Join(err, s.Close())
+}
+
+// freePort finds a loopback port below the range that the system gives to
+// outgoing connections, so that nobody takes it while the server is stopped,
+// and low enough for the cluster bus at port + 10000.
+func freePort() (int, error) {
+	var err error
+	for range 50 {
+		port := 10000 + rand.IntN(12000)
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", address(port)); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("no free loopback port for redis-server: %w", err)
+}
+
+func address(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+func (s *Server) portText() string { return strconv.Itoa(s.port) }
+
+// Addr is the server's host and port.
+func (s *Server) Addr() string { return address(s.port) }
+
+// URL is the address in the form that redis.ParseURL takes: redis://, or
+// rediss:// for a server with TLS.
+func (s *Server) URL() string {
+	if s.tls != nil {
+		return "rediss://" + s.Addr()
+	}
+	return "redis://" + s.Addr()
+}
+
+// CertFile is the PEM file with the certificate that clients of a server with
+// TLS must trust. Other servers have none.
+func (s *Server) CertFile() string { return filepath.Join(s.dir, certFile) }
+
+// Options are what a client of this server needs; the caller may add to them.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{
+		Addr:                     s.Addr(),
+		TLSConfig:                s.tls,
+		MaintNotificationsConfig: noNotifications(),
+	}
+}
+
+// noNotifications keeps clients from asking for the maintenance news that only
+// Redis's cloud sends, and for which go-redis looks host names up.
+func noNotifications() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// Client connects to the server. The caller must close the client.
+func (s *Server) Client() *redis.Client { return redis.NewClient(s.Options()) }
+
+// Stop kills the process, as a crash would; clients see their connections
+// break. A stopped server may be stopped again.
+func (s *Server) Stop() error {
+	if s.process == nil {
+		return nil
+	}
+	err := s.process.Process.Kill()
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	<-s.exited
+	s.process = nil
+	return err
+}
+
+// Restart starts a stopped server again, on the same port.
+func (s *Server) Restart() error {
+	if s.process != nil {
+		return fmt.Errorf("redis-server at %s already runs", s.Addr())
+	}
+	if err := s.launch(); err != nil {
+		return err
+	}
+	if err := s.ready(); err != nil {
+		return errors.Join(err, s.Stop())
+	}
+	return nil
+}
+
+// Close stops the server and removes its folder.
+func (s *Server) Close() error {
+	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
+}
+
+// ready waits until the process that answers on the port is the server's own.
+func (s *Server) ready() error {
+	rdb := s.Client()
+	defer rdb.Close()
+	pid := strconv.Itoa(s.process.Process.Pid)
+	return poll("redis-server at "+s.Addr(), func(ctx context.Context) error {
+		select {
+		case <-s.exited:
+			return fmt.Errorf("%w: %s", errExited, s.lastLog())
+		default:
+		}
+		// Redis's client dials for half a second, and logs it, before it fails.
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
+		if err != nil {
+			return err
+		}
+		conn.Close()
+		text, err := rdb.Info(ctx, "server").Result()
+		if err != nil {
+			return err
+		}
+		return expect(text, "process_id", pid)
+	})
+}

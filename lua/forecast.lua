@@ -1,0 +1,23 @@
+-- When permits would exist for those who come after everything that waits.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] app that asks
+-- ARGV[2…] limit, key, permits for each need
+-- Returns for each need now_us, ready_at_us, permits that wait there already;
+--   ready_at_us is -1 where there is no such limit
+-- @include lanes
+local app = ARGV[1]
+
+local out = {}
+for i = 2, #ARGV, 3 do
+  local m = load_meter(ARGV[i], ARGV[i + 1], app)
+  local waiting, at = 0, -1
+  if m then
+    apply_block(m)
+    waiting = tonumber(call('HGET', DEMAND, m.id) or 0)
+    at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
+  end
+  out[#out + 1] = now_us
+  out[#out + 1] = at
+  out[#out + 1] = waiting
+end
+return out

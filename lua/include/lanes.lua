@@ -1,0 +1,101 @@
+-- @include needs
+
+-- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
+-- those meters' ids, one a line. A job's record, one field a line: ticket, when
+-- to forget it, its costs, its queue, its lane.
+local JOBS, DEMAND, GRANTED = P .. 'jobs', P .. 'demand', P .. 'granted'
+local GRANTS, LIMBO, DUE, AT = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at'
+
+local function read_job(job)
+  local record = call('HGET', JOBS, job)
+  if not record then return nil end
+  local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
+  local r = { ticket = tonumber(ticket), forget_us = forget_us, queue = queue, lane = lane, ids = {}, costs = {} }
+  for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
+  for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
+  return r
+end
+
+-- Adds to a counter of permits, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+  return n
+end
+
+-- Has the pump look at a meter no later than `at`, and tells it how long that is
+-- if it is before everything else it would look at.
+local function due(id, at)
+  if call('ZADD', DUE, 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', DUE, 0, 0)[1] == id then
+    call('PUBLISH', P .. 'wake', int(at - now_us))
+  end
+end
+
+local function due_if_waited_for(id)
+  if call('EXISTS', P .. 'q:' .. id) == 1 then due(id, now_us) end
+end
+
+local function wait_on(lane, id)
+  call('HSET', AT, lane, id)
+  call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
+end
+
+local function stop_waiting(lane)
+  local id = call('HGET', AT, lane)
+  if id then
+    call('ZREM', P .. 'q:' .. id, lane)
+    call('HDEL', AT, lane)
+  end
+end
+
+-- Takes a called job's grant back. What it leaves goes to the next.
+local function drop_grant(job, r)
+  if call('ZREM', GRANTS, job) == 0 then return false end
+  for i = 1, #r.ids do count(GRANTED, r.ids[i], -r.costs[i]) end
+  return true
+end
+
+-- A called job that has not come in time loses its grant, not its ticket. The
+-- pump calls it once more, in case it was never told, and forgets it when its
+-- put-back would have brought it anyway: limbo holds that time, or 0 at first.
+local function expire_grants()
+  local late = call('ZRANGEBYSCORE', GRANTS, '-inf', int(now_us), 'LIMIT', 0, 100)
+  for i = 1, #late do
+    local r = read_job(late[i])
+    if r then
+      drop_grant(late[i], r)
+      call('ZADD', LIMBO, 0, late[i])
+      for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
+    else
+      call('ZREM', GRANTS, late[i])
+    end
+  end
+end
+
+-- Forgets a job wherever it stands: in its lane, called back, or overdue.
+local function forget_job(job, r)
+  local lane = P .. 'lane:' .. r.lane
+  if drop_grant(job, r) then
+    for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
+  elseif call('ZREM', lane, job) == 1 then
+    local id = call('HGET', AT, r.lane)
+    if id then due(id, now_us) end
+    if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
+  else
+    call('ZREM', LIMBO, job)
+  end
+  call('HDEL', JOBS, job)
+  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+end
+
+-- Has every meter take the permits that are kept for called jobs into account,
+-- and a block that an upstream's answer set. Reports whether any job waits.
+local function load_others(meters)
+  local kept = call('EXISTS', JOBS, P .. 'blocked')
+  if kept == 0 then return false end
+  for i = 1, #meters do apply_block(meters[i]) end
+  if call('EXISTS', JOBS) == 0 then return false end
+  expire_grants()
+  for i = 1, #meters do meters[i].others = tonumber(call('HGET', GRANTED, meters[i].id) or 0) end
+  return true
+end

@@ -1,0 +1,56 @@
+-- @include scope
+-- @include gcra
+-- @include fixed_window
+-- @include sliding_log
+-- @include sliding_window
+-- @include concurrency
+
+-- A meter answers: ready_at(k), the earliest microsecond at which k more permits
+-- may be taken (k above the capacity: an estimate for those who wait), left(),
+-- and full_at(), when it is as if never used. take(k) takes them. Nothing but
+-- take changes it. Returns nil where the limit does not exist for this app.
+local function load_meter(name, key, app, holder)
+  local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
+    'lease_us', 'edges')
+  local kind = d[1]
+  if not kind then return nil end
+  if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
+
+  local id = name .. '|' .. key
+  local m = {
+    id = id, name = name, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
+    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
+  }
+  if kind == 'funnel' or kind == 'token_bucket' then
+    gcra(m)
+  elseif kind == 'fixed_window' then
+    m.margin_us, m.offset_us, m.edges = tonumber(d[7]), tonumber(d[8]), d[10]
+    fixed_window(m)
+  elseif kind == 'sliding_log' then
+    sliding_log(m)
+  elseif kind == 'sliding_window' then
+    sliding_window(m)
+  else
+    m.lease_us = tonumber(d[9])
+    concurrency(m)
+  end
+
+  if d[6] then
+    m.ready_at = function() return now_us + 60000000 end
+    m.left = function() return 0 end
+  end
+  return m
+end
+
+-- Holds the meter shut until its block ends, if an upstream's answer set one.
+local function apply_block(m)
+  local ends = call('HGET', P .. 'blocked', m.id)
+  ends = ends and tonumber(ends)
+  if not ends or ends <= now_us then return end
+  local ready_at = m.ready_at
+  m.ready_at = function(k)
+    local at = ready_at(k)
+    return at > ends and at or ends
+  end
+  m.left = function() return 0 end
+end

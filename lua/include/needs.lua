@@ -1,0 +1,55 @@
+-- @include meter
+
+-- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
+local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
+
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
+-- them, or nil and the reply to give: a limit that does not exist, a cost that
+-- can never fit, or a calendar that Go must extend first.
+local function load_needs(first, app, holder)
+  local meters, stale = {}, {}
+  for i = first, #ARGV, 3 do
+    local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
+    local index = (i - first) / 3
+    if not m then return nil, { NO_LIMIT, index, now_us } end
+    m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
+    if m.cost > m.capacity then return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity } end
+    if m.stale then stale[#stale + 1] = m.name end
+    meters[#meters + 1] = m
+  end
+  if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
+  return meters
+end
+
+-- Of all meters the one to wait longest for, and until when. `current` wins
+-- where several are equal.
+local function binding(meters, current)
+  local bind, at = nil, -1
+  for i = 1, #meters do
+    local m = meters[i]
+    local ready = m.ready_at(m.others + m.cost)
+    if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
+  end
+  return bind, at
+end
+
+-- The reply for an outcome that meter m decided, with `at` the time to come back.
+local function reply(outcome, m, at, lease_us)
+  local left = m.left() - m.others
+  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, lease_us or 0 }
+end
+
+-- Takes the permits of all meters and replies with the one that has least left.
+local function take_all(meters)
+  local tightest, least, lease_us = meters[1], nil, nil
+  for i = 1, #meters do
+    local m = meters[i]
+    if m.cost > 0 then m.take(m.cost) end
+    if #meters > 1 then
+      local left = m.left() - m.others
+      if not least or left < least then tightest, least = m, left end
+    end
+    if m.lease_us and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+  end
+  return reply(ALLOWED, tightest, now_us, lease_us)
+end

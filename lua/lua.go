@@ -1,0 +1,63 @@
+// Package lua holds headgate's Redis scripts: one file per command, and
+// includes, one per kind of meter. A script's header says what it does, its
+// keys, arguments and reply; the tests hold the headers against the code.
+//
+// All scripts but Release take one key, the prefix that all of a scope's keys
+// share with their hash tag, and build the other keys from it: so a call stays
+// in one slot of a Redis Cluster. They work on Redis 6.2 and later.
+package lua
+
+import (
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed *.lua include/*.lua
+var files embed.FS
+
+// The commands.
+var (
+	Acquire  = script("acquire")
+	Allow    = script("allow")
+	Block    = script("block")
+	Cell     = script("cell")
+	Define   = script("define")
+	Delete   = script("delete")
+	Edges    = script("edges")
+	Extend   = script("extend")
+	Forecast = script("forecast")
+	Forget   = script("forget")
+	Free     = script("free")
+	Pause    = script("pause")
+	Pump     = script("pump")
+	Release  = script("release")
+	Reset    = script("reset")
+	Waiting  = script("waiting")
+)
+
+func script(name string) *redis.Script {
+	return redis.NewScript(expand(name+".lua", map[string]bool{}))
+}
+
+var includeLine = regexp.MustCompile(`(?m)^-- @include (\w+)\n`)
+
+// expand returns a file's text with each include in place of the line that
+// names it, the first time it is named.
+func expand(file string, included map[string]bool) string {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("lua: %v", err))
+	}
+	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
+		name := strings.TrimSpace(strings.TrimPrefix(line, "-- @include "))
+		if included[name] {
+			return ""
+		}
+		included[name] = true
+		return expand("include/"+name+".lua", included)
+	})
+}

@@ -1,0 +1,141 @@
+-- Calls waiting jobs back, exactly as many as permits exist for.
+-- One process works while its lease lives; it need not live while nothing is due.
+-- Bounded: what is left over stays due. A permit is promised, not taken: the
+-- called job takes it when it comes.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] process that pumps
+-- ARGV[2] life of its lease in milliseconds
+-- ARGV[3] life of a grant in microseconds
+-- ARGV[4] most steps in this call
+-- Returns {1, microseconds to the next due meter or -1, names of limits whose
+--   calendar must be extended, then queue and job for each job called}; {0,
+--   microseconds until it is worth asking again} where another process pumps
+-- @include lanes
+local process, lease_ms, grant_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local function next_due_us()
+  local at = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+  if not at then return -1 end
+  return tonumber(at) > now_us and at - now_us or 0
+end
+
+local LEASE = P .. 'pump'
+local holder = call('GET', LEASE)
+if holder and holder ~= process then
+  local lease_us, due_us = call('PTTL', LEASE) * 1000, next_due_us()
+  return { 0, due_us >= 0 and due_us < lease_us and lease_us or due_us }
+end
+call('SET', LEASE, process, 'PX', lease_ms)
+
+local called, stale = {}, {}
+expire_grants()
+local overdue = call('ZRANGEBYSCORE', LIMBO, '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
+for i = 1, #overdue, 2 do
+  local job = overdue[i]
+  local r = read_job(job)
+  if not r then
+    call('ZREM', LIMBO, job)
+  elseif overdue[i + 1] == '0' then
+    call('ZADD', LIMBO, r.forget_us, job)
+    called[#called + 1], called[#called + 2] = r.queue, job
+  else
+    forget_job(job, r)
+  end
+end
+
+-- Meters do not change while the pump works; only the promises on them do.
+local known = {}
+local function meter(id)
+  local m = known[id]
+  if m == nil then
+    local name, key = string.match(id, '^([^|]*)|(.*)$')
+    m = load_meter(name, key) or false
+    if m then
+      apply_block(m)
+      m.others = tonumber(call('HGET', GRANTED, id) or 0)
+      if m.stale then stale[#stale + 1] = name end
+    end
+    known[id] = m
+  end
+  return m
+end
+
+-- The lane's first job with its meters, the one that binds it and until when.
+-- Nothing where the lane is empty; no meters where a limit is gone.
+local function look(lane, current)
+  local job = call('ZRANGE', P .. 'lane:' .. lane, 0, 0)[1]
+  if not job then return nil end
+  local r = read_job(job)
+  local meters = {}
+  for i = 1, #r.ids do
+    local m = meter(r.ids[i])
+    if not m or r.costs[i] > m.capacity then return job, r end
+    m.cost = r.costs[i]
+    meters[i] = m
+  end
+  local bind, at = binding(meters, current)
+  return job, r, meters, bind, at
+end
+
+-- Keeps a permit of each meter for the job. Where a limit is gone or too small
+-- the job is called to learn it.
+local function call_back(job, r, meters)
+  call('ZREM', P .. 'lane:' .. r.lane, job)
+  called[#called + 1], called[#called + 2] = r.queue, job
+  if not meters then
+    call('ZADD', LIMBO, r.forget_us, job)
+    return
+  end
+  call('ZADD', GRANTS, int(now_us + grant_us), job)
+  for i = 1, #meters do
+    local m = meters[i]
+    m.others = m.others + m.cost
+    call('HINCRBY', GRANTED, m.id, int(m.cost))
+  end
+end
+
+-- Lets the lanes that wait on a meter have their turns, one job a turn.
+local function serve(id)
+  local queue = P .. 'q:' .. id
+  local lanes = call('ZCARD', queue)
+  local lane, looked, job, r, meters, bind, at
+  while steps > 0 do
+    steps = steps - 1
+    if lanes ~= 1 or not lane then lane = call('ZRANGE', queue, 0, 0)[1] end
+    if not lane then
+      call('ZREM', DUE, id)
+      return
+    end
+    if looked ~= lane then job, r, meters, bind, at = look(lane, id) end
+    if job and meters and at > now_us and bind.id == id then
+      call('ZADD', DUE, int(at), id)
+      return
+    end
+    local turn = job and (not meters or at <= now_us)
+    if turn then
+      call_back(job, r, meters)
+      job, r, meters, bind, at = look(lane, id)
+    end
+    looked = lane
+    if not job then
+      stop_waiting(lane)
+      lane, lanes = nil, lanes - 1
+    elseif meters and bind.id ~= id then
+      call('ZREM', queue, lane)
+      wait_on(lane, bind.id)
+      due(bind.id, at)
+      lane, lanes = nil, lanes - 1
+    elseif turn and lanes > 1 then
+      wait_on(lane, id)
+    end
+  end
+end
+
+local ids = call('ZRANGEBYSCORE', DUE, '-inf', int(now_us), 'LIMIT', 0, 100)
+for i = 1, #ids do
+  if steps > 0 then serve(ids[i]) end
+end
+
+local out = { 1, next_due_us(), table.concat(stale, ' ') }
+for i = 1, #called do out[i + 3] = called[i] end
+return out

@@ -1,0 +1,14 @@
+-- Makes a meter as if never used, and opens it.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] limit
+-- ARGV[2] key
+-- Returns 1, or 0 if there is no such limit
+-- @include lanes
+local id = ARGV[1] .. '|' .. ARGV[2]
+
+local kind = call('HGET', P .. 'limit:' .. ARGV[1], 'kind')
+if not kind then return 0 end
+call('DEL', P .. 'm:' .. kind .. ':' .. id)
+call('HDEL', P .. 'blocked', id)
+due_if_waited_for(id)
+return 1

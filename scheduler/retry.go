@@ -1,0 +1,117 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"time"
+)
+
+// Growth is how the delays before retries grow.
+type Growth int
+
+// The growths. Exponential is the zero value.
+const (
+	Exponential Growth = iota // Base, 2·Base, 4·Base …
+	Linear                    // Base, 2·Base, 3·Base …
+	Constant                  // Base, Base …
+)
+
+// Jitter is how much of a delay is left to chance, so that jobs that failed
+// together do not come back together.
+type Jitter int
+
+// The jitters. Full is the zero value; for both see "Exponential Backoff And
+// Jitter" in the AWS Architecture Blog.
+const (
+	Full  Jitter = iota // anything from 0 to the delay
+	Equal               // half of the delay, and up to as much again
+	None                // the delay itself
+)
+
+// Backoff spaces attempts. The zero value is 1 s, doubled each time up to an
+// hour, with full jitter.
+type Backoff struct {
+	Growth Growth
+	Base   time.Duration // the zero value means 1 s
+	Cap    time.Duration // the longest delay; the zero value means 1 h
+	Jitter Jitter
+}
+
+// Delay is how long to wait after the n-th retry, counted from 0.
+func (b Backoff) Delay(n int) time.Duration {
+	d := b.ceiling(n)
+	switch b.Jitter {
+	case Full:
+		return rand.N(d + 1)
+	case Equal:
+		return d/2 + rand.N(d/2+1)
+	}
+	return d
+}
+
+// ceiling is the delay before jitter.
+func (b Backoff) ceiling(n int) time.Duration {
+	base, limit := b.Base, b.Cap
+	if base <= 0 {
+		base = time.Second
+	}
+	if limit <= 0 {
+		limit = time.Hour
+	}
+	switch b.Growth {
+	case Exponential:
+		if n >= 62 || base > limit>>n {
+			return limit
+		}
+		return base << n
+	case Linear:
+		if time.Duration(n+1) > limit/base {
+			return limit
+		}
+		return base * time.Duration(n+1)
+	}
+	return min(base, limit)
+}
+
+// RetryPolicy says how often and how far apart a failed job is tried again.
+// The zero value is the zero Backoff for every error, as often as the job
+// itself says.
+type RetryPolicy struct {
+	Backoff
+	// Classes are tried in order; the first whose Match finds the error's text
+	// decides instead of Backoff.
+	Classes []ErrorClass
+}
+
+// ErrorClass is the policy for some errors.
+type ErrorClass struct {
+	Match *regexp.Regexp
+	Backoff
+	// MaxRetry is the most retries after such an error, if fewer than the
+	// job's own; nil means the job's own.
+	MaxRetry *int
+}
+
+// Delay is how long to wait after the n-th retry failed with err.
+func (p RetryPolicy) Delay(n int, err error) time.Duration {
+	if c := p.class(err); c != nil {
+		return c.Delay(n)
+	}
+	return p.Backoff.Delay(n)
+}
+
+func (p RetryPolicy) maxRetry(own int, err error) int {
+	if c := p.class(err); c != nil && c.MaxRetry != nil {
+		return *c.MaxRetry
+	}
+	return own
+}
+
+func (p RetryPolicy) class(err error) *ErrorClass {
+	for i, c := range p.Classes {
+		if c.Match.MatchString(err.Error()) {
+			return &p.Classes[i]
+		}
+	}
+	return nil
+}

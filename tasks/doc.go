@@ -1,0 +1,13 @@
+// Package tasks holds the task types that are built in, one file each: the
+// name of the type, its payload, its constructor and its handler.
+//
+// They are plain asynq tasks with plain asynq handlers. Register adds all of
+// them to a mux; Validate checks a payload before it is enqueued, by the same
+// rules as the handler. Payloads are JSON objects and are read strictly: an
+// unknown field, a field given twice or a value of the wrong type is an error
+// that says what would be right. A null is a field left out.
+//
+// A handler's error says what should become of the job. One that wraps
+// asynq.SkipRetry cannot get better by itself, and asynq archives the job at
+// once; every other error is worth another attempt.
+package tasks

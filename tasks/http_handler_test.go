@@ -1,0 +1,403 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hibiken/asynq"
+)
+
+// serve is the URL of a server that lives as long as the test.
+func serve(t *testing.T, handle http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(handle)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// process runs the handler of a zero HTTPHandler on the call.
+func process(t *testing.T, call HTTPRequest) error {
+	t.Helper()
+	task, err := NewHTTPRequest(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return new(HTTPHandler).ProcessTask(t.Context(), task)
+}
+
+func TestCallIsSentAsWritten(t *testing.T) {
+	type seen struct{ Method, Path, Host, Agent, Custom, User, Body string }
+	var got seen
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		user, password, _ := r.BasicAuth()
+		got = seen{r.Method, r.URL.String(), r.Host, r.UserAgent(), r.Header.Get("X-Custom"), user + ":" + password, string(body)}
+	})
+	host := strings.TrimPrefix(url, "http://")
+	tests := []struct {
+		name string
+		call HTTPRequest
+		want seen
+	}{
+		{"defaults", HTTPRequest{URL: url + "/p?q=1&r"}, seen{Method: "GET", Path: "/p?q=1&r", Host: host, Agent: "headgate", User: ":"}},
+		{
+			"all set",
+			HTTPRequest{
+				Method: "PATCH", URL: "http://u:p@" + host + "/", Body: "bödy",
+				Headers: map[string]string{"x-custom": "1", "host": "other.example", "User-Agent": "mine/1"},
+			},
+			seen{"PATCH", "/", "other.example", "mine/1", "1", "u:p", "bödy"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := process(t, tt.call); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStatusDecidesWhatBecomesOfTheJob(t *testing.T) {
+	const done, retried, archived = "done", "retried", "archived"
+	tests := []struct {
+		status     int
+		expect     []int
+		retryAfter string
+		want       string
+		wait       time.Duration
+	}{
+		{200, nil, "", done, 0},
+		{299, nil, "", done, 0},
+		{304, nil, "", retried, 0},
+		{400, nil, "", archived, 0},
+		{404, nil, "", archived, 0},
+		{408, nil, "", retried, 0},
+		{425, nil, "", retried, 0},
+		{429, nil, "", retried, 0},
+		{429, nil, "17", retried, 17 * time.Second},
+		{403, nil, "60", retried, time.Minute},
+		{403, nil, "nonsense", archived, 0},
+		{499, nil, "", archived, 0},
+		{500, nil, "", retried, 0},
+		{503, nil, "3", retried, 3 * time.Second},
+		{404, []int{200, 404}, "", done, 0},
+		{204, []int{200, 404}, "", retried, 0},
+		{410, []int{200, 404}, "", archived, 0},
+		{500, []int{500}, "", done, 0},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.status, tt.expect, tt.retryAfter), func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", tt.retryAfter)
+				w.WriteHeader(tt.status)
+			})
+			err := process(t, HTTPRequest{URL: url + "/x", Expect: tt.expect})
+			got := retried
+			switch {
+			case err == nil:
+				got = done
+			case errors.Is(err, asynq.SkipRetry):
+				got = archived
+			}
+			if got != tt.want {
+				t.Errorf("the job is %s by %v, want it %s", got, err, tt.want)
+			}
+			if err == nil {
+				return
+			}
+			status, ok := errors.AsType[*StatusError](err)
+			if !ok {
+				t.Fatalf("got %v, want a StatusError", err)
+			}
+			want := &StatusError{Status: tt.status, Expect: tt.expect, RetryAfter: tt.wait, URL: url + "/x"}
+			if diff := cmp.Diff(want, status, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMalformedPayloadIsArchived(t *testing.T) {
+	for _, payload := range []string{``, `{`, `{"url":"http://h","x":1}`, `{"url":"file:///etc/passwd"}`} {
+		err := new(HTTPHandler).ProcessTask(t.Context(), asynq.NewTask(TypeHTTPRequest, []byte(payload)))
+		if !errors.Is(err, asynq.SkipRetry) {
+			t.Errorf("%s: got %v, want SkipRetry", payload, err)
+			continue
+		}
+		reason := Validate(TypeHTTPRequest, []byte(payload))
+		if reason == nil || !strings.Contains(err.Error(), reason.Error()) {
+			t.Errorf("%s: got %v, want the reason that Validate gives: %v", payload, err, reason)
+		}
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("/to-end", http.RedirectHandler("/end", http.StatusFound))
+	mux.Handle("/to-teapot", http.RedirectHandler("/teapot", http.StatusFound))
+	mux.Handle("/to-file", http.RedirectHandler("file:///etc/hostname", http.StatusFound))
+	mux.Handle("/loop", http.RedirectHandler("/loop", http.StatusFound))
+	mux.HandleFunc("/end", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/teapot", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	url := serve(t, mux.ServeHTTP)
+	tests := []struct {
+		path   string
+		expect []int
+		want   string // part of the error
+	}{
+		{"/to-end", nil, ""},
+		{"/to-end", []int{200}, ""},
+		{"/to-end", []int{302}, ""},
+		{"/to-end", []int{301}, url + "/end answered 200 OK, want 301"},
+		{"/to-teapot", nil, url + "/teapot answered 418 I'm a teapot, want any 2xx"},
+		{"/to-file", nil, `unsupported protocol scheme "file"`},
+		{"/to-file", []int{301}, `unsupported protocol scheme "file"`},
+		{"/loop", nil, "stopped after 10 redirects"},
+		{"/loop", []int{301}, "stopped after 10 redirects"},
+	}
+	for _, tt := range tests {
+		err := process(t, HTTPRequest{URL: url + tt.path, Expect: tt.expect})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s, expect %v: got %v, want %q", tt.path, tt.expect, err, tt.want)
+		}
+	}
+}
+
+// A client's own rule on redirects holds for those that are not expected.
+func TestRedirectsObeyTheClient(t *testing.T) {
+	url := serve(t, http.RedirectHandler("/", http.StatusFound).ServeHTTP)
+	refused := errors.New("no redirects here")
+	h := &HTTPHandler{Client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return refused }}}
+	for _, expect := range [][]int{nil, {200}, {301}} {
+		if _, err := h.do(t.Context(), HTTPRequest{URL: url, Expect: expect}); !errors.Is(err, refused) {
+			t.Errorf("expect %v: got %v, want %v", expect, err, refused)
+		}
+	}
+	if _, err := h.do(t.Context(), HTTPRequest{URL: url, Expect: []int{302}}); err != nil {
+		t.Errorf("expect 302: %v", err)
+	}
+}
+
+func TestNoAnswerIsRetried(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	srv.Close()
+	err := process(t, HTTPRequest{URL: srv.URL})
+	if err == nil || errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("got %v, want a refused connection, to be retried", err)
+	}
+}
+
+func TestTimeoutNamesItself(t *testing.T) {
+	hang := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/body" {
+			_, _ = io.WriteString(w, "begin")
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}
+	url := serve(t, hang)
+	for _, path := range []string{"/header", "/body"} {
+		err := process(t, HTTPRequest{URL: url + path, Timeout: 50 * time.Millisecond})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, asynq.SkipRetry) {
+			t.Errorf("%s: got %v, want a deadline exceeded, to be retried", path, err)
+			continue
+		}
+		if want := "no whole answer within 50ms"; !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", path, err, want)
+		}
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTimeouts(t *testing.T) {
+	hang := &HTTPHandler{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	})}}
+	tests := []struct {
+		name      string
+		own, task time.Duration
+		want      time.Duration
+	}{
+		{"default", 0, time.Hour, DefaultTimeout},
+		{"own", 7 * time.Second, time.Hour, 7 * time.Second},
+		{"the task's is shorter", 7 * time.Second, 3 * time.Second, 3 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), tt.task)
+				defer cancel()
+				start := time.Now()
+				_, err := hang.do(ctx, HTTPRequest{URL: "http://h", Timeout: tt.own})
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v, want a deadline exceeded", err)
+				}
+				if got := time.Since(start); got != tt.want {
+					t.Errorf("gave up after %s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestDuration(t *testing.T) {
+	slow := &HTTPHandler{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		time.Sleep(1234 * time.Millisecond)
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+	})}}
+	synctest.Test(t, func(t *testing.T) {
+		got, err := slow.do(t.Context(), HTTPRequest{URL: "http://h"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.DurationMS != 1234 {
+			t.Errorf("duration_ms %d, want 1234", got.DurationMS)
+		}
+	})
+}
+
+// The whole way: asynq's client, server and mux, and the result by Inspector.
+func TestThroughAsynq(t *testing.T) {
+	opt := asynq.RedisClientOpt{Addr: miniredis.RunT(t).Addr()}
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/gone" {
+			w.WriteHeader(http.StatusGone)
+		}
+		if r.URL.Path == "/busy" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "here is <"+r.URL.Path+">")
+	})
+	payload := func(path string) string { return fmt.Sprintf(`{"url":%q}`, url+path) }
+	tests := []struct {
+		id, payload string
+		state       asynq.TaskState
+		lastErr     string
+		result      string // as far as duration_ms
+	}{
+		{"fine", payload("/fine"), asynq.TaskStateCompleted, "", `{"status":200,"body":"here is </fine>","truncated":false,`},
+		{
+			"gone", payload("/gone"), asynq.TaskStateArchived, url + "/gone answered 410 Gone, want any 2xx: skip retry for the task",
+			`{"status":410,"body":"here is </gone>","truncated":false,`,
+		},
+		{
+			"busy", payload("/busy"), asynq.TaskStateRetry, url + "/busy answered 503 Service Unavailable, want any 2xx",
+			`{"status":503,"body":"here is </busy>","truncated":false,`,
+		},
+		{
+			"malformed", `{"uri":"http://h"}`, asynq.TaskStateArchived,
+			`malformed payload: unknown field "uri": want one of method, url, headers, body, timeout, expect: skip retry for the task`, "",
+		},
+	}
+
+	client := asynq.NewClient(opt)
+	defer client.Close()
+	for _, tt := range tests {
+		task := asynq.NewTask(TypeHTTPRequest, []byte(tt.payload), asynq.TaskID(tt.id), asynq.Retention(time.Hour))
+		if _, err := client.Enqueue(task); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runAll(t, opt, len(tests))
+
+	inspector := asynq.NewInspector(opt)
+	defer inspector.Close()
+	for _, tt := range tests {
+		info, err := inspector.GetTaskInfo("default", tt.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.State != tt.state || info.LastErr != tt.lastErr {
+			t.Errorf("%s: %s, %q\nwant %s, %q", tt.id, info.State, info.LastErr, tt.state, tt.lastErr)
+		}
+		kept, _, _ := strings.Cut(string(info.Result), `"duration_ms"`)
+		if kept != tt.result {
+			t.Errorf("%s: result %s\nwant %s", tt.id, kept, tt.result)
+		}
+		if tt.result != "" && !json.Valid(info.Result) {
+			t.Errorf("%s: result %s is not JSON", tt.id, info.Result)
+		}
+	}
+}
+
+// runAll runs an asynq server until its handlers have returned n times. Its
+// Shutdown returns when what became of the tasks is in Redis.
+func runAll(t *testing.T, opt asynq.RedisClientOpt, n int) {
+	t.Helper()
+	returned := make(chan struct{}, n)
+	mux := asynq.NewServeMux()
+	mux.Use(func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			defer func() { returned <- struct{}{} }()
+			return next.ProcessTask(ctx, task)
+		})
+	})
+	Register(mux)
+	srv := asynq.NewServer(opt, asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel})
+	if err := srv.Start(mux); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		<-returned
+	}
+	srv.Shutdown()
+}
+
+// An answer whose result cannot be kept is not passed off as a success.
+func TestLostResultIsAnError(t *testing.T) {
+	redis := miniredis.RunT(t)
+	opt := asynq.RedisClientOpt{Addr: redis.Addr()}
+	lose := func(status int) error {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		task, err := NewHTTPRequest(HTTPRequest{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := asynq.NewClient(opt)
+		defer client.Close()
+		if _, err := client.Enqueue(task); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		srv := asynq.NewServer(opt, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
+		err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			redis.SetError("out of order")
+			got <- new(HTTPHandler).ProcessTask(ctx, task)
+			redis.SetError("")
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Shutdown()
+		return <-got
+	}
+	const lost = "was not kept: "
+	if err := lose(200); err == nil || !strings.Contains(err.Error(), lost) {
+		t.Errorf("200: got %v, want %q in it", err, lost)
+	}
+	err := lose(404)
+	if _, ok := errors.AsType[*StatusError](err); !ok || !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), lost) {
+		t.Errorf("404: got %v, want the StatusError, SkipRetry and %q", err, lost)
+	}
+}

@@ -1,0 +1,155 @@
+package tasks
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func TestParseHTTPRequest(t *testing.T) {
+	tests := []struct {
+		name, payload string
+		want          HTTPRequest
+	}{
+		{"url alone", `{"url":"http://h"}`, HTTPRequest{URL: "http://h"}},
+		{"null is left out", `{"url":"http://h","method":null,"timeout":null,"expect":null}`, HTTPRequest{URL: "http://h"}},
+		{"IPv6 and port", ` {"url":"https://[::1]:65535/?a=1&b=2"} `, HTTPRequest{URL: "https://[::1]:65535/?a=1&b=2"}},
+		{
+			"everything",
+			`{"method":"PUT","url":"HTTPS://h/é","headers":{"X-A":"1\t2"},"body":"ä","timeout":"1m30s","expect":[100,599]}`,
+			HTTPRequest{
+				Method: "PUT", URL: "HTTPS://h/é", Headers: map[string]string{"X-A": "1\t2"},
+				Body: "ä", Timeout: 90 * time.Second, Expect: []int{100, 599},
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseHTTPRequest([]byte(tt.payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseHTTPRequestSaysWhatIsWrong(t *testing.T) {
+	const fields = "method, url, headers, body, timeout, expect"
+	long := strings.Repeat("é", 50)
+	tests := []struct{ payload, want string }{
+		{``, `payload is not JSON: unexpected end of JSON input`},
+		{`{"url":"http://h"`, `payload is not JSON: unexpected end of JSON input`},
+		{`{"url":"http://h"} {}`, `payload is not JSON: invalid character '{' after top-level value`},
+		{"{\"url\":\"http://h/\xff\"}", `payload is not UTF-8: want JSON text`},
+		{`["http://h"]`, `payload ["http://h"]: want a JSON object with the fields ` + fields},
+		{`null`, `payload null: want a JSON object with the fields ` + fields},
+		{`{"url":"http://h","retries":3}`, `unknown field "retries": want one of ` + fields},
+		{`{"URL":"http://h"}`, `unknown field "URL": want one of ` + fields},
+		{`{"url":"http://h","url":"http://i"}`, `field "url" is given twice: want it once`},
+		{`{"url":7}`, `url 7: want a text such as "https://example.com/path"`},
+		{`{"method":["GET"]}`, `method ["GET"]: want a text such as "GET"`},
+		{`{"headers":{"Accept":1}}`, `headers {"Accept":1}: want an object of texts such as {"Accept": "text/html"}`},
+		{`{"body":{"a":1}}`, `body {"a":1}: want a text`},
+		{`{"body":["` + long + `"]}`, `body ["` + long[:58] + `…: want a text`},
+		{`{"timeout":10}`, `timeout 10: want a text such as "10s"`},
+		{`{"timeout":"10"}`, `timeout "10": want a duration above zero such as "10s" or "1m30s"`},
+		{`{"timeout":"0s"}`, `timeout "0s": want a duration above zero such as "10s" or "1m30s"`},
+		{`{"timeout":"-1s"}`, `timeout "-1s": want a duration above zero such as "10s" or "1m30s"`},
+		{`{"timeout":""}`, `timeout "": want a duration above zero such as "10s" or "1m30s"`},
+		{`{"expect":200}`, `expect 200: want a list of statuses such as [200, 404]`},
+		{`{"expect":["200"]}`, `expect ["200"]: want a list of statuses such as [200, 404]`},
+		{`{}`, `url is missing: want an absolute URL such as https://example.com/path`},
+	}
+	for _, tt := range tests {
+		if _, err := parseHTTPRequest([]byte(tt.payload)); err == nil || err.Error() != tt.want {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.payload, err, tt.want)
+		}
+	}
+}
+
+func TestHTTPRequestValidateSaysWhatIsWrong(t *testing.T) {
+	header := func(name, value string) HTTPRequest {
+		return HTTPRequest{URL: "http://h", Headers: map[string]string{name: value}}
+	}
+	const want = "want an absolute URL such as https://example.com/path"
+	tests := []struct {
+		call HTTPRequest
+		want string
+	}{
+		{HTTPRequest{URL: "/path"}, `url "/path": want it to begin with http:// or https://`},
+		{HTTPRequest{URL: "example.com"}, `url "example.com": want it to begin with http:// or https://`},
+		{HTTPRequest{URL: "file:///etc/passwd"}, `url "file:///etc/passwd": want it to begin with http:// or https://`},
+		{HTTPRequest{URL: "ftp://u:secret@h/"}, `url "ftp://u:xxxxx@h/": want it to begin with http:// or https://`},
+		{HTTPRequest{URL: "http:///path"}, `url "http:///path" has no host: ` + want},
+		{HTTPRequest{URL: "http://:80/"}, `url "http://:80/" has no host: ` + want},
+		{HTTPRequest{URL: "http:h"}, `url "http:h" has no host: ` + want},
+		{HTTPRequest{URL: "http://h:0/"}, `url "http://h:0/": want a port from 1 to 65535`},
+		{HTTPRequest{URL: "http://h:65536/"}, `url "http://h:65536/": want a port from 1 to 65535`},
+		{HTTPRequest{URL: "http://h/%zz"}, `url is not a URL: parse "http://h/%zz": invalid URL escape "%zz": ` + want},
+		{HTTPRequest{URL: "http://h", Method: "GET /"}, `method "GET /": want an HTTP method such as GET or POST`},
+		{HTTPRequest{URL: "http://h", Timeout: -time.Second}, `timeout -1s: want a duration above zero, or zero for 30s`},
+		{HTTPRequest{URL: "http://h", Expect: []int{200, 99}}, `expect 99: want HTTP statuses from 100 to 599`},
+		{HTTPRequest{URL: "http://h", Expect: []int{600}}, `expect 600: want HTTP statuses from 100 to 599`},
+		{HTTPRequest{URL: "http://h", Body: "\xff"}, `body of 1 bytes is not UTF-8: want text, for it travels as JSON`},
+		{header("", "x"), `headers: name "": want letters, digits and hyphens such as Content-Type`},
+		{header("X A", "x"), `headers: name "X A": want letters, digits and hyphens such as Content-Type`},
+		{header("X-A:", "x"), `headers: name "X-A:": want letters, digits and hyphens such as Content-Type`},
+		{header("X-A", "1\r\nX-B: 2"), `headers: X-A "1\r\nX-B: 2": want one line of text`},
+		{header("X-A", "\xff"), `headers: X-A "\xff": want one line of text`},
+		{header("content-length", "3"), `headers: "content-length" follows from the body: leave it out`},
+		{
+			HTTPRequest{URL: "http://h", Headers: map[string]string{"accept": "a", "Accept": "b"}},
+			`headers: "Accept" and "accept" are the same header: want one of them`,
+		},
+	}
+	for _, tt := range tests {
+		if err := tt.call.Validate(); err == nil || err.Error() != tt.want {
+			t.Errorf("%+v\ngot  %v\nwant %s", tt.call, err, tt.want)
+		}
+		if task, err := NewHTTPRequest(tt.call); err == nil {
+			t.Errorf("NewHTTPRequest(%+v) = %s, want an error", tt.call, task.Payload())
+		}
+	}
+}
+
+// Whatever a Go program may put in a payload, the worker reads the same.
+func TestHTTPRequestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		call := HTTPRequest{
+			Method:  rapid.SampledFrom([]string{"", "GET", "PATCH", "X-1"}).Draw(t, "method"),
+			URL:     "http://h/?q=" + rapid.StringMatching(`[a-z<>&é]*`).Draw(t, "query"),
+			Body:    rapid.String().Draw(t, "body"),
+			Timeout: time.Duration(rapid.Int64Min(0).Draw(t, "timeout")),
+		}
+		if names := rapid.SliceOfDistinct(rapid.StringMatching(`X-[A-Z]`), rapid.ID).Draw(t, "headers"); len(names) > 0 {
+			call.Headers = make(map[string]string)
+			for _, name := range names {
+				call.Headers[name] = rapid.StringMatching(`[ -~\t]*`).Draw(t, name)
+			}
+		}
+		if expect := rapid.SliceOf(rapid.IntRange(100, 599)).Draw(t, "expect"); len(expect) > 0 {
+			call.Expect = expect
+		}
+		task, err := NewHTTPRequest(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Validate(task.Type(), task.Payload()); err != nil {
+			t.Fatalf("%s: %v", task.Payload(), err)
+		}
+		var got HTTPRequest
+		if err := json.Unmarshal(task.Payload(), &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(call, got); diff != "" {
+			t.Fatalf("%s\n-want +got:\n%s", task.Payload(), diff)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package tasks
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hibiken/asynq"
+)
+
+func TestResultBody(t *testing.T) {
+	full := strings.Repeat("x", MaxResultBody)
+	binary := bytes.Repeat([]byte{0xff, 0}, MaxResultBody)
+	tests := []struct {
+		name, body string
+		want       HTTPResult
+	}{
+		{"empty", "", HTTPResult{}},
+		{"text", "<é&\x00>", HTTPResult{Body: "<é&\x00>"}},
+		{"just fits", full, HTTPResult{Body: full}},
+		{"one too many", full + "y", HTTPResult{Body: full, Truncated: true}},
+		{"cut in a character", full[1:] + "é", HTTPResult{Body: full[1:], Truncated: true}},
+		{"cut in a long character", full[3:] + "😀", HTTPResult{Body: full[3:], Truncated: true}},
+		{"cut after a character", full[2:] + "éé", HTTPResult{Body: full[2:] + "é", Truncated: true}},
+		{"binary", "\xff\xfe", HTTPResult{Body: "//4=", Base64: true}},
+		{"text that ends in half a character", "a\xc3", HTTPResult{Body: "YcM=", Base64: true}},
+		{
+			"long binary", string(binary),
+			HTTPResult{Body: base64.StdEncoding.EncodeToString(binary[:MaxResultBody]), Base64: true, Truncated: true},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.body) })
+			got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.want.Status = 200
+			if diff := cmp.Diff(&tt.want, got, cmpopts.IgnoreFields(HTTPResult{}, "DurationMS")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEndlessBodyIsCutOff(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		for chunk := bytes.Repeat([]byte("x"), 32<<10); ; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Truncated || len(got.Body) != MaxResultBody {
+		t.Errorf("kept %d bytes, truncated %t; want %d, true", len(got.Body), got.Truncated, MaxResultBody)
+	}
+}
+
+func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
+	for _, status := range []int{200, 404, 503} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "begin")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+		if got == nil || got.Status != status || got.Body != "begin" || !got.Truncated {
+			t.Errorf("%d: result %+v, want the status and the beginning of the body", status, got)
+		}
+		_, wrongStatus := errors.AsType[*StatusError](err)
+		switch {
+		case status == 200 && (!errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, asynq.SkipRetry)):
+			t.Errorf("200: got %v, want unexpected EOF, to be retried", err)
+		case status != 200 && !wrongStatus:
+			t.Errorf("%d: got %v, want a StatusError", status, err)
+		}
+	}
+}
+
+// Connections are used again after bodies longer than what is kept.
+func TestConnectionsAreReused(t *testing.T) {
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, MaxResultBody+maxDrain/2))
+	}))
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	t.Cleanup(srv.Close)
+	for range 5 {
+		if err := process(t, HTTPRequest{URL: srv.URL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := opened.Load(); got != 1 {
+		t.Errorf("5 calls opened %d connections, want 1", got)
+	}
+}

@@ -1,0 +1,86 @@
+package tasks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// field is one field of a payload: where its value goes and, for the error
+// when a value does not fit, what would be right.
+type field struct {
+	name string
+	into any
+	want string
+}
+
+// decodeStrict reads a payload, one JSON object, into its fields. It does not
+// use json.Decoder.DisallowUnknownFields, which takes "URL" for "url", lets a
+// second value of a field win, and does not show the value that is wrong.
+func decodeStrict(payload []byte, fields ...field) error {
+	if !utf8.Valid(payload) {
+		return errors.New("payload is not UTF-8: want JSON text")
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(payload, &whole); err != nil {
+		return fmt.Errorf("payload is not JSON: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), fieldNames(fields))
+	}
+	seen := make(map[any]bool, len(fields))
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return fmt.Errorf("payload is not JSON: %w", err)
+		}
+		if seen[name] {
+			return fmt.Errorf("field %q is given twice: want it once", name)
+		}
+		seen[name] = true
+		if err := decodeField(dec, name, fields); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeField reads the value that comes next, of the named field.
+func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
+	var value json.RawMessage
+	if err := dec.Decode(&value); err != nil {
+		return fmt.Errorf("payload is not JSON: %w", err)
+	}
+	for _, f := range fields {
+		if f.name != name {
+			continue
+		}
+		if err := json.Unmarshal(value, f.into); err != nil {
+			return fmt.Errorf("%s %s: want %s", f.name, shorten(value), f.want)
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
+}
+
+func fieldNames(fields []field) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// shorten is the start of a JSON value, enough to recognise it in an error.
+func shorten(value []byte) string {
+	const most = 60
+	text := string(bytes.TrimSpace(value))
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

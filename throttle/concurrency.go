@@ -1,0 +1,84 @@
+package throttle
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// concurrency counts for a concurrency limit: at most n permits held at once,
+// each a lease that ends unless its holder extends it.
+type concurrency struct {
+	n, life int64 // life is how long a lease lasts, in microseconds
+	leases  map[string]lease
+	// holder is who asks. Its own lease does not count against it until it
+	// takes the permits: asking twice is asking once.
+	holder string
+}
+
+type lease struct{ cost, ends int64 }
+
+func (c *concurrency) define(r *rule) { c.n, c.life = int64(r.capacity()), r.lease().Microseconds() }
+
+// others forgets the leases that have ended and returns those of the others,
+// with the permits they hold.
+func (c *concurrency) others(now int64) (leases []lease, live int64) {
+	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now })
+	for holder, l := range c.leases {
+		if holder != c.holder {
+			leases = append(leases, l)
+			live += l.cost
+		}
+	}
+	return leases, live
+}
+
+func (c *concurrency) readyAt(now, k int64) int64 {
+	leases, live := c.others(now)
+	switch {
+	case k == 0 || live+k <= c.n:
+		return now
+	case live == 0:
+		return now + c.life
+	}
+	slices.SortFunc(leases, func(a, b lease) int { return cmp.Compare(a.ends, b.ends) })
+	missing := live + k - c.n
+	for _, l := range leases {
+		if missing -= l.cost; missing <= 0 {
+			return l.ends
+		}
+	}
+	return leases[len(leases)-1].ends
+}
+
+// take leases k permits to the holder that asks.
+func (c *concurrency) take(now, k int64) {
+	c.leases[c.holder] = lease{k, now + c.life}
+	c.holder = ""
+}
+
+// extend renews a holder's lease. It reports false if there is none any more.
+func (c *concurrency) extend(now int64, holder string) bool {
+	l, ok := c.leases[holder]
+	if !ok || l.ends <= now {
+		return false
+	}
+	c.leases[holder] = lease{l.cost, now + c.life}
+	return true
+}
+
+// free gives a holder's lease back.
+func (c *concurrency) free(holder string) { delete(c.leases, holder) }
+
+func (c *concurrency) left(now int64) int64 {
+	_, live := c.others(now)
+	return max(0, c.n-live)
+}
+
+func (c *concurrency) fullAt(now int64) int64 {
+	last := now
+	for _, l := range c.leases {
+		last = max(last, l.ends)
+	}
+	return last
+}

@@ -1,0 +1,166 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// Define implements Limiter.
+func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
+	for _, l := range limits {
+		if err := l.Validate(); err != nil {
+			return fmt.Errorf("limit %s: %w", l.Name, err)
+		}
+	}
+	for _, l := range limits {
+		changed, err := r.define(ctx, "file", l)
+		if err != nil {
+			return err
+		}
+		if changed == 2 {
+			r.log.Warn("the config's new definition replaced one set at run time", "limit", l.Name, "now", l.String())
+		}
+	}
+	return nil
+}
+
+// Set implements Limiter.
+func (r *Redis) Set(ctx context.Context, l Limit) error {
+	if err := l.Validate(); err != nil {
+		return fmt.Errorf("limit %s: %w", l.Name, err)
+	}
+	_, err := r.define(ctx, "set", l)
+	return err
+}
+
+func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
+	l.Paused = false
+	args := []any{
+		l.Name, source, l.String(),
+		"kind", string(l.Kind), "capacity", l.capacity(), "n", l.capacity(), "period_us", 0,
+		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
+	}
+	switch {
+	case l.Kind == Concurrency:
+		args = append(args, "lease_us", l.lease().Microseconds())
+	default:
+		args = append(args, "n", l.Rate.N, "period_us", l.periodUS())
+	}
+	if l.Kind == FixedWindow {
+		args = append(args, "offset_us", l.offsetUS())
+		if edges := l.edges(time.Now().UnixMicro(), calendarLength); edges != nil {
+			args = append(args, "edges", joinInts(edges))
+		}
+	}
+	if l.Zone != "" {
+		args = append(args, "zone", l.Zone)
+	}
+	if len(l.Apps) > 0 {
+		args = append(args, "apps", strings.Join(l.Apps, ","))
+	}
+	changed, err := r.run(ctx, lua.Define, args...).Int()
+	return changed, unavailable(err)
+}
+
+// Delete implements Limiter.
+func (r *Redis) Delete(ctx context.Context, name string) error {
+	return r.known(ctx, name, lua.Delete, name)
+}
+
+// Pause implements Limiter.
+func (r *Redis) Pause(ctx context.Context, name string) error {
+	return r.known(ctx, name, lua.Pause, name, 1)
+}
+
+// Resume implements Limiter.
+func (r *Redis) Resume(ctx context.Context, name string) error {
+	return r.known(ctx, name, lua.Pause, name, 0)
+}
+
+// Limits implements Limiter.
+func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
+	names, err := r.rdb.SMembers(ctx, r.prefix+"limits").Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	slices.Sort(names)
+	var limits []Limit
+	for _, name := range names {
+		l, err := r.definition(ctx, name)
+		if err == redis.Nil { // deleted since
+			continue
+		}
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		limits = append(limits, l)
+	}
+	return limits, nil
+}
+
+// definition reads one limit, or fails with redis.Nil.
+func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
+	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
+	if err != nil {
+		return Limit{}, err
+	}
+	if len(fields) == 0 {
+		return Limit{}, redis.Nil
+	}
+	number := func(field string) int64 {
+		n, _ := strconv.ParseInt(fields[field], 10, 64)
+		return n
+	}
+	us := func(field string) time.Duration { return time.Duration(number(field)) * time.Microsecond }
+	l := Limit{
+		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number("rate_n")), us("per_us")},
+		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), Paused: fields["paused"] != "",
+	}
+	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
+		l.Capacity = int(number("capacity"))
+	}
+	if fields["apps"] != "" {
+		l.Apps = strings.Split(fields["apps"], ",")
+	}
+	return l, nil
+}
+
+// calendarLength is how many windows of a calendar limit Redis knows ahead.
+const calendarLength = 48
+
+// extendCalendars stores the windows around a moment of Redis's clock for
+// limits that follow a calendar. The boundaries are the same whoever computes
+// them, so it does not matter who does it first.
+func (r *Redis) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
+	for _, name := range names {
+		l, err := r.definition(ctx, name)
+		if err == redis.Nil {
+			continue
+		}
+		if err != nil {
+			return unavailable(err)
+		}
+		l.Paused = false
+		edges := joinInts(l.edges(nowUS, calendarLength))
+		if err := r.run(ctx, lua.Edges, name, l.String(), edges).Err(); err != nil {
+			return unavailable(err)
+		}
+	}
+	return nil
+}
+
+func joinInts(numbers []int64) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(texts, " ")
+}

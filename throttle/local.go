@@ -1,0 +1,176 @@
+package throttle
+
+import (
+	"context"
+	"crypto/rand"
+	"math"
+	"sync"
+	"time"
+)
+
+// Local is the Limiter that keeps its meters in this process: for programs of
+// one process, and for tests. It decides as Redis does, to the microsecond. The
+// zero value is ready to use, asks as no app and takes the time from time.Now.
+// A Local must not be copied after first use.
+type Local struct {
+	// Clock tells the time. The zero value means time.Now.
+	Clock func() time.Time
+	// App is the name that limits list under Apps.
+	App string
+
+	mu     sync.Mutex
+	rules  map[string]*rule
+	meters map[meterID]meter
+	blocks map[meterKey]int64 // microsecond at which the block ends
+	calls  int                // since the last sweep
+}
+
+var _ Limiter = (*Local)(nil)
+
+// A meterKey is one limit and one key.
+type meterKey struct{ limit, key string }
+
+// A meterID names a meter's state. A limit that changes its kind gets new
+// meters, and the old ones back if it changes back.
+type meterID struct {
+	kind Kind
+	meterKey
+}
+
+// Allow implements Limiter.
+func (l *Local) Allow(ctx context.Context, limit, key string) (Decision, error) {
+	return l.AllowN(ctx, limit, key, 1)
+}
+
+// AllowN implements Limiter.
+func (l *Local) AllowN(_ context.Context, limit, key string, n int) (Decision, error) {
+	return l.allow([]Need{{limit, key, n}})
+}
+
+// AllowAll implements Limiter.
+func (l *Local) AllowAll(_ context.Context, needs ...Need) (Decision, error) {
+	return l.allow(withCosts(needs))
+}
+
+// Peek implements Limiter.
+func (l *Local) Peek(ctx context.Context, limit, key string) (Decision, error) {
+	return l.AllowN(ctx, limit, key, 0)
+}
+
+func (l *Local) allow(needs []Need) (Decision, error) {
+	needs, err := normalize(needs)
+	if err != nil {
+		return Decision{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.decide(l.begin(), needs), nil
+}
+
+// decide looks at all meters before it takes from any.
+func (l *Local) decide(now int64, needs []Need) Decision {
+	claims := make([]claim, len(needs))
+	var bind *claim
+	for i, need := range needs {
+		r := l.rules[need.Limit]
+		if r == nil || !r.allows(l.App) {
+			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, At: time.UnixMicro(now)}
+		}
+		c := &claims[i]
+		*c = l.claim(now, r, need)
+		if need.Cost > r.capacity() {
+			return c.decision(Never)
+		}
+		if bind == nil || c.readyAt() > bind.readyAt() {
+			bind = c
+		}
+	}
+	if bind.readyAt() > now {
+		return bind.decision(Denied)
+	}
+	return l.takeAll(claims)
+}
+
+// takeAll takes the permits of all claims. The one with the fewest left decides.
+func (l *Local) takeAll(claims []claim) Decision {
+	var tightest *claim
+	holder := ""
+	for i := range claims {
+		c := &claims[i]
+		if c.need.Cost > 0 {
+			if held, ok := c.meter.(*concurrency); ok {
+				if holder == "" {
+					holder = rand.Text()
+				}
+				held.holder = holder
+			}
+			c.meter.take(c.now, int64(c.need.Cost))
+			l.meters[c.id] = c.meter
+		}
+		if tightest == nil || c.left() < tightest.left() {
+			tightest = c
+		}
+	}
+	d := tightest.decision(Allowed)
+	d.Holder = holder
+	return d
+}
+
+// A claim is one need at one moment, with the meter that answers it.
+type claim struct {
+	need    Need
+	rule    *rule
+	id      meterID
+	meter   meter
+	now     int64
+	blocked int64 // when the block ends, if there is one
+}
+
+// claim finds the meter of a need, or makes one that is only kept if permits
+// are taken: a key that is merely looked at costs no memory.
+func (l *Local) claim(now int64, r *rule, need Need) claim {
+	key := meterKey{need.Limit, need.Key}
+	c := claim{need: need, rule: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
+	c.meter = l.meters[c.id]
+	if c.meter == nil {
+		c.meter = newMeter(r)
+	} else {
+		c.meter.define(r)
+	}
+	return c
+}
+
+// pausedUS is how long from now a paused limit says to come back: long enough
+// to cost little, short enough to notice Resume.
+const pausedUS = 60_000_000
+
+func (c *claim) readyAt() int64 {
+	if c.rule.Paused {
+		return max(c.now+pausedUS, c.blocked)
+	}
+	return max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
+}
+
+func (c *claim) left() int64 {
+	if c.rule.Paused || c.blocked > c.now {
+		return 0
+	}
+	return c.meter.left(c.now)
+}
+
+func (c *claim) decision(outcome Outcome) Decision {
+	d := Decision{
+		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
+		Capacity: c.rule.capacity(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
+		ResetAfter: microseconds(c.meter.fullAt(c.now) - c.now),
+	}
+	if outcome == Denied {
+		d.RetryAfter = microseconds(c.readyAt() - c.now)
+	}
+	return d
+}
+
+// microseconds is n microseconds, or the longest duration there is.
+func microseconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}

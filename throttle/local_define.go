@@ -1,0 +1,118 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Define implements Limiter.
+func (l *Local) Define(_ context.Context, limits ...Limit) error {
+	for _, limit := range limits {
+		if err := limit.Validate(); err != nil {
+			return fmt.Errorf("limit %s: %w", limit.Name, err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begin()
+	for _, limit := range limits {
+		limit.Paused = false
+		words := limit.String()
+		if r := l.rules[limit.Name]; r == nil || r.words != words {
+			l.put(limit, words)
+		}
+	}
+	return nil
+}
+
+// Set implements Limiter.
+func (l *Local) Set(_ context.Context, limit Limit) error {
+	if err := limit.Validate(); err != nil {
+		return fmt.Errorf("limit %s: %w", limit.Name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begin()
+	words := ""
+	if r := l.rules[limit.Name]; r != nil {
+		words = r.words
+	}
+	l.put(limit, words)
+	return nil
+}
+
+// put makes the limit the one in use. It keeps whether the limit is paused, and
+// spells out the defaults, as Redis does.
+func (l *Local) put(limit Limit, words string) {
+	was := l.rules[limit.Name]
+	limit.Paused = was != nil && was.Paused
+	limit.Apps = slices.Clone(limit.Apps)
+	switch limit.Kind {
+	case Funnel, TokenBucket:
+		limit.Capacity = limit.capacity()
+	case Concurrency:
+		limit.Lease = limit.lease()
+	default:
+		limit.Capacity = 0
+	}
+	l.rules[limit.Name] = &rule{Limit: limit, words: words}
+}
+
+// Delete implements Limiter. What its meters counted stays, so that deleting a
+// limit and making it again hands out nothing twice.
+func (l *Local) Delete(_ context.Context, name string) error {
+	return l.change(name, func(*rule) { delete(l.rules, name) })
+}
+
+// Limits implements Limiter.
+func (l *Local) Limits(context.Context) ([]Limit, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var limits []Limit
+	for _, r := range l.rules {
+		limit := r.Limit
+		limit.Apps = slices.Clone(r.Apps)
+		limits = append(limits, limit)
+	}
+	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Name, b.Name) })
+	return limits, nil
+}
+
+// Pause implements Limiter.
+func (l *Local) Pause(_ context.Context, name string) error {
+	return l.change(name, func(r *rule) { r.Paused = true })
+}
+
+// Resume implements Limiter.
+func (l *Local) Resume(_ context.Context, name string) error {
+	return l.change(name, func(r *rule) { r.Paused = false })
+}
+
+// Block implements Limiter.
+func (l *Local) Block(_ context.Context, limit, key string, until time.Time) error {
+	return l.change(limit, func(*rule) { l.blocks[meterKey{limit, key}] = until.UnixMicro() })
+}
+
+// Reset implements Limiter.
+func (l *Local) Reset(_ context.Context, limit, key string) error {
+	return l.change(limit, func(r *rule) {
+		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
+		delete(l.blocks, meterKey{limit, key})
+	})
+}
+
+// change does something to a limit that exists.
+func (l *Local) change(name string, do func(*rule)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begin()
+	r := l.rules[name]
+	if r == nil {
+		return fmt.Errorf("%w: %s", ErrNoLimit, name)
+	}
+	do(r)
+	return nil
+}

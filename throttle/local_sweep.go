@@ -1,0 +1,41 @@
+package throttle
+
+import (
+	"maps"
+	"time"
+)
+
+// grace is how long a meter is kept after it has become as if never used, so
+// that a clock which is set back by less still finds what was counted.
+const grace = int64(time.Minute / time.Microsecond)
+
+// begin starts a call: it returns the time in microseconds and, once in as many
+// calls as there are meters, drops those that count nothing any more. So a cold
+// key costs no memory, and sweeping costs a call constant time on average.
+func (l *Local) begin() int64 {
+	if l.meters == nil {
+		l.rules = make(map[string]*rule)
+		l.meters = make(map[meterID]meter)
+		l.blocks = make(map[meterKey]int64)
+	}
+	now := time.Now
+	if l.Clock != nil {
+		now = l.Clock
+	}
+	us := now().UnixMicro()
+	l.calls++
+	if l.calls > max(100, len(l.meters)+len(l.blocks)) {
+		l.calls = 0
+		l.sweep(us)
+	}
+	return us
+}
+
+func (l *Local) sweep(now int64) {
+	before := len(l.meters)
+	maps.DeleteFunc(l.meters, func(_ meterID, m meter) bool { return m.fullAt(now-grace) <= now-grace })
+	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now })
+	if len(l.meters) < before/4 {
+		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself
+	}
+}

@@ -1,0 +1,85 @@
+package throttle
+
+import "math/bits"
+
+// A meter counts for one limit and one key. It is plain arithmetic on the time
+// that is passed in, in microseconds, and the twin of the Lua meter of its
+// kind: both give the same numbers. Only take changes what was counted.
+type meter interface {
+	// define tells the meter the limit as it stands now. What was taken under
+	// an earlier definition still counts.
+	define(r *rule)
+	// readyAt is the first microsecond from now on at which k more permits may
+	// be taken; for k above the capacity, about when the k-th from now comes.
+	readyAt(now, k int64) int64
+	// take takes k permits. The caller has seen that readyAt allows it.
+	take(now, k int64)
+	// left is how many permits could be taken now.
+	left(now int64) int64
+	// fullAt is when the meter will be as if never used.
+	fullAt(now int64) int64
+}
+
+// A rule is a limit in use.
+type rule struct {
+	Limit
+	words   string  // as Define said it last; empty if only Set did
+	windows []int64 // the calendar's boundaries around the last time asked
+}
+
+// newMeter is the unused meter of the rule.
+func newMeter(r *rule) meter {
+	var m meter
+	switch r.Kind {
+	case FixedWindow:
+		m = &fixedWindow{}
+	case SlidingLog:
+		m = &slidingLog{}
+	case SlidingWindow:
+		m = &slidingWindow{}
+	case Concurrency:
+		m = &concurrency{leases: make(map[string]lease)}
+	default:
+		m = &gcra{}
+	}
+	m.define(r)
+	return m
+}
+
+// far is beyond every time that matters, 73,000 years, and small enough that a
+// few of it can be added without overflow.
+const far = 1 << 61
+
+// span is the time that k permits stand for at n permits per period: whole
+// microseconds and n-ths of one. It ends at far.
+func span(k, n, period int64) (us, rest int64) {
+	hi, lo := bits.Mul64(uint64(k), uint64(period))
+	if hi >= uint64(n) {
+		return far, 0
+	}
+	quotient, remainder := bits.Div64(hi, lo, uint64(n))
+	if quotient >= far {
+		return far, 0
+	}
+	return int64(quotient), int64(remainder)
+}
+
+// owed is how many permits a time stands for, the inverse of span, rounded up.
+func owed(us, rest, n, period int64) int64 {
+	hi, lo := bits.Mul64(uint64(us), uint64(n))
+	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)
+	hi += carry
+	if hi >= uint64(period) {
+		return far
+	}
+	quotient, _ := bits.Div64(hi, lo, uint64(period))
+	return int64(min(quotient, far))
+}
+
+// rounds splits k permits, of which n can be had per period, into those of the
+// last round and the time that the rounds before it take.
+func rounds(k, n, period int64) (within, wait int64) {
+	within = (k-1)%n + 1
+	wait, _ = span((k-within)/n, 1, period)
+	return within, wait
+}

@@ -1,0 +1,162 @@
+package throttle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// us is a duration in the unit that meters count in.
+func us(d time.Duration) int64 { return d.Microseconds() }
+
+// anyLimit draws a small limit of one kind, so that meters fill up often.
+func anyLimit(t *rapid.T, kind Kind) Limit {
+	l := Limit{Name: "l", Kind: kind}
+	if kind == Concurrency {
+		l.Capacity = rapid.IntRange(1, 6).Draw(t, "capacity")
+		return l
+	}
+	l.Rate = Rate{rapid.IntRange(1, 7).Draw(t, "n"), time.Duration(rapid.IntRange(1, 500).Draw(t, "per")) * time.Microsecond}
+	if kind == Funnel || kind == TokenBucket {
+		l.Capacity = rapid.IntRange(1, 6).Draw(t, "capacity")
+	}
+	if rapid.Bool().Draw(t, "has margin") {
+		l.Margin = time.Duration(rapid.Int64Range(0, int64(l.Rate.Per)-1).Draw(t, "margin")).Truncate(time.Microsecond)
+	}
+	return l
+}
+
+var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro()
+
+// history feeds a meter with random calls, some of them exactly when it says
+// that they may come, and returns the time of every permit in order.
+func history(t *rapid.T, l Limit, backwards bool) []int64 {
+	m := newMeter(&rule{Limit: l})
+	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
+	var taken []int64
+	for range rapid.IntRange(1, 60).Draw(t, "calls") {
+		k := rapid.Int64Range(1, int64(l.capacity())).Draw(t, "cost")
+		switch choice := rapid.IntRange(0, 9).Draw(t, "step"); {
+		case choice < 5:
+			now = m.readyAt(now, k)
+		case choice == 9 && backwards:
+			now -= rapid.Int64Range(0, 1200).Draw(t, "back")
+		default:
+			now += rapid.Int64Range(0, 150).Draw(t, "wait")
+		}
+		if c, ok := m.(*concurrency); ok {
+			c.holder = fmt.Sprint(len(taken))
+		}
+		checkMeter(t, m, l, now, k)
+		if m.readyAt(now, k) <= now {
+			m.take(now, k)
+			for range k {
+				taken = append(taken, now)
+			}
+		}
+	}
+	return taken
+}
+
+// checkMeter holds what a meter says at one moment against itself: left is just
+// what readyAt allows, readyAt is true to the microsecond and grows with k, and
+// at fullAt everything is there.
+func checkMeter(t *rapid.T, m meter, l Limit, now, k int64) {
+	left, capacity := m.left(now), int64(l.capacity())
+	if left < 0 || left > capacity {
+		t.Fatalf("at %d: left %d of %d", now, left, capacity)
+	}
+	if left > 0 && m.readyAt(now, left) != now {
+		t.Fatalf("at %d: %d left, but they are ready at %d", now, left, m.readyAt(now, left))
+	}
+	if left < capacity && m.readyAt(now, left+1) <= now {
+		t.Fatalf("at %d: %d left, but one more is ready", now, left)
+	}
+	before := now
+	for k := range 3*capacity + 1 {
+		at := m.readyAt(now, k)
+		if at < before {
+			t.Fatalf("at %d: permit %d is ready at %d, before the one before it at %d", now, k, at, before)
+		}
+		before = at
+	}
+	if full := m.fullAt(now); full < now {
+		t.Fatalf("at %d: full at %d, in the past", now, full)
+	}
+	at := m.readyAt(now, k)
+	if again := m.readyAt(at, k); again != at {
+		t.Fatalf("at %d: ready at %d, but then only at %d", now, at, again)
+	}
+	if at > now && m.readyAt(at-1, k) != at {
+		t.Fatalf("at %d: ready at %d, but a microsecond before at %d", now, at, m.readyAt(at-1, k))
+	}
+}
+
+// checkWindows fails if more than n of the permits lie in one window [t, t+w).
+// Permits are in the order they were taken in, whatever the clock showed.
+func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
+	sorted := slices.Sorted(slices.Values(taken))
+	for i := n; i < len(sorted); i++ {
+		if sorted[i]-sorted[i-n] < w {
+			t.Fatalf("%d permits within %d µs, at most %d in %d µs: %v", n+1, sorted[i]-sorted[i-n], n, w, sorted)
+		}
+	}
+}
+
+func TestMeterThatIsFullIsAsNew(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
+			l := anyLimit(t, kind)
+			m := newMeter(&rule{Limit: l})
+			now := epoch
+			for range rapid.IntRange(0, 8).Draw(t, "calls") {
+				now += rapid.Int64Range(0, 100).Draw(t, "wait")
+				if m.readyAt(now, 1) <= now {
+					m.take(now, 1)
+				}
+			}
+			full := m.fullAt(now)
+			fresh := newMeter(&rule{Limit: l})
+			for k := range int64(2*l.capacity() + 1) {
+				if got, want := m.readyAt(full, k), fresh.readyAt(full, k); got != want {
+					t.Fatalf("at %d, when it is full: permit %d ready at %d, of a new meter at %d", full, k, got, want)
+				}
+			}
+			if again := m.fullAt(full); again != full {
+				t.Fatalf("full at %d, but then only at %d", full, again)
+			}
+		}))
+	}
+}
+
+func TestSpanAndOwed(t *testing.T) {
+	for _, tt := range []struct{ k, n, period, us, rest int64 }{
+		{0, 3, 10, 0, 0},
+		{1, 3, 10, 3, 1},
+		{2, 3, 10, 6, 2},
+		{3, 3, 10, 10, 0},
+		{maxPermits, maxPermits, us(100 * 365 * Day), us(100 * 365 * Day), 0},
+		{maxPermits, 1, us(time.Hour), maxPermits * us(time.Hour), 0},
+		{maxPermits, 1, us(100 * 365 * Day), far, 0}, // would overflow
+	} {
+		gotUS, gotRest := span(tt.k, tt.n, tt.period)
+		if gotUS != tt.us || gotRest != tt.rest {
+			t.Errorf("span(%d, %d, %d) = %d, %d, want %d, %d", tt.k, tt.n, tt.period, gotUS, gotRest, tt.us, tt.rest)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(1, maxPermits).Draw(t, "n")
+		period := rapid.Int64Range(1, us(Day)).Draw(t, "period")
+		k := rapid.Int64Range(0, maxPermits).Draw(t, "k")
+		at, rest := span(k, n, period)
+		if got := owed(at, rest, n, period); got != k {
+			t.Fatalf("owed(span(%d)) = %d", k, got)
+		}
+		if got := owed(at, rest+1, n, period); rest+1 < n && got != k+1 {
+			t.Fatalf("owed just after span(%d) = %d, want it rounded up", k, got)
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// maxKey bounds a meter's key, which becomes part of the name of a Redis key.
+const maxKey = 200
+
+// Redis is the Limiter whose meters every process shares. All times are
+// Redis's own, so the clocks of the processes do not matter. Beside Limiter's
+// methods it has those for queued jobs: Acquire, Pump, Forget and Waiting.
+type Redis struct {
+	rdb    redis.UniversalClient
+	keys   []string // KEYS of every script: the prefix
+	prefix string
+	app    string
+	log    *slog.Logger
+}
+
+var _ Limiter = (*Redis)(nil)
+
+// RedisOptions are optional: the zero value is a limiter of the scope
+// "default" that asks as no app.
+type RedisOptions struct {
+	// Scope names a set of limits that can be asked for together. In a Redis
+	// Cluster a scope lives on one node; more scopes spread the load.
+	Scope string
+	// App is the name that limits list under Apps.
+	App string
+	// Logger hears when a config file overrides what was set at run time. The
+	// zero value means slog.Default.
+	Logger *slog.Logger
+}
+
+// New returns the limiter that keeps its meters in rdb.
+func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
+	if opts.Scope == "" {
+		opts.Scope = "default"
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	prefix := "hg:{" + opts.Scope + "}:"
+	return &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger}
+}
+
+// Allow implements Limiter.
+func (r *Redis) Allow(ctx context.Context, limit, key string) (Decision, error) {
+	return r.AllowAll(ctx, Need{limit, key, 1})
+}
+
+// AllowN implements Limiter.
+func (r *Redis) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
+	return r.allow(ctx, []Need{{limit, key, n}})
+}
+
+// AllowAll implements Limiter.
+func (r *Redis) AllowAll(ctx context.Context, needs ...Need) (Decision, error) {
+	return r.allow(ctx, withCosts(needs))
+}
+
+// Peek implements Limiter.
+func (r *Redis) Peek(ctx context.Context, limit, key string) (Decision, error) {
+	return r.AllowN(ctx, limit, key, 0)
+}
+
+func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
+	needs, err := normalize(needs)
+	if err != nil {
+		return Decision{}, err
+	}
+	holder := uuid.NewString()
+	args := appendNeeds([]any{r.app, holder}, needs)
+	return r.decide(ctx, lua.Allow, args, needs, holder)
+}
+
+// decide runs a script that answers with a decision. Where it says that a
+// calendar ends, it extends the calendar and asks again.
+func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
+	for range 3 {
+		reply, err := r.run(ctx, script, args...).Slice()
+		if err != nil {
+			return Decision{}, unavailable(err)
+		}
+		if reply[0].(int64) != stale {
+			return decision(reply, needs, holder), nil
+		}
+		names := strings.Fields(reply[1].(string))
+		if err := r.extendCalendars(ctx, names, reply[2].(int64)); err != nil {
+			return Decision{}, err
+		}
+	}
+	return Decision{}, fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
+}
+
+// stale is the scripts' own outcome: a calendar must be extended first.
+const stale = 6
+
+func decision(reply []any, needs []Need, holder string) Decision {
+	n := make([]int64, 8)
+	for i := range reply {
+		n[i] = reply[i].(int64)
+	}
+	need := needs[n[1]]
+	d := Decision{
+		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
+		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
+	}
+	if n[7] > 0 {
+		d.Holder, d.Lease = holder, time.Duration(n[7])*time.Microsecond
+	}
+	if d.Outcome == Denied || d.Outcome == TooLate {
+		d.RetryAfter = time.Duration(max(0, n[3]-n[2])) * time.Microsecond
+	}
+	if n[5] > 0 {
+		d.ResetAfter = time.Duration(max(0, n[5]-n[2])) * time.Microsecond
+	}
+	return d
+}
+
+// Throttle implements Limiter.
+func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
+	if err := validCell(maxBurst, count, period, quantity); err != nil {
+		return Cell{}, err
+	}
+	reply, err := r.run(ctx, lua.Cell, key, maxBurst+1, count, period.Microseconds(), quantity).Int64Slice()
+	if err != nil {
+		return Cell{}, unavailable(err)
+	}
+	c := Cell{Limit: maxBurst + 1, Remaining: int(reply[3]), RetryAfter: -1}
+	c.ResetAfter = time.Duration(reply[4]-reply[1]) * time.Microsecond
+	switch Outcome(reply[0]) {
+	case Denied:
+		c.Limited, c.RetryAfter = true, time.Duration(reply[2]-reply[1])*time.Microsecond
+	case Never:
+		c.Limited, c.Never = true, true
+	}
+	return c, nil
+}
+
+func validCell(maxBurst, count int, period time.Duration, quantity int) error {
+	switch {
+	case maxBurst < 0 || maxBurst >= maxPermits:
+		return fmt.Errorf("max_burst %d: want 0 to %d", maxBurst, maxPermits-1)
+	case quantity < 0 || quantity > maxPermits:
+		return fmt.Errorf("quantity %d: want 0 to %d", quantity, maxPermits)
+	}
+	return Rate{count, period}.validate()
+}
+
+// Extend implements Limiter.
+func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
+	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, withCosts(needs))...).Int()
+	return held == 1, unavailable(err)
+}
+
+// Free implements Limiter.
+func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
+	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, withCosts(needs))...).Err())
+}
+
+// Block implements Limiter.
+func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) error {
+	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro())
+}
+
+// Reset implements Limiter.
+func (r *Redis) Reset(ctx context.Context, limit, key string) error {
+	return r.known(ctx, limit, lua.Reset, limit, key)
+}
+
+// known runs a script that replies 0 where the limit does not exist.
+func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, args ...any) error {
+	found, err := r.run(ctx, script, args...).Int()
+	if err != nil {
+		return unavailable(err)
+	}
+	if found == 0 {
+		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
+	}
+	return nil
+}
+
+func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, r.rdb, r.keys, args...)
+}
+
+// unavailable marks an error of Redis or of the way there.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// withCosts gives every need that names no cost a cost of 1.
+func withCosts(needs []Need) []Need {
+	needs = slices.Clone(needs)
+	for i := range needs {
+		if needs[i].Cost == 0 {
+			needs[i].Cost = 1
+		}
+	}
+	return needs
+}
+
+// normalize sorts needs and adds up those of the same meter, so that equal
+// sets are equal texts. It refuses what cannot be a need.
+func normalize(needs []Need) ([]Need, error) {
+	if len(needs) == 0 {
+		return nil, errors.New("needs: want at least one limit")
+	}
+	for _, n := range needs {
+		switch {
+		case n.Cost < 0 || n.Cost > math.MaxInt32:
+			return nil, fmt.Errorf("cost %d of limit %s: want 1 or more", n.Cost, n.Limit)
+		case !validName.MatchString(n.Limit):
+			return nil, fmt.Errorf("limit %q: want 1 to 100 letters, digits, or _ . : -", n.Limit)
+		case len(n.Key) > maxKey || strings.ContainsFunc(n.Key, func(c rune) bool { return c < ' ' }):
+			return nil, fmt.Errorf("key %.40q of limit %s: want at most %d bytes and no control characters", n.Key, n.Limit, maxKey)
+		}
+	}
+	if len(needs) == 1 {
+		return needs, nil
+	}
+	sorted := slices.Clone(needs)
+	slices.SortStableFunc(sorted, func(a, b Need) int {
+		return strings.Compare(a.Limit+"|"+a.Key, b.Limit+"|"+b.Key)
+	})
+	merged := sorted[:1]
+	for _, n := range sorted[1:] {
+		last := &merged[len(merged)-1]
+		if n.Limit == last.Limit && n.Key == last.Key {
+			last.Cost += n.Cost
+		} else {
+			merged = append(merged, n)
+		}
+	}
+	return merged, nil
+}
+
+func appendNeeds(args []any, needs []Need) []any {
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key, n.Cost)
+	}
+	return args
+}

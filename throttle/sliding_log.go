@@ -1,0 +1,51 @@
+package throttle
+
+import "sort"
+
+// slidingLog counts for a sliding log: at most n permits in every window of one
+// period, exactly. It keeps the times of the last n permits, oldest first. A
+// k-th permit exists once the (n-k+1)-th newest time is a whole period old.
+type slidingLog struct {
+	n, period int64
+	times     []int64
+}
+
+func (l *slidingLog) define(r *rule) { l.n, l.period = int64(r.Rate.N), r.periodUS() }
+
+func (l *slidingLog) readyAt(now, k int64) int64 {
+	if k == 0 {
+		return now
+	}
+	within, wait := rounds(k, l.n, l.period)
+	at := now
+	if i := int64(len(l.times)) - (l.n - within + 1); i >= 0 {
+		at = max(now, l.times[i]+l.period)
+	}
+	return at + wait
+}
+
+// take records the time k times. When the clock was set back it records the
+// last time again, so that the log stays in order.
+func (l *slidingLog) take(now, k int64) {
+	if len(l.times) > 0 {
+		now = max(now, l.times[len(l.times)-1])
+	}
+	for range k {
+		l.times = append(l.times, now)
+	}
+	if old := int64(len(l.times)) - l.n; old > 0 {
+		l.times = l.times[old:]
+	}
+}
+
+func (l *slidingLog) left(now int64) int64 {
+	gone := sort.Search(len(l.times), func(i int) bool { return l.times[i]+l.period > now })
+	return max(0, l.n-int64(len(l.times)-gone))
+}
+
+func (l *slidingLog) fullAt(now int64) int64 {
+	if len(l.times) == 0 {
+		return now
+	}
+	return max(now, l.times[len(l.times)-1]+l.period)
+}

@@ -1,0 +1,98 @@
+package throttle
+
+// windowParts is into how many parts a sliding window divides its period.
+const windowParts = 60
+
+// slidingWindow counts for a sliding window in bounded memory: the period in
+// parts, each counted whole until its last microsecond has left the window. So
+// it never lets more than n through, and a permit returns up to one part late.
+type slidingWindow struct {
+	n, period, width int64
+	parts            []part // oldest first
+	wasWidth         int64  // the width that parts were written with
+}
+
+// A part holds the permits taken from index·width on, for one width.
+type part struct{ index, count int64 }
+
+func (s *slidingWindow) define(r *rule) {
+	s.n, s.period = int64(r.Rate.N), r.periodUS()
+	s.width = ceilDiv(s.period, windowParts)
+}
+
+// leaves is when the last permit that a part may hold has left the window.
+func (s *slidingWindow) leaves(p part) int64 { return (p.index+1)*s.width - 1 + s.period }
+
+// counted is the parts that still count, at the present width, and their sum.
+// After a change of the width a part goes where its last microsecond lies.
+func (s *slidingWindow) counted(now int64) (parts []part, sum int64) {
+	for _, p := range s.parts {
+		if s.wasWidth != s.width {
+			p.index = ((p.index+1)*s.wasWidth - 1) / s.width
+		}
+		if s.leaves(p) <= now {
+			continue
+		}
+		sum += p.count
+		if last := len(parts) - 1; last >= 0 && parts[last].index == p.index {
+			parts[last].count += p.count
+		} else {
+			parts = append(parts, p)
+		}
+	}
+	return parts, sum
+}
+
+// earliest is now, or the start of the newest part if the clock was set back to
+// before it: a meter's own time never runs backwards.
+func (s *slidingWindow) earliest(now int64, parts []part) int64 {
+	if len(parts) == 0 {
+		return now
+	}
+	return max(now, parts[len(parts)-1].index*s.width)
+}
+
+func (s *slidingWindow) readyAt(now, k int64) int64 {
+	if k == 0 {
+		return now
+	}
+	parts, sum := s.counted(now)
+	within, wait := rounds(k, s.n, s.period)
+	at := s.earliest(now, parts)
+	missing := within - (s.n - sum)
+	for _, p := range parts {
+		if missing <= 0 {
+			break
+		}
+		missing -= p.count
+		at = max(at, s.leaves(p))
+	}
+	return at + wait
+}
+
+func (s *slidingWindow) take(now, k int64) {
+	parts, _ := s.counted(now)
+	index := s.earliest(now, parts) / s.width
+	if last := len(parts) - 1; last >= 0 && parts[last].index == index {
+		parts[last].count += k
+	} else {
+		parts = append(parts, part{index, k})
+	}
+	s.parts, s.wasWidth = parts, s.width
+}
+
+func (s *slidingWindow) left(now int64) int64 {
+	parts, sum := s.counted(now)
+	if s.earliest(now, parts) > now {
+		return 0
+	}
+	return max(0, s.n-sum)
+}
+
+func (s *slidingWindow) fullAt(now int64) int64 {
+	parts, _ := s.counted(now)
+	if len(parts) == 0 {
+		return now
+	}
+	return s.leaves(parts[len(parts)-1])
+}

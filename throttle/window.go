@@ -1,0 +1,127 @@
+package throttle
+
+import (
+	"sort"
+	"time"
+)
+
+// mondayUS is the first Monday after the Unix epoch, which was a Thursday.
+const mondayUS = int64(4 * Day / time.Microsecond)
+
+// windowStart is the start of the window that lies `ahead` windows after the
+// one which holds a moment. Windows beyond the part of a calendar that was
+// looked up are taken to be of the mean length: they are for estimates.
+func (r *rule) windowStart(at, ahead int64) int64 {
+	period := r.periodUS()
+	if !r.followsCalendar() {
+		into := (at - r.offsetUS()) % period
+		if into < 0 {
+			into += period
+		}
+		on, _ := span(ahead, 1, period)
+		return at - into + on
+	}
+	if len(r.windows) == 0 || at < r.windows[0] || at >= r.windows[len(r.windows)-1] {
+		r.windows = r.edges(at, calendarLength)
+	}
+	last := int64(len(r.windows) - 1)
+	here := int64(sort.Search(len(r.windows), func(i int) bool { return r.windows[i] > at })) - 1
+	if here+ahead <= last {
+		return r.windows[here+ahead]
+	}
+	on, _ := span(here+ahead-last, 1, period)
+	return r.windows[last] + on
+}
+
+// followsCalendar is whether windows are not just multiples of the period. In
+// UTC hours, days and weeks are; only months need a calendar.
+func (l Limit) followsCalendar() bool {
+	if l.Kind != FixedWindow {
+		return false
+	}
+	switch l.Rate.Per {
+	case Month:
+		return true
+	case time.Hour, Day, Week:
+		return l.Zone != "" && l.Zone != "UTC"
+	}
+	return false
+}
+
+// offsetUS is where the multiples of the period start, for a limit that does
+// not follow a calendar.
+func (l Limit) offsetUS() int64 {
+	if l.Kind == FixedWindow && l.Rate.Per == Week {
+		return mondayUS
+	}
+	return 0
+}
+
+// edges is the starts of `count` windows of a valid limit, ascending, the first
+// not after now; or nil if the limit does not follow a calendar.
+//
+// A window starts at the first instant at which the zone's wall clock has
+// reached the hour, or midnight of the day, of the Monday or of the 1st. So
+// where a clock change skips a midnight the day starts at the first instant of
+// its date, a skipped hour or date has no window, and an hour that the clock
+// goes through twice is one window of two hours.
+func (l Limit) edges(now int64, count int) []int64 {
+	if !l.followsCalendar() {
+		return nil
+	}
+	zone, err := time.LoadLocation(l.Zone)
+	if err != nil {
+		zone = time.UTC // Validate has refused it
+	}
+	edges := make([]int64, 0, count)
+	wall := startOf(l.Rate.Per, time.UnixMicro(now).In(zone))
+	for ; len(edges) < count; wall = following(l.Rate.Per, wall) {
+		edge := firstInstant(wall, zone).UnixMicro()
+		if len(edges) == 0 || edge > edges[len(edges)-1] {
+			edges = append(edges, edge)
+		}
+	}
+	return edges
+}
+
+// startOf is what the wall clock of t's zone read when the hour, day, week or
+// month began. Readings of wall clocks are kept as times in UTC.
+func startOf(per time.Duration, t time.Time) time.Time {
+	year, month, day := t.Date()
+	hour := 0
+	switch per {
+	case time.Hour:
+		hour = t.Hour()
+	case Week:
+		day -= (int(t.Weekday()) + 6) % 7
+	case Month:
+		day = 1
+	}
+	return time.Date(year, month, day, hour, 0, 0, 0, time.UTC)
+}
+
+// following is the reading at which the next hour, day, week or month begins.
+func following(per time.Duration, wall time.Time) time.Time {
+	if per == Month {
+		return wall.AddDate(0, 1, 0)
+	}
+	return wall.Add(per)
+}
+
+// firstInstant is when the wall clock of a zone first shows a reading or one
+// after it.
+func firstInstant(wall time.Time, zone *time.Location) time.Time {
+	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
+	for {
+		_, offset := t.Zone()
+		reached := wall.Add(-time.Duration(offset) * time.Second)
+		if reached.Before(t) {
+			reached = t
+		}
+		_, end := t.ZoneBounds()
+		if end.IsZero() || reached.Before(end) {
+			return reached
+		}
+		t = end
+	}
+}

@@ -88,5 +88,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		now = date
 	}
 	wait := min(max(0, until.Sub(now)), maxRetryAfter)
-	return (wait).Truncate(time.Second)
+	return (wait + time.Second - 1).Truncate(time.Second)
 }

@@ -17,11 +17,14 @@
 local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local seen = P .. 'seen:' .. job
 
+local r = read_job(job)
 local meters, refusal = load_needs(7, app, job)
 if not meters then
-  local r = read_job(job)
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
+end
+if call('EXISTS', BLOCKED) == 1 then
+  for i = 1, #meters do apply_block(meters[i]) end
 end
 
 local function admit()
@@ -29,22 +32,23 @@ local function admit()
   return take_all(meters)
 end
 
-local waiting = load_others(meters)
-if call('GET', seen) == attempt then
-  for i = 1, #meters do meters[i].cost = 0 end
-  return take_all(meters)
-end
-if not waiting then
-  local _, at = binding(meters)
-  if at <= now_us then return admit() end
+if not r then
+  if call('GET', seen) == attempt then
+    for i = 1, #meters do meters[i].cost = 0 end
+    return take_all(meters)
+  end
+  if call('EXISTS', JOBS) == 0 then
+    local _, at = binding(meters)
+    if at <= now_us then return admit() end
+  end
 end
 
 local ids, costs = {}, {}
 for i = 1, #meters do ids[i], costs[i] = meters[i].id, int(meters[i].cost) end
 local lane = table.concat(ids, '\n')
-local r = read_job(job)
+local cost_text = table.concat(costs, ',')
 local ticket = r and r.ticket
-if r and (r.lane ~= lane or table.concat(r.costs, ',') ~= table.concat(costs, ',')) then
+if r and (r.lane ~= lane or table.concat(r.costs, ',') ~= cost_text) then
   -- Its rule changed while it waited: it keeps its ticket, nothing else.
   forget_job(job, r)
   r = nil
@@ -52,54 +56,68 @@ end
 
 -- Whom it must let pass: a newcomer everyone who waits, a known job those with
 -- an earlier ticket in its lane, a called job nobody.
-local ahead, in_line = 0, false
+local waits_on = call('HGET', AT, lane)
+local ahead, in_line, called = 0, false, false
 if not r then
-  in_line = call('HEXISTS', AT, lane) == 1
+  in_line = waits_on
   for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
-elseif drop_grant(job, r) then
-  for i = 1, #meters do meters[i].others = meters[i].others - meters[i].cost end
 else
-  ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
-  in_line = ahead > 0
+  called = drop_grant(job, r)
+  if not called then
+    ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
+    in_line = ahead > 0
+  end
 end
 
-local bind, at = binding(meters)
-if at <= now_us and not in_line then
-  if r then forget_job(job, r) end
-  return admit()
+-- Who joins a lane that waits already need not know what is free.
+local bind, at
+if r or not waits_on then
+  expire_grants()
+  load_others(meters)
+  bind, at = binding(meters)
+  if at <= now_us and not in_line then
+    if called then
+      forget_called(job, r)
+    elseif r then
+      forget_job(job, r)
+    end
+    return admit()
+  end
 end
 
 -- When it would run if it waited: after the permits of all before it.
-local last, expected = bind, at
+local last, expected = bind, at or now_us
 for i = 1, #meters do
   local m = meters[i]
   local before = m.others + ahead * m.cost
-  if not r then before = tonumber(call('HGET', DEMAND, m.id) or 0) end
+  if not r then before = call('HINCRBY', DEMAND, m.id, costs[i]) - m.cost end
   local ready = m.ready_at(before + m.cost)
-  if ready > expected then last, expected = m, ready end
+  if not last or ready > expected then last, expected = m, ready end
 end
 local wait_us = expected - now_us
 if patience_us >= 0 and wait_us > patience_us then
-  if r then forget_job(job, r) end
+  if r then
+    forget_job(job, r)
+  else
+    for i = 1, #meters do count(DEMAND, ids[i], -meters[i].cost) end
+  end
   return reply(TOO_LATE, last, expected)
 end
 
-if not r then
-  ticket = ticket or call('INCR', P .. 'seq') + head_start
-  for i = 1, #meters do call('HINCRBY', DEMAND, ids[i], costs[i]) end
-else
-  call('ZREM', LIMBO, job)
-end
--- Long after its put-back, which is at most 1.5 times the wait and some seconds.
+ticket = ticket or call('INCR', P .. 'seq') + head_start
+-- To be forgotten long after its put-back, which is at most 1.5 times the wait
+-- and some seconds.
 local forget_us = now_us + 2 * wait_us + 70000000
-call('HSET', JOBS, job, table.concat({ int(ticket), int(forget_us), table.concat(costs, ','), queue, lane }, '\n'))
+call('HSET', JOBS, job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
 call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
-local waits_on = call('HGET', AT, lane)
+if r then call('ZREM', LIMBO, job) end
 if not waits_on then
   wait_on(lane, bind.id)
   due(bind.id, at)
 elseif r then
   due(waits_on, now_us)
+end
+if called then
   for i = 1, #meters do due_if_waited_for(ids[i]) end
 end
 return reply(DENIED, last, expected)

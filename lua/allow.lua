@@ -13,7 +13,11 @@ local app, holder = ARGV[1], ARGV[2]
 
 local meters, refusal = load_needs(3, app, holder)
 if not meters then return refusal end
-load_others(meters)
+if call('EXISTS', BLOCKED, JOBS) > 0 then
+  for i = 1, #meters do apply_block(meters[i]) end
+  expire_grants()
+  load_others(meters)
+end
 
 local bind, at = binding(meters)
 if at > now_us then return reply(DENIED, bind, at) end

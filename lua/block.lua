@@ -5,10 +5,11 @@
 -- ARGV[3] microsecond until which it is shut; one in the past opens it
 -- Returns 1, or 0 if there is no such limit
 -- @include lanes
-local id, until_us = ARGV[1] .. '|' .. ARGV[2], tonumber(ARGV[3])
+local name, key, until_us = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local id = name .. '|' .. key
 local blocked = P .. 'blocked'
 
-if call('EXISTS', P .. 'limit:' .. ARGV[1]) == 0 then return 0 end
+if call('EXISTS', P .. 'limit:' .. name) == 0 then return 0 end
 local all = call('HGETALL', blocked)
 for i = 1, #all, 2 do
   if tonumber(all[i + 1]) <= now_us then call('HDEL', blocked, all[i]) end

@@ -4,9 +4,10 @@
 -- ARGV[2] key
 -- Returns 1, or 0 if there is no such limit
 -- @include lanes
-local id = ARGV[1] .. '|' .. ARGV[2]
+local name, key = ARGV[1], ARGV[2]
+local id = name .. '|' .. key
 
-local kind = call('HGET', P .. 'limit:' .. ARGV[1], 'kind')
+local kind = call('HGET', P .. 'limit:' .. name, 'kind')
 if not kind then return 0 end
 call('DEL', P .. 'm:' .. kind .. ':' .. id)
 call('HDEL', P .. 'blocked', id)

@@ -15,6 +15,11 @@ const (
 	delayedTaskCheckInterval = time.Second
 )
 
+// minGrant is how long permits are kept for a called job that has not come: as
+// long as the polls of its queue may take, and no longer than a job that nobody
+// takes should hold up others.
+const minGrant = 250 * time.Millisecond
+
 // Config returns an asynq configuration in which a denial is no failure: it
 // spends no attempt, moves no failure statistics, does not reach the program's
 // ErrorHandler, and waits as long as the limiter said. Everything that the
@@ -26,6 +31,7 @@ func (t *Throttler) Config(c asynq.Config) asynq.Config {
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}
+	t.grant.Store(int64(max(minGrant, 3*c.TaskCheckInterval)))
 	c.IsFailure = isFailure(c.IsFailure)
 	c.RetryDelayFunc = retryDelay(c.RetryDelayFunc)
 	if c.ErrorHandler != nil {

@@ -34,7 +34,7 @@ func (t *Throttler) pump(ctx context.Context) {
 	messages := wakes.ChannelWithSubscriptions()
 	underway := map[throttle.Called]time.Time{}
 	for ctx.Err() == nil {
-		called, next, active, err := t.limiter.Pump(ctx, t.process)
+		called, next, active, err := t.limiter.Pump(ctx, t.process, time.Duration(t.grant.Load()))
 		t.note(err)
 		for _, job := range called {
 			underway[job] = time.Now()

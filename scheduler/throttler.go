@@ -50,7 +50,7 @@ type Limiter interface {
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
-	Pump(ctx context.Context, process string) (called []throttle.Called, next time.Duration, active bool, err error)
+	Pump(ctx context.Context, process string, grant time.Duration) (called []throttle.Called, next time.Duration, active bool, err error)
 	StopPump(ctx context.Context, process string) error
 	Forget(ctx context.Context, jobs ...string) error
 	Wakes(ctx context.Context) *redis.PubSub
@@ -80,8 +80,9 @@ type Throttler struct {
 	client   *asynq.Client
 	tasks    *asynq.Inspector
 	releaser releaser
-	release  atomic.Bool // whether called jobs can be moved, and so come in time
-	down     atomic.Bool // whether the limiter was unavailable when last asked
+	release  atomic.Bool  // whether called jobs can be moved, and so come in time
+	grant    atomic.Int64 // how long permits are kept for a called job
+	down     atomic.Bool  // whether the limiter was unavailable when last asked
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -102,6 +103,7 @@ func New(rdb redis.UniversalClient, limiter Limiter, rules Rules, opts Options) 
 		tasks: asynq.NewInspectorFromRedisClient(rdb), releaser: releaser{rdb}, stop: stop,
 	}
 	t.release.Store(!opts.NoRelease)
+	t.grant.Store(int64(minGrant))
 	t.done.Go(func() { t.pump(ctx) })
 	return t
 }

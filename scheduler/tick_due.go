@@ -6,11 +6,11 @@ import "time"
 // It covers a restart, a Redis failover and clocks that differ.
 const missedAfter = 30 * time.Second
 
-// dueTick chooses what to do at now about the ticks after last: run is the
-// first that is to run, or the zero time. passed is the newest tick that is
-// due and dropped instead, or the zero time. A tick that runs is always newer
-// than those dropped.
-func dueTick(e Entry, rule *tickRule, last, now time.Time) (run, passed time.Time) {
+// dueTick chooses what to do at now about the ticks in (last, upTo]: run is the
+// first that is to run, or the zero time; missed is the newest of those that
+// are too late and are dropped, or the zero time. A tick that runs is newer
+// than any that is dropped.
+func dueTick(e Entry, rule *tickRule, last, upTo, now time.Time) (run, missed time.Time) {
 	keep := 0
 	switch e.Missed {
 	case MissedOnce:
@@ -21,19 +21,19 @@ func dueTick(e Entry, rule *tickRule, last, now time.Time) (run, passed time.Tim
 			keep = 100
 		}
 	}
-	late := now.Add(-missedAfter - time.Nanosecond)
-	missed := newestTicks(rule, last, late, max(keep, 1))
-	first := rule.next(latest(last, late))
-	if first.After(now) {
-		first = time.Time{}
+	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
+	old := newestTicks(rule, last, late, max(keep, 1))
+	timely := rule.next(latest(last, late))
+	if timely.After(upTo) {
+		timely = time.Time{}
 	}
 	switch {
-	case len(missed) == 0:
-		return first, time.Time{}
-	case e.Missed == MissedAll, e.Missed == MissedOnce && first.IsZero():
-		return missed[0], time.Time{}
+	case len(old) == 0:
+		return timely, time.Time{}
+	case e.Missed == MissedAll, e.Missed == MissedOnce && timely.IsZero():
+		return old[0], time.Time{}
 	default:
-		return first, missed[len(missed)-1]
+		return timely, old[len(old)-1]
 	}
 }
 
@@ -61,6 +61,13 @@ func newestTicks(rule *tickRule, after, upTo time.Time, n int) []time.Time {
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return a
 	}
 	return b

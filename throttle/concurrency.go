@@ -20,12 +20,11 @@ type lease struct{ cost, ends int64 }
 
 func (c *concurrency) define(r *rule) { c.n, c.life = int64(r.capacity()), r.lease().Microseconds() }
 
-// others forgets the leases that have ended and returns those of the others,
-// with the permits they hold.
+// others is the leases of the others that have not ended, and the permits they
+// hold.
 func (c *concurrency) others(now int64) (leases []lease, live int64) {
-	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now })
 	for holder, l := range c.leases {
-		if holder != c.holder {
+		if holder != c.holder && l.ends > now {
 			leases = append(leases, l)
 			live += l.cost
 		}
@@ -51,8 +50,9 @@ func (c *concurrency) readyAt(now, k int64) int64 {
 	return leases[len(leases)-1].ends
 }
 
-// take leases k permits to the holder that asks.
+// take leases k permits to the holder that asks, and forgets what has ended.
 func (c *concurrency) take(now, k int64) {
+	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now })
 	c.leases[c.holder] = lease{k, now + c.life}
 	c.holder = ""
 }

@@ -71,9 +71,6 @@ func (r *Redis) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 // Called is a job that Pump calls back: its permits are kept for it.
 type Called struct{ Queue, ID string }
 
-// Grant is how long permits are kept for a called job that has not come yet.
-const Grant = 250 * time.Millisecond
-
 // PumpLease is how long a process that pumps keeps others from it after each
 // call: if it dies, another takes over after that time.
 const PumpLease = 1500 * time.Millisecond
@@ -84,10 +81,11 @@ const pumpSteps = 100
 
 // Pump calls waiting jobs back, exactly as many as permits exist for, and says
 // how long until it is worth calling again: negative where nothing is due. One
-// process works at a time; all others are told active = false. Wakes tells of
-// work that comes up earlier than said.
-func (r *Redis) Pump(ctx context.Context, process string) (called []Called, next time.Duration, active bool, err error) {
-	reply, err := r.run(ctx, lua.Pump, process, PumpLease.Milliseconds(), Grant.Microseconds(), pumpSteps).Slice()
+// process works at a time; all others are told active = false. A called job's
+// permits are kept for it for the time that grant says. Wakes tells of work
+// that comes up earlier than said.
+func (r *Redis) Pump(ctx context.Context, process string, grant time.Duration) (called []Called, next time.Duration, active bool, err error) {
+	reply, err := r.run(ctx, lua.Pump, process, PumpLease.Milliseconds(), grant.Microseconds(), pumpSteps).Slice()
 	if err != nil {
 		return nil, 0, false, unavailable(err)
 	}

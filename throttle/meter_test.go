@@ -76,12 +76,17 @@ func checkMeter(t *rapid.T, m meter, l Limit, now, k int64) {
 		t.Fatalf("at %d: %d left, but one more is ready", now, left)
 	}
 	before := now
-	for k := range 3*capacity + 1 {
+	for k := range capacity + 1 {
 		at := m.readyAt(now, k)
 		if at < before {
 			t.Fatalf("at %d: permit %d is ready at %d, before the one before it at %d", now, k, at, before)
 		}
 		before = at
+	}
+	for k := capacity + 1; k < 4*capacity; k++ {
+		if at := m.readyAt(now, k); at < m.readyAt(now, 1) {
+			t.Fatalf("at %d: permit %d is expected at %d, before the first", now, k, at)
+		}
 	}
 	if full := m.fullAt(now); full < now {
 		t.Fatalf("at %d: full at %d, in the past", now, full)

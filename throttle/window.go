@@ -119,6 +119,11 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 			reached = t
 		}
 		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) {
+			// In the last UTC day of a leap year ZoneBounds can end before t
+			// (golang/go#81583). No clock changes in the rest of that day.
+			end = t.Truncate(Day).Add(Day)
+		}
 		if end.IsZero() || reached.Before(end) {
 			return reached
 		}

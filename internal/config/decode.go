@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -20,9 +19,17 @@ import (
 // goccy/go-yaml's own decoder it goes on after an error, so that one run tells
 // all of them, and it remembers where everything stood for the checks after it.
 type decoder struct {
-	file string
-	at   map[string]*token.Position // by path
-	errs Errors
+	file  string
+	at    map[string]*token.Position // by path
+	bad   map[string]bool            // paths that could not be decoded
+	meant map[string]bool            // paths that an unknown field was probably for
+	errs  Errors
+}
+
+func newDecoder(file string) *decoder {
+	return &decoder{
+		file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{},
+	}
 }
 
 // choice is a text type that has only a few values.
@@ -50,19 +57,45 @@ func (d *decoder) decode(data []byte, to any) {
 	}
 }
 
-// errorf adds an error about a path; it stands where the path does, or where
-// the nearest path above it does.
+// errorf adds an error about a path, for the checks after decoding. It stands
+// where the path does, or where the nearest path above it does. What could not
+// even be decoded has its error already and gets no other.
 func (d *decoder) errorf(path, format string, args ...any) {
-	for above := path; ; above = parent(above) {
-		if at, ok := d.at[above]; ok {
-			d.errorAt(at, path, format, args...)
-			return
-		}
-		if above == "" {
-			d.errorAt(&token.Position{Line: 1, Column: 1}, path, format, args...)
-			return
+	if d.broken(path) {
+		return
+	}
+	at := &token.Position{Line: 1, Column: 1}
+	for above := path; above != ""; above = parent(above) {
+		if d.has(above) {
+			at = d.at[above]
+			break
 		}
 	}
+	d.errorAt(at, path, format, args...)
+}
+
+// broken is whether a path, or one above it, could not be decoded.
+func (d *decoder) broken(path string) bool {
+	for ; path != ""; path = parent(path) {
+		if d.bad[path] || d.meant[path] && !d.has(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// clean is whether there is no error about a path or anything below it.
+func (d *decoder) clean(path string) bool {
+	return !slices.ContainsFunc(d.errs, func(e *Error) bool {
+		rest, below := strings.CutPrefix(e.Path, path)
+		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// fail adds an error about a node that cannot be the value of its path.
+func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
+	d.bad[path] = true
+	d.errorAt(start(node), path, format, args...)
 }
 
 func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
@@ -76,7 +109,7 @@ func (d *decoder) has(path string) bool { return d.at[path] != nil }
 func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	switch node.(type) {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		d.errorAt(start(node), path, "anchors, aliases and tags are not supported: write the value itself")
+		d.fail(node, path, "anchors, aliases and tags are not supported: write the value itself")
 		return
 	}
 	if to.Kind() == reflect.Pointer {
@@ -114,7 +147,9 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
 		if !ok {
-			d.errorAt(key, path, "unknown field %q: %s", name, didYouMean(name, names))
+			meant, hint := didYouMean(name, names)
+			d.meant[join(path, meant)] = true
+			d.errorAt(key, path, "unknown field %q: %s", name, hint)
 			return
 		}
 		d.value(join(path, name), value, to.FieldByIndex(index))
@@ -139,7 +174,7 @@ func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Pos
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
 		if _, empty := node.(*ast.NullNode); !empty {
-			d.errorAt(start(node), path, "want a mapping, one \"name: value\" a line, not %s", describe(node))
+			d.fail(node, path, "want a mapping, one \"name: value\" a line, not %s", describe(node))
 		}
 		return
 	}
@@ -167,11 +202,11 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 	}
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
-		d.errorAt(start(node), path, "want a list, [a, b] or one \"- item\" a line, not %s", describe(node))
+		d.fail(node, path, "want a list, [a, b] or one \"- item\" a line, not %s", describe(node))
 		return
 	}
 	for i, item := range list.Values {
-		inner := fmt.Sprintf("%s[%d]", path, i)
+		inner := indexed(path, i)
 		d.at[inner] = start(item)
 		element := reflect.New(to.Type().Elem()).Elem()
 		d.value(inner, item, element)
@@ -188,8 +223,8 @@ func keyName(key ast.MapKeyNode) (string, bool) {
 	return "", false
 }
 
-// place is where to point for the value of a key: at the value if it stands
-// on the same line as text does, otherwise at the key.
+// place is where to point for the value of a key: at the value if it is a
+// scalar, otherwise at the key.
 func place(value ast.Node, key *token.Position) *token.Position {
 	if _, ok := value.(ast.ScalarNode); ok {
 		return start(value)
@@ -222,4 +257,5 @@ func parent(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
-var durationType = reflect.TypeFor[time.Duration]()
+// indexed is the path of a list's item.
+func indexed(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -45,22 +45,22 @@ func (e Errors) sort() {
 	})
 }
 
-// didYouMean is the end of a message about a name that does not exist: the
-// name that was probably meant, or all that there are.
-func didYouMean(name string, names []string) string {
-	best, least := "", 1+len(name)/3
+// didYouMean is the name that was probably meant by one that does not exist,
+// if any, and the end of the message about it.
+func didYouMean(name string, names []string) (meant, hint string) {
+	least := 1 + len(name)/3
 	for _, candidate := range names {
 		if d := distance(strings.ToLower(name), candidate); d <= least {
-			best, least = candidate, d-1
+			meant, least = candidate, d-1
 		}
 	}
 	switch {
-	case best != "":
-		return fmt.Sprintf("did you mean %s?", best)
+	case meant != "":
+		return meant, fmt.Sprintf("did you mean %s?", meant)
 	case len(names) == 0:
-		return "there are none"
+		return "", "there are none"
 	}
-	return "want one of " + strings.Join(names, ", ")
+	return "", "want one of " + strings.Join(names, ", ")
 }
 
 // distance is how many bytes to insert, delete or replace to make b of a.

@@ -54,6 +54,8 @@ func ParseRedisURL(text string) (Redis, error) {
 	case !known:
 		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
 	case err != nil:
+	case strings.Contains(u.Path, "@"):
+		err = errors.New("want %XX for special characters in a user name or password")
 	case kind == "" && len(more) == 0:
 		r.single, err = redis.ParseURL(u.String())
 	case kind == "sentinel":
@@ -102,7 +104,7 @@ func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
 }
 
 func parseCluster(u *url.URL, more []string) (*redis.ClusterOptions, error) {
-	if strings.Trim(u.Path, "/0") != "" {
+	if db := strings.Trim(u.Path, "/"); db != "" && db != "0" {
 		return nil, errors.New("a cluster has only database 0: leave the path out")
 	}
 	opts, err := redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
@@ -131,12 +133,13 @@ func withHosts(u url.URL, query url.Values, more []string, port string) string {
 // go-redis would hold all of them to the first one's.
 func anyName(c *tls.Config) { c.ServerName = "" }
 
-// reason is an error without the URL that net/url puts in front.
+// reason is an error without any part of the URL that net/url or go-redis
+// would show.
 func reason(err error) error {
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		return wrapped.Err
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return errors.New("want HOST:PORT, and %XX for special characters in a user name or password")
 	}
-	return err
+	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
 // Patience with Redis, where the URL does not say otherwise. asynq runs a

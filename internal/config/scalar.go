@@ -47,7 +47,7 @@ func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
 			reflect.Int:    "a whole number",
 			reflect.Bool:   "true or false",
 		}
-		d.errorAt(start(node), path, "want %s, not %s", want[to.Kind()], describe(node))
+		d.fail(node, path, "want %s, not %s", want[to.Kind()], describe(node))
 	}
 }
 
@@ -55,23 +55,24 @@ func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
 // spelling counts as text there: cost: 3.
 func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) {
 	if !isScalar(node) {
-		d.errorAt(start(node), path, "want text, not %s", describe(node))
+		d.fail(node, path, "want text, not %s", describe(node))
 		return
 	}
 	text := source(node)
 	if err := to.UnmarshalText([]byte(text)); err != nil {
 		message := err.Error()
 		if _, ok := to.(*throttle.Rate); ok {
-			message = strings.Replace(message, fmt.Sprintf("rate %q:", text), fmt.Sprintf("%q is not a rate:", text), 1)
+			message = strings.TrimPrefix(message, "rate ")
+			message = strings.Replace(message, fmt.Sprintf("%q:", text), fmt.Sprintf("%q is not a rate:", text), 1)
 		}
-		d.errorAt(start(node), path, "%s", message)
+		d.fail(node, path, "%s", message)
 	}
 }
 
 func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
 	duration, err := time.ParseDuration(source(node))
 	if !isScalar(node) || err != nil || duration < 0 {
-		d.errorAt(start(node), path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
+		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
 		return
 	}
 	to.SetInt(int64(duration))
@@ -85,7 +86,7 @@ func (d *decoder) choose(path string, node ast.Node, to reflect.Value) {
 			return
 		}
 	}
-	d.errorAt(start(node), path, "want one of %s, not %s", strings.Join(names, ", "), describe(node))
+	d.fail(node, path, "want one of %s, not %s", strings.Join(names, ", "), describe(node))
 }
 
 // any decodes a node as JSON would have it, for payloads.
@@ -109,7 +110,7 @@ func (d *decoder) any(path string, node ast.Node) any {
 		return nil
 	}
 	if !isString(node) {
-		d.errorAt(start(node), path, "%s is nothing that JSON has: write it as text, in quotes", describe(node))
+		d.fail(node, path, "%s is nothing that JSON has: write it as text, in quotes", describe(node))
 	}
 	return source(node)
 }

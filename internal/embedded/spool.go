@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 )
 
@@ -56,11 +55,10 @@ func appendTo(name string, text []byte) error {
 		return err
 	}
 	defer file.Close()
-	before, err := io.ReadAll(file)
+	end, err := wholeSize(file)
 	if err != nil {
 		return err
 	}
-	end := int64(len(whole(before)))
 	if err := file.Truncate(end); err != nil {
 		return err
 	}
@@ -68,6 +66,21 @@ func appendTo(name string, text []byte) error {
 		return errors.Join(err, file.Truncate(end))
 	}
 	return file.Sync()
+}
+
+// wholeSize is where the last whole line of the file ends. That is nearly always
+// the end of the file, which one byte tells.
+func wholeSize(file *os.File) (int64, error) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil || size == 0 {
+		return 0, err
+	}
+	last := make([]byte, 1)
+	if _, err := file.ReadAt(last, size-1); err != nil || last[0] == '\n' {
+		return size, err
+	}
+	text, err := io.ReadAll(io.NewSectionReader(file, 0, size))
+	return int64(len(whole(text))), err
 }
 
 // whole is the text up to its last line break: an enqueue that did not get that
@@ -105,10 +118,9 @@ func (f Folder) take() (lines [][]byte, taken []string, err error) {
 	if err := os.Rename(f.spoolFile(), name); err != nil && !os.IsNotExist(err) {
 		return nil, nil, err
 	}
-	if taken, err = filepath.Glob(f.path("spool.*.taken")); err != nil {
+	if taken, err = f.taken(); err != nil {
 		return nil, nil, err
 	}
-	slices.Sort(taken)
 	for _, name := range taken {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -119,4 +131,20 @@ func (f Folder) take() (lines [][]byte, taken []string, err error) {
 		}
 	}
 	return lines, taken, nil
+}
+
+// taken lists the files that were taken and not done with, oldest first.
+func (f Folder) taken() ([]string, error) {
+	entries, err := os.ReadDir(string(f))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		name := entry.Name()
+		if strings.HasPrefix(name, "spool.") && strings.HasSuffix(name, ".taken") {
+			names = append(names, f.path(name))
+		}
+	}
+	return names, nil
 }

@@ -9,6 +9,8 @@ import (
 	"unicode"
 
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 func job(payload string) *Job {
@@ -153,11 +155,15 @@ func TestConstantCost(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	const byPlan = `payload.plan == "paid" ? high : low`
-	tests := []struct{ text, payload, priority, err string }{
-		{text: "normal", priority: Normal},
-		{text: byPlan, payload: `{"plan":"paid"}`, priority: High},
-		{text: byPlan, payload: `{}`, priority: Low},
-		{text: "payload.p", payload: `{"p":"low"}`, priority: Low},
+	tests := []struct {
+		text, payload string
+		priority      throttle.Priority
+		err           string
+	}{
+		{text: "normal", priority: throttle.Normal},
+		{text: byPlan, payload: `{"plan":"paid"}`, priority: throttle.High},
+		{text: byPlan, payload: `{}`, priority: throttle.Low},
+		{text: "payload.p", payload: `{"p":"low"}`, priority: throttle.Low},
 		{text: "payload.p", payload: `{"p":"urgent"}`,
 			err: `priority expression payload.p: it gives "urgent": want high, normal or low`},
 		{text: "payload.p", payload: `{"p":{}}`,
@@ -171,7 +177,7 @@ func TestPriority(t *testing.T) {
 		}
 		got, err := priority.Of(job(test.payload))
 		if got != test.priority || reason(err) != test.err {
-			t.Errorf("%s of %s = %q, %q\nwant %q, %q", test.text, test.payload, got, reason(err), test.priority, test.err)
+			t.Errorf("%s of %s = %v, %q\nwant %v, %q", test.text, test.payload, got, reason(err), test.priority, test.err)
 		}
 	}
 	const want = "priority expression hgih: unknown name hgih: want one of payload, task, high, normal, low, host(…), or text in quotes"
@@ -193,8 +199,8 @@ func TestZeroValues(t *testing.T) {
 		t.Errorf("zero Cost: %d, %v", cost, err)
 	}
 	priority, err := Priority{}.Of(job("not JSON"))
-	if priority != Normal || err != nil {
-		t.Errorf("zero Priority: %q, %v", priority, err)
+	if priority != throttle.Normal || err != nil {
+		t.Errorf("zero Priority: %v, %v", priority, err)
 	}
 	if text := (Key{}).String() + (Cost{}).String(); text != "" {
 		t.Errorf("zero expressions print %q", text)

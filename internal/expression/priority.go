@@ -1,13 +1,16 @@
 package expression
 
-import "fmt"
+import (
+	"fmt"
 
-// The priorities. Within a lane the higher one goes first.
-const (
-	High   = "high"
-	Normal = "normal"
-	Low    = "low"
+	"github.com/headgate/headgate/throttle"
 )
+
+var priorities = map[string]throttle.Priority{
+	"high":   throttle.High,
+	"normal": throttle.Normal,
+	"low":    throttle.Low,
+}
 
 // Priority says how urgent a job is: high, normal or low, or an expression
 // that gives one of them, such as payload.paid ? high : low. The zero Priority
@@ -34,24 +37,25 @@ func ParsePriority(text string) (Priority, error) {
 	return Priority{f}, err
 }
 
-// Of is the job's priority: High, Normal or Low.
-func (p Priority) Of(job *Job) (string, error) {
+// Of is the job's priority.
+func (p Priority) Of(job *Job) (throttle.Priority, error) {
 	if p.formula == nil {
-		return Normal, nil
+		return throttle.Normal, nil
 	}
 	env, err := job.env(p.formula)
 	if err != nil {
-		return "", p.formula.wrap(err)
+		return throttle.Normal, p.formula.wrap(err)
 	}
-	value, err := p.formula.run(priorityEnv{env, High, Normal, Low})
+	value, err := p.formula.run(priorityEnv{env, "high", "normal", "low"})
 	if err != nil {
-		return "", err
+		return throttle.Normal, err
 	}
-	switch value {
-	case High, Normal, Low:
-		return value.(string), nil
+	if text, ok := value.(string); ok {
+		if priority, ok := priorities[text]; ok {
+			return priority, nil
+		}
 	}
-	return "", p.formula.wrap(fmt.Errorf("it gives %s: want high, normal or low", quoted(value)))
+	return throttle.Normal, p.formula.wrap(fmt.Errorf("it gives %s: want high, normal or low", quoted(value)))
 }
 
 // UnmarshalText is ParsePriority, for config files.

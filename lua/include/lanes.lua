@@ -4,7 +4,7 @@
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
 local JOBS, DEMAND, GRANTED = P .. 'jobs', P .. 'demand', P .. 'granted'
-local GRANTS, LIMBO, DUE, AT = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at'
+local GRANTS, LIMBO, DUE, AT, BLOCKED = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at', P .. 'blocked'
 
 local function read_job(job)
   local record = call('HGET', JOBS, job)
@@ -88,14 +88,13 @@ local function forget_job(job, r)
   for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
 end
 
--- Has every meter take the permits that are kept for called jobs into account,
--- and a block that an upstream's answer set. Reports whether any job waits.
+-- Forgets a called job that has come: its grant is dropped already.
+local function forget_called(job, r)
+  call('HDEL', JOBS, job)
+  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+end
+
+-- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
-  local kept = call('EXISTS', JOBS, P .. 'blocked')
-  if kept == 0 then return false end
-  for i = 1, #meters do apply_block(meters[i]) end
-  if call('EXISTS', JOBS) == 0 then return false end
-  expire_grants()
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', GRANTED, meters[i].id) or 0) end
-  return true
 end

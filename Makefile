@@ -1,0 +1,51 @@
+.DEFAULT_GOAL := help
+.PHONY: help test race lint fmt bench demo up redis-server
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOTEST   := go test -count=1 -timeout 15m
+SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+# Go keeps its caches below HOME; without one they go below .cache.
+ifeq ($(HOME),)
+export HOME := $(CURDIR)/.cache
+endif
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+test: redis-server ## vet, check the format and run all tests
+	go vet ./...
+	@unformatted=$$(gofmt -l *.go */) && \
+	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
+	$(GOTEST) ./...
+
+race: redis-server ## run all tests with the race detector
+	$(GOTEST) -race ./...
+
+lint: ## run golangci-lint
+	go run $(GOLANGCI) run ./...
+
+fmt: ## format the code
+	go run $(GOLANGCI) fmt ./...
+
+bench: redis-server ## measure against other systems
+	go run ./bench
+
+demo: ## watch 200 jobs obey a limit
+	go run ./cmd/worker demo
+
+up: ## run Redis and a worker in containers
+	docker compose up
+
+# The tests start redis-server themselves.
+redis-server:
+	@if command -v redis-server >/dev/null; then \
+		:; \
+	elif command -v apt-get >/dev/null; then \
+		$(SUDO) apt-get update && \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; \
+	elif command -v brew >/dev/null; then \
+		brew install redis; \
+	else \
+		echo "install redis-server 6.2 or newer and run make again" >&2; exit 1; \
+	fi

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// bench is what every command works with: a redis-server that nobody else
+// uses, and where to print.
+type bench struct {
+	ctx            context.Context
+	server         *redistest.Server
+	rdb            *redis.Client
+	stdout, stderr io.Writer
+}
+
+// poolSize is enough for every goroutine that asks Redis at once.
+const poolSize = 64
+
+// withBench runs f with a redis-server that ends afterwards.
+func withBench(ctx context.Context, stdout, stderr io.Writer, f func(*bench) error) (err error) {
+	server, err := redistest.Start()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	options := server.Options()
+	options.PoolSize = poolSize
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	return f(&bench{ctx, server, rdb, stdout, stderr})
+}
+
+// note prints a line of progress.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(b.stderr, format+"\n", args...)
+}
+
+// empty removes everything from Redis before the next run.
+func (b *bench) empty() error { return b.rdb.FlushAll(b.ctx).Err() }
+
+// usage is what the redis-server has spent since it started.
+type usage struct {
+	cpu      time.Duration // of the process; it has one busy thread
+	commands int64         // those that scripts call included
+}
+
+func (u usage) since(before usage) usage {
+	return usage{u.cpu - before.cpu, u.commands - before.commands}
+}
+
+func (b *bench) usage() (usage, error) {
+	info, err := b.rdb.InfoMap(b.ctx, "cpu", "stats").Result()
+	if err != nil {
+		return usage{}, err
+	}
+	user, err1 := strconv.ParseFloat(info["CPU"]["used_cpu_user"], 64)
+	system, err2 := strconv.ParseFloat(info["CPU"]["used_cpu_sys"], 64)
+	commands, err3 := strconv.ParseInt(info["Stats"]["total_commands_processed"], 10, 64)
+	return usage{time.Duration((user + system) * 1e9), commands}, errors.Join(err1, err2, err3)
+}
+
+// dataset is the memory of Redis's keys, without that of its connections.
+func (b *bench) dataset() (int64, error) {
+	info, err := b.rdb.InfoMap(b.ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(info["Memory"]["used_memory_dataset"], 10, 64)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+//go:embed bullmq/package.json bullmq/.npmrc bullmq/worker.mjs
+var bullmqFiles embed.FS
+
+// runBullMQ runs a backlog on BullMQ with a global rate limit of the same rate
+// and burst: capacity jobs in capacity/rate seconds. That is kinder to it than
+// one job in 1/rate seconds, where it waits for every single job. It counts in
+// windows that start with their first job, not as a funnel.
+func runBullMQ(b *bench, s spec) (outcome, error) {
+	if s.Hosts > 0 || s.Arrive > 0 {
+		return outcome{}, errors.New("--against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive")
+	}
+	if err := b.empty(); err != nil {
+		return outcome{}, err
+	}
+	dir, err := installBullMQ(b)
+	if err != nil {
+		return outcome{}, err
+	}
+	settings, err := bullmqSettings(b, s)
+	if err != nil {
+		return outcome{}, err
+	}
+	node := exec.CommandContext(b.ctx, "node", "worker.mjs", settings)
+	node.Dir, node.Stderr = dir, b.stderr
+	stdin, err1 := node.StdinPipe()
+	stdout, err2 := node.StdoutPipe()
+	if err := errors.Join(err1, err2, node.Start()); err != nil {
+		return outcome{}, err
+	}
+	defer func() {
+		_ = node.Process.Kill() // it has ended already unless something failed
+		_ = node.Wait()
+	}()
+
+	lines := bufio.NewReader(stdout)
+	if err := expectLine(lines, "ready"); err != nil {
+		return outcome{}, err
+	}
+	before, err := b.usage()
+	if err != nil {
+		return outcome{}, err
+	}
+	begin := time.Now()
+	if _, err := fmt.Fprintln(stdin, "go"); err != nil {
+		return outcome{}, err
+	}
+	if err := expectLine(lines, "done"); err != nil {
+		return outcome{}, err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return outcome{}, err
+	}
+	var moments []int64
+	if err := json.NewDecoder(lines).Decode(&moments); err != nil {
+		return outcome{}, fmt.Errorf("the starts that BullMQ's worker reports: %w", err)
+	}
+	out := outcome{begin: begin.UnixMicro(), spent: after.since(before)}
+	for i, at := range moments {
+		out.starts = append(out.starts, start{job{Number: i}, at, at})
+	}
+	out.late = latenesses(s, out.begin, out.starts, nil)
+	return out, nil
+}
+
+// bullmqSettings is the argument of worker.mjs.
+func bullmqSettings(b *bench, s spec) (string, error) {
+	duration := time.Duration(s.burst()) * time.Second / time.Duration(s.Rate)
+	if duration < time.Millisecond || duration%time.Millisecond != 0 {
+		return "", fmt.Errorf("--against bullmq: capacity/rate is %s, and it needs whole milliseconds", duration)
+	}
+	_, port, _ := strings.Cut(b.server.Addr(), ":")
+	return fmt.Sprintf(`{"port":%s,"jobs":%d,"concurrency":%d,"max":%d,"duration":%d}`,
+		port, s.Jobs, s.Concurrency, s.burst(), duration.Milliseconds()), nil
+}
+
+func expectLine(lines *bufio.Reader, want string) error {
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("BullMQ's worker ended before it was %s: %w", want, err)
+	}
+	if got := strings.TrimSpace(line); got != want {
+		return fmt.Errorf("BullMQ's worker says %q, want %q", got, want)
+	}
+	return nil
+}
+
+// installBullMQ has npm install BullMQ, in the versions of package.json, into a
+// folder of the user's cache, unless it is there. It returns that folder.
+func installBullMQ(b *bench) (string, error) {
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", fmt.Errorf("--against bullmq needs %s: install Node.js 20 or later", program)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	files, err := fs.Sub(bullmqFiles, "bullmq")
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "headgate-bench", bullmqVersion())
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+		return dir, nil
+	}
+	b.note("installing BullMQ into %s", dir)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(dir, files); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Minute)
+	defer cancel()
+	npm := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
+	npm.Dir = dir
+	if output, err := npm.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm install bullmq: %w: %s", err, strings.TrimSpace(string(output)))
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
+}
+
+// bullmqVersion names the folder, so that another version or worker gets
+// another one.
+func bullmqVersion() string {
+	hash := sha256.New()
+	for _, name := range []string{"package.json", "worker.mjs"} {
+		text, err := bullmqFiles.ReadFile("bullmq/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		hash.Write(text)
+	}
+	return fmt.Sprintf("bullmq-%x", hash.Sum(nil)[:6])
+}

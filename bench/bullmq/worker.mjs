@@ -1,0 +1,41 @@
+// Runs a backlog on BullMQ for the bench, which starts this program with one
+// argument, {port, jobs, concurrency, max, duration}. It adds the jobs, prints
+// "ready", waits for a line on standard input, runs the jobs, prints "done",
+// and then one JSON array: the microsecond at which each job started, in order.
+import { once } from 'node:events'
+import { Queue, Worker } from 'bullmq'
+
+const { port, jobs, concurrency, max, duration } = JSON.parse(process.argv[2])
+const connection = { host: '127.0.0.1', port, maxRetriesPerRequest: null }
+
+function nowMicros() {
+  return Math.round((performance.timeOrigin + performance.now()) * 1000)
+}
+
+const queue = new Queue('bench', { connection })
+for (let first = 0; first < jobs; first += 1000) {
+  const batch = Array.from({ length: Math.min(1000, jobs - first) }, (_, i) => ({
+    name: 'job',
+    data: { job: first + i },
+    opts: { removeOnComplete: true },
+  }))
+  await queue.addBulk(batch)
+}
+await queue.setGlobalRateLimit(max, duration)
+console.log('ready')
+await once(process.stdin, 'data')
+
+const starts = []
+const worker = new Worker('bench', async () => { starts.push(nowMicros()) }, { connection, concurrency })
+worker.on('error', error => {
+  console.error(error.message)
+  process.exit(1)
+})
+await new Promise(resolve => {
+  worker.on('completed', () => { if (starts.length === jobs) resolve() })
+})
+console.log('done')
+console.log(JSON.stringify(starts))
+await worker.close()
+await queue.close()
+process.exit(0)

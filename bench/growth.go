@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+type growthCommand struct {
+	Sizes       []int  `default:"1000,10000,100000" help:"Backlogs to run, in jobs."`
+	Rate        int    `default:"2000" help:"Permits a second."`
+	Capacity    int    `default:"100" help:"Permits that can be taken at once."`
+	Concurrency int    `default:"10" help:"Jobs that each worker runs at once."`
+	Repeat      int    `default:"1" help:"Runs of each, in turns. The median by limit used is printed."`
+	All         bool   `help:"Also run the wiki's pattern at sizes above 10,000, where it takes long."`
+	Plot        string `placeholder:"FILE" help:"Also write a plot, as SVG."`
+	JSON        bool   `name:"json" help:"Print one JSON array."`
+}
+
+// maxWikiJobs is where the wiki's pattern has shown how it grows.
+const maxWikiJobs = 10000
+
+// Run measures every size, headgate beside the wiki's pattern.
+func (c *growthCommand) Run(b *bench) error {
+	var rows []backlogRow
+	for _, jobs := range slices.Sorted(slices.Values(c.Sizes)) {
+		command := backlogCommand{
+			Jobs: jobs, Rate: c.Rate, Capacity: c.Capacity, HostRate: 1, Concurrency: c.Concurrency, Repeat: c.Repeat,
+		}
+		if jobs <= maxWikiJobs || c.All {
+			command.Against = []string{"wiki"}
+		}
+		s, err := command.spec()
+		if err != nil {
+			return fmt.Errorf("--sizes %d: %w", jobs, err)
+		}
+		systems, err := pick(command.Against)
+		if err != nil {
+			return err
+		}
+		more, err := b.backlog(s, systems, c.Repeat)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
+	}
+	if c.Plot != "" {
+		if err := writePlot(c.Plot, growthPlot(rows)); err != nil {
+			return err
+		}
+	}
+	return printRows(b, c.JSON, backlogColumns, rows)
+}

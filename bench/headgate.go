@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// startHeadgate is a program as its users write it, with stock settings.
+func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
+	limiter := throttle.New(b.rdb, throttle.RedisOptions{})
+	limits := []throttle.Limit{s.limit()}
+	if s.Hosts > 0 {
+		limits = append(limits, s.hostLimit())
+	}
+	if err := limiter.Define(b.ctx, limits...); err != nil {
+		return nil, err
+	}
+	if shut {
+		if err := limiter.Pause(b.ctx, shared); err != nil {
+			return nil, err
+		}
+	}
+
+	hg := scheduler.New(b.rdb, watched{limiter, h}, headgateRules, scheduler.Options{Logger: slog.New(slog.NewTextHandler(b.stderr, nil))})
+	srv := asynq.NewServerFromRedisClient(b.rdb, hg.Config(serverConfig(s)))
+	err := srv.Start(visited(hg.Middleware(handler(h))))
+
+	stop := func() {
+		srv.Shutdown()
+		if err := hg.Close(); err != nil {
+			b.note("stopping headgate: %v", err)
+		}
+	}
+	return stop, err
+}
+
+func headgateRules(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	needs := []throttle.Need{{Limit: shared}}
+	j, err := jobOf(task)
+	if j.Host != "" {
+		needs = append(needs, throttle.Need{Limit: perHost, Key: j.Host})
+	}
+	return scheduler.Rule{Needs: needs}, err
+}
+
+// watched is a limiter whose decisions are noted: that is how the bench knows
+// them by Redis's clock.
+type watched struct {
+	*throttle.Redis
+	history *history
+}
+
+func (w watched) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
+	d, err := w.Redis.Acquire(ctx, job, needs...)
+	noteVisit(ctx, d.At)
+	if d.Outcome == throttle.Denied {
+		w.history.denied()
+	}
+	return d, err
+}
+
+// silent is for programs whose work is only overhead here.
+var silent = slog.New(slog.NewTextHandler(io.Discard, nil))

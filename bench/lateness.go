@@ -1,0 +1,117 @@
+package main
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// replay is one limit, run again over the admissions that were measured. It is
+// written apart from the limiters it judges.
+type replay interface {
+	// ready is when the next permit exists, given all that were taken.
+	ready() int64
+	take(at int64)
+}
+
+// funnelReplay is a funnel: a permit each period/n, at most capacity of them at
+// once. The next moment at which the funnel is empty is kept in n-ths of a
+// microsecond since the start, so that it is exact.
+type funnelReplay struct {
+	n, capacity, start int64
+	empty              int64
+}
+
+func (f *funnelReplay) ready() int64 {
+	scaled := f.empty - (f.capacity-1)*int64(time.Second/time.Microsecond)
+	if scaled <= 0 {
+		return f.start
+	}
+	return f.start + (scaled+f.n-1)/f.n
+}
+
+func (f *funnelReplay) take(at int64) {
+	f.empty = max(f.empty, (at-f.start)*f.n) + int64(time.Second/time.Microsecond)
+}
+
+// logReplay is a sliding log: n permits in every second.
+type logReplay struct {
+	n     int
+	start int64
+	taken []int64
+}
+
+func (l *logReplay) ready() int64 {
+	if len(l.taken) < l.n {
+		return l.start
+	}
+	return l.taken[len(l.taken)-l.n] + time.Second.Microseconds()
+}
+
+func (l *logReplay) take(at int64) { l.taken = append(l.taken, at) }
+
+// latenesses are, for each start, the microseconds from the moment at which its
+// permits existed to its handler's begin. A permit exists from when its limits
+// could give it, after every admission before it: the limits are replayed over
+// the admissions, in their order, and asked each time when the next permit is
+// ready. The job with a limit of its own needs both permits. No permit exists
+// before the run starts, nor before the job is enqueued: arrivals are taken in
+// order, so the k-th admission cannot be before the k-th arrival.
+//
+// Permits that nobody took and that were lost because the limit was full are
+// not lateness; they show in the share of the limit that was used.
+func latenesses(s spec, begin int64, starts []start, enqueued []int64) []int64 {
+	all := newReplay(s, begin)
+	hosts := map[string]replay{}
+	late := make([]int64, len(starts))
+	for i, st := range starts {
+		ready := all.ready()
+		if st.Host != "" {
+			host := hosts[st.Host]
+			if host == nil {
+				host = &funnelReplay{n: int64(s.HostRate), capacity: 1, start: begin}
+				hosts[st.Host] = host
+			}
+			ready = max(ready, host.ready())
+			host.take(st.admitted)
+		}
+		if i < len(enqueued) {
+			ready = max(ready, enqueued[i])
+		}
+		all.take(st.admitted)
+		late[i] = max(0, st.started-ready)
+	}
+	return late
+}
+
+func newReplay(s spec, begin int64) replay {
+	if s.Strict {
+		return &logReplay{n: s.Rate, start: begin}
+	}
+	return &funnelReplay{n: int64(s.Rate), capacity: int64(s.Capacity), start: begin}
+}
+
+// quantilesMS are quantiles, in milliseconds, of durations in microseconds.
+func quantilesMS(durations []int64, quantiles ...float64) []float64 {
+	histogram := hdrhistogram.New(1, time.Hour.Microseconds(), 3)
+	for _, us := range durations {
+		_ = histogram.RecordValue(min(us, time.Hour.Microseconds())) // in range by that
+	}
+	out := make([]float64, len(quantiles))
+	for i, q := range quantiles {
+		out[i] = float64(histogram.ValueAtQuantile(q)) / 1000
+	}
+	return out
+}
+
+// inversions counts the jobs that were let in after one enqueued later.
+func inversions(starts []start) int {
+	n, last := 0, -1
+	for _, st := range starts {
+		if st.Number < last {
+			n++
+		}
+		last = max(last, st.Number)
+	}
+	return n
+}

@@ -1,0 +1,47 @@
+// Bench measures headgate beside other systems on a redis-server of its own.
+//
+//	go run ./bench limiter     decisions a second, memory, and what got through
+//	go run ./bench overhead    jobs a second when no limit denies
+//	go run ./bench backlog     a backlog of jobs under a limit
+//	go run ./bench growth      the cost of a job as the backlog grows
+//
+// Each prints a table, or with --json one array of objects.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/alecthomas/kong"
+)
+
+type commands struct {
+	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
+	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	parser, err := kong.New(&commands{}, kong.Name("bench"), kong.Writers(stdout, stderr),
+		kong.Description("Measures headgate beside other systems on a redis-server of its own."))
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	return withBench(ctx, stdout, stderr, func(b *bench) error { return command.Run(b) })
+}

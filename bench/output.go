@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// column is one figure of a row, and how the table shows it.
+type column[R any] struct {
+	title string
+	show  func(R) string
+}
+
+// print shows rows as one JSON array or as a table.
+func printRows[R any](b *bench, asJSON bool, columns []column[R], rows []R) error {
+	if asJSON {
+		encoder := json.NewEncoder(b.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(rows)
+	}
+	out := table.NewWriter()
+	out.SetStyle(table.StyleLight)
+	var header table.Row
+	var configs []table.ColumnConfig
+	for i, c := range columns {
+		header = append(header, c.title)
+		if i >= 2 { // the case and the system are words, all others numbers
+			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+	}
+	out.AppendHeader(header)
+	out.SetColumnConfigs(configs)
+	out.Style().Format.Header = text.FormatDefault
+	for _, r := range rows {
+		var cells table.Row
+		for _, c := range columns {
+			cells = append(cells, c.show(r))
+		}
+		out.AppendRow(cells)
+	}
+	_, err := fmt.Fprintln(b.stdout, out.Render())
+	return err
+}
+
+// number shows a figure, or a dash where it does not apply.
+func number[N int | int64 | float64](n *N, decimals int) string {
+	if n == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.*f", decimals, float64(*n))
+}
+
+func percent(share *float64) string {
+	if share == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", *share*100)
+}
+
+// median is the middle one of some figures, or the mean of the middle two.
+func median(figures []float64) float64 {
+	sorted := slices.Sorted(slices.Values(figures))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// thousands writes 10000 as 10,000.
+func thousands(n int) string {
+	digits := fmt.Sprint(n)
+	var groups []string
+	for len(digits) > 3 {
+		groups = append([]string{digits[len(digits)-3:]}, groups...)
+		digits = digits[:len(digits)-3]
+	}
+	return strings.Join(append([]string{digits}, groups...), ",")
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// system is a job system under a backlog's limit.
+type system struct {
+	name string
+	run  func(b *bench, s spec) (outcome, error)
+	// waiting is what a waiting job costs in Redis beyond one that is
+	// scheduled, in bytes; nil where the system has no such jobs.
+	waiting func(b *bench, s spec) (int64, error)
+}
+
+// outcome is what one run gave.
+type outcome struct {
+	starts  []start // in the order of admission
+	denials int
+	begin   int64 // the microsecond in which the worker was started
+	spent   usage
+	late    []int64 // microseconds, one for each start
+}
+
+// systems are all that can be measured, headgate first.
+var systems = []system{
+	asynqSystem("headgate", startHeadgate),
+	asynqSystem("wiki", startWiki),
+	asynqSystem("wiki-stock", startWikiStock),
+	{name: "bullmq", run: runBullMQ},
+	{name: "asynq", run: drainer(startBare)},
+}
+
+// pick finds systems by name, and headgate before them.
+func pick(names []string) ([]system, error) {
+	picked := systems[:1:1]
+	for _, name := range names {
+		found := false
+		for _, s := range systems[1:] {
+			if s.name == name {
+				picked, found = append(picked, s), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq, asynq", name)
+		}
+	}
+	return picked, nil
+}
+
+// starter starts an asynq server that runs the handler under the limits of s,
+// and returns what stops it. Shut limits deny every job.
+type starter func(b *bench, s spec, shut bool, h *history) (stop func(), err error)
+
+func asynqSystem(name string, start starter) system {
+	return system{name, drainer(start), waiter(start)}
+}
+
+const taskType = "bench"
+
+// handler is the job: it does nothing but tell that it runs.
+func handler(h *history) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		j, err := jobOf(task)
+		if err != nil {
+			return err
+		}
+		h.started(j, visitOf(ctx))
+		return nil
+	})
+}
+
+func jobOf(task *asynq.Task) (j job, err error) {
+	return j, json.Unmarshal(task.Payload(), &j)
+}
+
+func (b *bench) enqueue(j job, opts ...asynq.Option) error {
+	payload, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	client := asynq.NewClientFromRedisClient(b.rdb)
+	_, err = client.EnqueueContext(b.ctx, asynq.NewTask(taskType, payload), opts...)
+	return err
+}
+
+// serverConfig is what all asynq servers here have in common.
+func serverConfig(s spec) asynq.Config {
+	return asynq.Config{Concurrency: s.Concurrency, LogLevel: asynq.ErrorLevel}
+}
+
+// drainer runs a backlog on an asynq server. The jobs are there before the
+// clock starts, unless they arrive.
+func drainer(start starter) func(*bench, spec) (outcome, error) {
+	return func(b *bench, s spec) (outcome, error) {
+		if err := b.empty(); err != nil {
+			return outcome{}, err
+		}
+		jobs := s.jobs()
+		h := newHistory(len(jobs))
+		if s.Arrive == 0 {
+			for _, j := range jobs {
+				if err := b.enqueue(j); err != nil {
+					return outcome{}, err
+				}
+			}
+		}
+		before, err := b.usage()
+		if err != nil {
+			return outcome{}, err
+		}
+		begin := time.Now()
+		stop, err := start(b, s, false, h)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer stop()
+		if s.Arrive > 0 {
+			if err := b.arrive(jobs, s.Arrive, h); err != nil {
+				return outcome{}, err
+			}
+		}
+		if err := b.await(h.all, s, begin); err != nil {
+			return outcome{}, err
+		}
+		after, err := b.usage()
+		if err != nil {
+			return outcome{}, err
+		}
+		_, denials := h.count()
+		starts := h.byAdmission()
+		return outcome{
+			starts: starts, denials: denials, begin: begin.UnixMicro(), spent: after.since(before),
+			late: latenesses(s, begin.UnixMicro(), starts, h.enqueued),
+		}, nil
+	}
+}
+
+// arrive enqueues the jobs evenly, so many a second.
+func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
+	begin := time.Now()
+	for i, j := range jobs {
+		if wait := time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond))); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-b.ctx.Done():
+				return context.Cause(b.ctx)
+			}
+		}
+		h.enqueuedAt(time.Now().UnixMicro())
+		if err := b.enqueue(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until all jobs have run, or gives up: after a minute and thirty
+// times the ideal, the rest would only tell the same.
+func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
+	patience := time.Minute + 30*s.ideal()
+	timer := time.NewTimer(time.Until(begin.Add(patience)))
+	defer timer.Stop()
+	select {
+	case <-all:
+		return nil
+	case <-timer.C:
+		return nil
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
+}
+
+// waiter measures the memory of waiting jobs: of so many that all were denied,
+// less that of as many that asynq has scheduled.
+func waiter(start starter) func(*bench, spec) (int64, error) {
+	return func(b *bench, s spec) (int64, error) {
+		s.Jobs = min(s.Jobs, 10000)
+		s.Strict, s.Arrive = false, 0
+		scheduled, err := b.grown(s, func(j job) error { return b.enqueue(j, asynq.ProcessIn(time.Hour)) },
+			func(q *asynq.QueueInfo) int { return q.Scheduled })
+		if err != nil {
+			return 0, err
+		}
+		if err := b.empty(); err != nil {
+			return 0, err
+		}
+		stop, err := start(b, s, true, newHistory(s.Jobs))
+		if err != nil {
+			return 0, err
+		}
+		defer stop()
+		denied, err := b.grown(s, func(j job) error { return b.enqueue(j) },
+			func(q *asynq.QueueInfo) int { return q.Retry })
+		return (denied - scheduled) / int64(s.Jobs), err
+	}
+}
+
+// grown is by how much the dataset grows with all jobs but one, which is there
+// before: connections, scripts and queues do not count.
+func (b *bench) grown(s spec, enqueue func(job) error, there func(*asynq.QueueInfo) int) (int64, error) {
+	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
+	settled := func(want int) (int64, error) {
+		for b.ctx.Err() == nil {
+			info, err := inspector.GetQueueInfo("default")
+			if err != nil && !strings.Contains(err.Error(), "not exist") {
+				return 0, err
+			}
+			if err == nil && there(info) == want {
+				return b.dataset()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		return 0, context.Cause(b.ctx)
+	}
+	jobs := s.jobs()
+	if err := enqueue(jobs[0]); err != nil {
+		return 0, err
+	}
+	before, err := settled(1)
+	if err != nil {
+		return 0, err
+	}
+	for _, j := range jobs {
+		if err := enqueue(j); err != nil {
+			return 0, err
+		}
+	}
+	after, err := settled(1 + len(jobs))
+	return after - before, err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// command is what the user wants.
+type command struct {
+	cli.Globals
+	File    string `arg:"" optional:"" help:"File with one job a line as JSON, or - for standard input."`
+	Type    string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file."`
+	Payload string `placeholder:"JSON" help:"Payload of the job."`
+	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
+	cli.JobOptions
+	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
+	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
+}
+
+// Run adds the jobs.
+func (c *command) Run(ctx context.Context, stdio cli.IO) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	conf, err := c.Load()
+	if err != nil {
+		return err
+	}
+	input, err := c.open(stdio.In)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	source := &source{input: input, defaults: c.JobOptions, config: conf, stderr: stdio.Err}
+	if c.File == "" {
+		source.one = &cli.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}
+	}
+	switch {
+	case c.Plan:
+		return plan(ctx, conf, source, stdio)
+	case c.Strict:
+		return addAll(ctx, conf, source, stdio)
+	}
+	return add(ctx, conf, source, stdio)
+}
+
+// check reports flags that do not go together.
+func (c *command) check() error {
+	switch {
+	case c.File == "" && c.Type == "":
+		return cli.Usagef("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
+		return cli.Usagef("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
+	}
+	if err := c.JobOptions.Validate(); err != nil {
+		return cli.Usagef("--%w", err)
+	}
+	return nil
+}
+
+func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
+	if c.File == "" || c.File == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	file, err := os.Open(c.File)
+	if err != nil {
+		return nil, cli.Usagef("%w", err)
+	}
+	return file, nil
+}
+
+// add streams the jobs: a bad line does not stop the others.
+func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	sink, err := opener{conf, stdio.Err, source.bad}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, source.jobs(), cli.Bar(stdio.Err, -1, "enqueue"))
+	return source.finish(stdio.Out, sink.added(), err)
+}
+
+// addAll reads all jobs before it adds the first.
+func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	lines := slices.Collect(source.jobs())
+	if source.failed() {
+		return source.finish(stdio.Out, 0, nil)
+	}
+	sink, err := opener{conf, stdio.Err, nil}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, slices.Values(lines), cli.Bar(stdio.Err, len(lines), "enqueue"))
+	if err == nil {
+		return source.finish(stdio.Out, sink.added(), nil)
+	}
+	if left := sink.undo(ctx); left != nil {
+		return fmt.Errorf("%w\n%w", err, left)
+	}
+	fmt.Fprintln(stdio.Out, "enqueued 0 jobs")
+	if _, ok := errors.AsType[*refusedError](err); ok {
+		return cli.Usagef("%w", err)
+	}
+	return err
+}
+
+func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *progressbar.ProgressBar) error {
+	defer bar.Finish()
+	for l := range jobs {
+		if err := to.add(ctx, l); err != nil {
+			return err
+		}
+		_ = bar.Add(1)
+	}
+	return to.flush(ctx)
+}

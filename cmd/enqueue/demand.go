@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// demand is what jobs want together of the limits.
+type demand struct {
+	limiter  *throttle.Redis
+	capacity map[string]int // by limit; 0 where there is no such limit
+
+	jobs    int
+	unbound int                        // jobs that need no limit
+	first   map[string][]throttle.Need // needs of the first job of each set of meters
+	total   map[meter]int              // permits that all jobs want of each meter
+	soonest time.Time                  // the earliest moment that a job asks for; zero means now
+	latest  time.Time                  // the latest
+}
+
+type meter struct{ limit, key string }
+
+func (m meter) String() string {
+	if m.key == "" {
+		return "limit " + m.limit
+	}
+	return fmt.Sprintf("limit %s of %s", m.limit, m.key)
+}
+
+func newDemand(limiter *throttle.Redis) *demand {
+	return &demand{limiter: limiter, capacity: map[string]int{}, first: map[string][]throttle.Need{}, total: map[meter]int{}}
+}
+
+// add counts a job, unless it could never run.
+func (d *demand) add(ctx context.Context, l line, needs []throttle.Need) error {
+	for _, n := range needs {
+		if err := d.fits(ctx, n); err != nil {
+			return err
+		}
+	}
+	if d.jobs == 0 || l.At.Before(d.soonest) {
+		d.soonest = l.At
+	}
+	if l.At.After(d.latest) {
+		d.latest = l.At
+	}
+	d.jobs++
+	if len(needs) == 0 {
+		d.unbound++
+		return nil
+	}
+	var lane strings.Builder
+	for _, n := range needs {
+		d.total[meter{n.Limit, n.Key}] += n.Cost
+		lane.WriteString(n.Limit + "|" + n.Key + "\n")
+	}
+	if _, ok := d.first[lane.String()]; !ok {
+		d.first[lane.String()] = needs
+	}
+	return nil
+}
+
+// fits reports a need that the limiter would never meet.
+func (d *demand) fits(ctx context.Context, n throttle.Need) error {
+	if _, ok := d.capacity[n.Limit]; !ok {
+		look, err := d.limiter.Peek(ctx, n.Limit, n.Key)
+		if err != nil {
+			return err
+		}
+		d.capacity[n.Limit] = look.Capacity
+	}
+	switch capacity := d.capacity[n.Limit]; {
+	case capacity == 0:
+		return fmt.Errorf("limit %s is not in this Redis yet: a worker with this config brings it there", n.Limit)
+	case n.Cost > capacity:
+		return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, n.Limit)
+	}
+	return nil
+}
+
+// forecast is when the first and the last of the jobs would run.
+func (d *demand) forecast(ctx context.Context) (first, last moment, err error) {
+	var firsts, all []throttle.Need
+	for _, needs := range d.first {
+		firsts = append(firsts, needs...)
+	}
+	for m, cost := range d.total {
+		all = append(all, throttle.Need{Limit: m.limit, Key: m.key, Cost: cost})
+	}
+	soon, err := d.ask(ctx, firsts)
+	if err != nil {
+		return first, last, err
+	}
+	late, err := d.ask(ctx, all)
+	if err != nil {
+		return first, last, err
+	}
+	found := d.unbound > 0
+	for _, needs := range d.first {
+		if m := latest(needs, soon); !found || m.in < first.in {
+			first, found = m, true
+		}
+	}
+	return first.notBefore(d.soonest), latest(all, late).notBefore(d.latest), nil
+}
+
+// batch bounds how long one call holds Redis up.
+const batch = 500
+
+// ask tells when the permits of each need exist, after all that waits by now.
+// Needs of one meter are asked for apart: together they would be added up.
+func (d *demand) ask(ctx context.Context, needs []throttle.Need) (map[throttle.Need]time.Duration, error) {
+	in := map[throttle.Need]time.Duration{}
+	for len(needs) > 0 {
+		var now, later []throttle.Need
+		taken := map[meter]throttle.Need{}
+		for _, n := range needs {
+			m := meter{n.Limit, n.Key}
+			switch other, ok := taken[m]; {
+			case ok && other == n:
+			case ok || len(now) == batch:
+				later = append(later, n)
+			default:
+				taken[m] = n
+				now = append(now, n)
+			}
+		}
+		answers, err := d.limiter.Forecast(ctx, now...)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range answers {
+			in[f.Need] = f.In
+		}
+		needs = later
+	}
+	return in, nil
+}
+
+// moment is when a job would run, and the meter that it waits longest for.
+type moment struct {
+	in time.Duration
+	by meter // zero where no limit makes it wait
+}
+
+// latest is when all of the needs are met.
+func latest(needs []throttle.Need, in map[throttle.Need]time.Duration) moment {
+	var last moment
+	for _, n := range needs {
+		if in[n] > last.in {
+			last = moment{in[n], meter{n.Limit, n.Key}}
+		}
+	}
+	return last
+}
+
+// notBefore is the moment of a job that asks to wait until at.
+func (m moment) notBefore(at time.Time) moment {
+	if own := time.Until(at); !at.IsZero() && own > m.in {
+		return moment{in: own}
+	}
+	return m
+}
+
+func (m moment) String() string {
+	when := "at once"
+	if m.in > 0 {
+		when = fmt.Sprintf("in %s, at %s", m.in.Round(time.Millisecond), time.Now().Add(m.in).Format(time.DateTime))
+	}
+	if m.by == (meter{}) {
+		return when
+	}
+	return when + ", when " + m.by.String() + " lets it"
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+// sink takes jobs, in their order.
+type sink interface {
+	add(context.Context, line) error
+	flush(context.Context) error
+	added() int
+	// undo takes back everything that was added, or says what it could not.
+	undo(context.Context) error
+	close()
+}
+
+// opener opens a sink.
+type opener struct {
+	config *config.Config
+	stderr io.Writer
+	// refused hears about a job that its queue does not take. Nil makes that
+	// an error, and lets the sink undo what it did.
+	refused func(line, error)
+}
+
+// open finds the Redis to add to. Where there is none the jobs are kept for
+// the next worker.
+func (o opener) open(ctx context.Context) (sink, error) {
+	if !o.config.Redis.IsZero() {
+		rdb, err := cli.Dial(ctx, o.config.Redis)
+		if err != nil {
+			return nil, err
+		}
+		return o.queues(rdb), nil
+	}
+	if addr, ok := embedded.Find(ctx); ok {
+		return o.embedded(ctx, addr)
+	}
+	return &spool{opener: o}, nil
+}
+
+func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
+	rdb, err := cli.DialEmbedded(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s: nothing in it survives a restart\n", addr)
+	return o.queues(rdb), nil
+}
+
+func (o opener) queues(rdb redis.UniversalClient) sink {
+	return &queues{opener: o, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb)}
+}
+
+// queues is the sink of asynq's queues.
+type queues struct {
+	opener
+	rdb    redis.UniversalClient
+	client *asynq.Client
+	count  int
+	undoes [][2]string // queue and id of the jobs that undo would delete
+}
+
+// refusedError is why a queue did not take a job.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }
+
+func (q *queues) add(ctx context.Context, l line) error {
+	_, err := q.client.EnqueueContext(ctx, l.Task())
+	switch {
+	case errors.Is(err, asynq.ErrTaskIDConflict) && !l.ownID:
+		// The id is a fresh one: this was the second try of a command whose
+		// answer was lost.
+		err = nil
+	case errors.Is(err, asynq.ErrTaskIDConflict):
+		err = &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+	case errors.Is(err, asynq.ErrDuplicateTask):
+		err = &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
+	}
+	if _, ok := errors.AsType[*refusedError](err); ok && q.refused != nil {
+		q.refused(l, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s%w", l.where(), err)
+	}
+	q.count++
+	if q.refused == nil {
+		q.undoes = append(q.undoes, [2]string{l.Queue, l.ID})
+	}
+	return nil
+}
+
+func (q *queues) flush(context.Context) error { return nil }
+
+func (q *queues) added() int { return q.count }
+
+// undo deletes the last job first. A job that runs by now stays; so does
+// everything if Redis is gone.
+func (q *queues) undo(context.Context) error {
+	inspector := asynq.NewInspectorFromRedisClient(q.rdb)
+	left := 0
+	var reason error
+	for _, job := range slices.Backward(q.undoes) {
+		err := inspector.DeleteTask(job[0], job[1])
+		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+			left, reason = left+1, err
+			if _, gone := errors.AsType[net.Error](err); gone {
+				return fmt.Errorf("%s added before that could not be taken back: %w", count(len(q.undoes), "job"), err)
+			}
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%s added before that could not be taken back: %w", count(left, "job"), reason)
+	}
+	return nil
+}
+
+func (q *queues) close() { _ = q.rdb.Close() }

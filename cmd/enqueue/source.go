@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/tasks"
+)
+
+// line is a job, filled, and where it came from.
+type line struct {
+	number int // from 1; 0 for the job of the flags
+	cli.Job
+	ownID bool // whether the user gave the id
+}
+
+// where names the line in messages.
+func (l line) where() string {
+	if l.number == 0 {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", l.number)
+}
+
+// source reads jobs and reports those that are bad.
+type source struct {
+	one      *cli.Job // instead of the input
+	input    io.Reader
+	defaults cli.JobOptions
+	config   *config.Config
+	stderr   io.Writer
+
+	last    line // that jobs gave
+	badOnes int
+	err     error           // why the input ended early
+	foreign map[string]bool // types that are not built in, and were said to be
+}
+
+// maxLine bounds a line. Redis itself takes at most 512 MB.
+const maxLine = 64 << 20
+
+// jobs gives the good jobs, one at a time, so that the input can be of any
+// length.
+func (s *source) jobs() iter.Seq[line] {
+	return func(yield func(line) bool) {
+		if s.one != nil {
+			s.give(line{Job: *s.one}, s.one.Validate(), yield)
+			return
+		}
+		scanner := bufio.NewScanner(s.input)
+		scanner.Buffer(nil, maxLine)
+		for number := 1; scanner.Scan(); number++ {
+			text := bytes.TrimSpace(scanner.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			job, err := cli.ParseJob(text)
+			if !s.give(line{number: number, Job: job}, err, yield) {
+				return
+			}
+		}
+		s.err = scanner.Err()
+		if errors.Is(s.err, bufio.ErrTooLong) {
+			s.err = fmt.Errorf("after line %d: a line is longer than %d MB: want one job a line", s.last.number, maxLine>>20)
+		}
+	}
+}
+
+// give yields a job if it is good.
+func (s *source) give(l line, err error, yield func(line) bool) bool {
+	l.ownID = l.ID != ""
+	if err == nil {
+		err = s.check(l)
+	}
+	if err != nil {
+		s.bad(l, err)
+		return true
+	}
+	l.Job = l.Fill(s.defaults, s.config)
+	s.last = l
+	return yield(l)
+}
+
+// check refuses a payload that the job's handler would. What types a worker of
+// the user's own knows cannot be checked, so they are only named.
+func (s *source) check(l line) error {
+	err := tasks.Validate(l.Type, l.Payload)
+	if !errors.Is(err, tasks.ErrUnknownType) {
+		return err
+	}
+	if s.foreign[l.Type] {
+		return nil
+	}
+	if s.foreign == nil {
+		s.foreign = map[string]bool{}
+	}
+	s.foreign[l.Type] = true
+	fmt.Fprintf(s.stderr, "enqueue: %stype %q is not built in (%s): only a worker of your own can run it\n",
+		l.where(), l.Type, strings.Join(tasks.Types(), ", "))
+	return nil
+}
+
+// bad reports a line that is not added.
+func (s *source) bad(l line, err error) {
+	s.badOnes++
+	fmt.Fprintf(s.stderr, "enqueue: %s%v\n", l.where(), err)
+}
+
+func (s *source) failed() bool { return s.badOnes > 0 || s.err != nil }
+
+// finish says how many jobs were added, and ends with the right exit code.
+func (s *source) finish(stdout io.Writer, added int, err error) error {
+	text := "enqueued " + count(added, "job")
+	if s.badOnes > 0 && s.one == nil {
+		text += fmt.Sprintf(" (%s)", count(s.badOnes, "bad line"))
+	}
+	if s.one != nil && added == 1 {
+		text += ": " + s.last.ID
+	}
+	fmt.Fprintln(stdout, text)
+	if err != nil {
+		return err
+	}
+	return s.verdict()
+}
+
+// verdict is the right end for what was read.
+func (s *source) verdict() error {
+	switch {
+	case s.err != nil:
+		return cli.Usagef("%w", s.err)
+	case s.badOnes > 0:
+		return cli.BadInput
+	}
+	return nil
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

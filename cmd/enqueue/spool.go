@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+// spool is the sink where no worker runs: a file that the next one reads.
+type spool struct {
+	opener
+	lines   [][]byte
+	jobs    []line
+	kept    int
+	started sink // the Redis of a worker that started meanwhile
+}
+
+// spoolBatch is how many jobs are written at once, unless all or none are.
+const spoolBatch = 1000
+
+func (s *spool) add(ctx context.Context, l line) error {
+	if s.started != nil {
+		return s.started.add(ctx, l)
+	}
+	text, err := json.Marshal(l.Job)
+	if err != nil {
+		return err
+	}
+	s.lines, s.jobs = append(s.lines, text), append(s.jobs, l)
+	if len(s.lines) >= spoolBatch && s.refused != nil {
+		return s.flush(ctx)
+	}
+	return nil
+}
+
+// flush writes the batch, or adds it to a worker that started meanwhile.
+func (s *spool) flush(ctx context.Context) error {
+	if len(s.lines) == 0 {
+		return nil
+	}
+	err := embedded.Spool(s.lines)
+	if running, ok := errors.AsType[*embedded.RunningError](err); ok {
+		return s.move(ctx, running.Addr)
+	}
+	if err != nil {
+		return err
+	}
+	if s.kept == 0 {
+		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
+	}
+	s.kept += len(s.lines)
+	s.lines, s.jobs = nil, nil
+	return nil
+}
+
+func (s *spool) move(ctx context.Context, addr string) error {
+	var err error
+	if s.started, err = s.embedded(ctx, addr); err != nil {
+		s.started = nil
+		return err
+	}
+	for _, l := range s.jobs {
+		if err := s.started.add(ctx, l); err != nil {
+			return err
+		}
+	}
+	s.lines, s.jobs = nil, nil
+	return nil
+}
+
+func (s *spool) added() int {
+	if s.started != nil {
+		return s.kept + s.started.added()
+	}
+	return s.kept
+}
+
+// undo has nothing to do in the file, which takes all jobs or none.
+func (s *spool) undo(ctx context.Context) error {
+	if s.started != nil {
+		return s.started.undo(ctx)
+	}
+	return nil
+}
+
+func (s *spool) close() {
+	if s.started != nil {
+		s.started.close()
+	}
+}

@@ -1,0 +1,96 @@
+package headgate_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// documents are what users read: README.md, CHANGELOG.md and all of docs.
+func documents(t *testing.T) []string {
+	t.Helper()
+	return files(t, func(path string) bool {
+		return path == "README.md" || path == "CHANGELOG.md" ||
+			strings.HasPrefix(path, "docs"+string(filepath.Separator)) &&
+				strings.HasSuffix(path, ".md")
+	})
+}
+
+func TestREADMEShowsHowToStart(t *testing.T) {
+	text := read(t, "README.md")
+	for _, command := range []string{"go run ./cmd/worker demo", "make test"} {
+		if !strings.Contains(text, command) {
+			t.Errorf("README.md does not show %q", command)
+		}
+	}
+}
+
+var goRun = regexp.MustCompile(`go run (?:-\S+ )*\./([\w./-]*\w)`)
+
+func TestGoRunPathsExist(t *testing.T) {
+	for _, path := range append(documents(t), "Makefile") {
+		for _, match := range goRun.FindAllStringSubmatch(read(t, path), -1) {
+			if !isCommand(t, match[1]) {
+				t.Errorf("%s: %q: there is no such command", path, match[0])
+			}
+		}
+	}
+}
+
+// isCommand tells whether the folder is a package that go run can run.
+func isCommand(t *testing.T, dir string) bool {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		if strings.Contains("\n"+read(t, source), "\nfunc main()") {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```")
+	link      = regexp.MustCompile(`\]\(<?([^)>\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)="([^"]+)"`)
+	elsewhere = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//|#)`)
+)
+
+// links lists the targets of a document's links within the repository.
+func links(text string) []string {
+	var targets []string
+	for line := range strings.Lines(codeBlock.ReplaceAllString(text, "")) {
+		for _, match := range link.FindAllStringSubmatch(line, -1) {
+			target := match[1] + match[2] + match[3]
+			if !elsewhere.MatchString(target) {
+				target, _, _ = strings.Cut(target, "#")
+				targets = append(targets, target)
+			}
+		}
+	}
+	return targets
+}
+
+func TestRelativeLinksExist(t *testing.T) {
+	for _, path := range documents(t) {
+		for _, target := range links(read(t, path)) {
+			file := filepath.Join(filepath.Dir(path), filepath.FromSlash(target))
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s links to %s, which does not exist", path, target)
+			}
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	const text = "[a](docs/a.md#part), ![b](<b.png> \"title\") <img src=\"c.svg\">\n" +
+		"[d]: d.md\n[far](https://example.com/x) [here](#here)\n```go\nm[i](x.md)\n```\n"
+	got := strings.Join(links(text), " ")
+	if want := "docs/a.md b.png c.svg d.md"; got != want {
+		t.Errorf("links gives %q, want %q", got, want)
+	}
+}

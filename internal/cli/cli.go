@@ -1,0 +1,109 @@
+// Package cli is what the commands have in common: how they read their
+// arguments, fail, find Redis and print.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// The exit codes of the commands; 0 is success.
+const (
+	exitFailure = 1 // it did not work
+	exitUsage   = 2 // what was asked for makes no sense
+)
+
+// IO is what a command reads from and writes to.
+type IO struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Main reads the arguments into the grammar, a struct with kong's tags, calls
+// the Run method of the command that they name, and returns the exit code. Run
+// can take a context.Context, an IO and a *Globals. An error becomes one line
+// on IO.Err; see UsageError and ExitCode.
+func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO) (code int) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case exit:
+			code = int(cause)
+		default:
+			panic(cause)
+		}
+	}()
+	parser, err := kong.New(grammar,
+		kong.Name(name), kong.Description(about),
+		kong.Writers(stdio.Out, stdio.Err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(stdio, globals),
+	)
+	if err != nil {
+		return report(stdio.Err, name, err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return report(stdio.Err, name, err)
+	}
+	return report(stdio.Err, name, command.Run())
+}
+
+// exit is how --help leaves the parser.
+type exit int
+
+// report prints an error and returns the exit code for it.
+func report(stderr io.Writer, name string, err error) int {
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[ExitCode](err); ok {
+		return int(code)
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "%s: %s\n", name, line)
+	}
+	if isUsage(err) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func isUsage(err error) bool {
+	_, parse := errors.AsType[*kong.ParseError](err)
+	_, usage := errors.AsType[*UsageError](err)
+	_, file := errors.AsType[config.Errors](err)
+	return parse || usage || file
+}
+
+// UsageError is an error about what the user wrote. The exit code is 2.
+type UsageError struct{ err error }
+
+// Usagef is fmt.Errorf for a UsageError.
+func Usagef(format string, args ...any) error {
+	return &UsageError{fmt.Errorf(format, args...)}
+}
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+// Unwrap is the error itself.
+func (e *UsageError) Unwrap() error { return e.err }
+
+// ExitCode ends a command that has said already what went wrong.
+type ExitCode int
+
+// The exit codes for commands that have said what went wrong.
+const (
+	Failed   ExitCode = exitFailure
+	BadInput ExitCode = exitUsage
+)
+
+func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/throttle"
+)
+
+// patience is how long a command tries to reach Redis before it gives up.
+const patience = 3 * time.Second
+
+// ErrNoRedis is what commands say that need a Redis where there is none.
+var ErrNoRedis = errors.New("no Redis is configured and no worker with a Redis of its own is running:" +
+	" write redis: in headgate.yaml, use --redis URL, or start \"worker run\" first")
+
+// Connect returns a client of the configured Redis, or else of the one within
+// a running worker. Redis has answered when it returns.
+func Connect(ctx context.Context, c *config.Config) (redis.UniversalClient, error) {
+	if !c.Redis.IsZero() {
+		return Dial(ctx, c.Redis)
+	}
+	addr, ok := embedded.Find(ctx)
+	if !ok {
+		return nil, ErrNoRedis
+	}
+	return DialEmbedded(ctx, addr)
+}
+
+// DialEmbedded is Dial for the Redis within a worker.
+func DialEmbedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
+	r, err := config.ParseRedisURL("redis://" + addr)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(ctx, r)
+}
+
+// Dial connects to Redis. The error says in one line which Redis could not be
+// reached and why.
+func Dial(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
+	quiet()
+	rdb, err := r.Client()
+	if err != nil {
+		return nil, err
+	}
+	reason := &dialError{}
+	rdb.AddHook(reason)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("Redis at %s cannot be reached: %w", r, reason.or(err)), rdb.Close())
+	}
+	return rdb, nil
+}
+
+// dialError keeps the last reason for which a client could not connect: what
+// the client itself says in the end is only that it ran out of time.
+type dialError struct {
+	mu   sync.Mutex
+	last error
+}
+
+// DialHook implements redis.Hook.
+func (e *dialError) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if err == nil || ctx.Err() == nil {
+			e.last = err
+		}
+		return conn, err
+	}
+}
+
+// ProcessHook implements redis.Hook.
+func (e *dialError) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (e *dialError) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (e *dialError) or(err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last != nil {
+		return e.last
+	}
+	return err
+}
+
+// quiet stops go-redis from writing to standard error by itself; what it has
+// to say comes back as errors.
+var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// Limiter is the limiter of the config's scope and app.
+func Limiter(rdb redis.UniversalClient, c *config.Config) *throttle.Redis {
+	return throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App})
+}

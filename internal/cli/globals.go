@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// DefaultConfig is the file that is read where no other is named.
+const DefaultConfig = "headgate.yaml"
+
+// Globals are the flags that every command has.
+type Globals struct {
+	Config string `short:"c" placeholder:"FILE" help:"Config file. Without it headgate.yaml in the current folder, if there is one."`
+	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"Where Redis is, instead of what the config says: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without any, a Redis within \"worker run\" is used, which forgets everything when that ends."`
+	Scope  string `placeholder:"NAME" help:"The set of limits to use, instead of what the config says."`
+}
+
+// Path is the config file.
+func (g *Globals) Path() string {
+	if g.Config == "" {
+		return DefaultConfig
+	}
+	return g.Config
+}
+
+// Load reads the config file and what the flags say instead. A file that was
+// named must exist.
+func (g *Globals) Load() (*config.Config, error) {
+	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, Usagef("--config %s: there is no such file", g.Config)
+	}
+	c, err := config.Load(g.Path())
+	if err != nil {
+		return nil, err
+	}
+	if g.Redis != "" {
+		if c.Redis, err = config.ParseRedisURL(g.Redis); err != nil {
+			return nil, Usagef("--redis: %w", err)
+		}
+	}
+	if g.Scope != "" {
+		c.Scope = g.Scope
+	}
+	return c, nil
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler"
+)
+
+// Job is a job as users write it, on a line of JSON or with flags.
+type Job struct {
+	Type    string
+	Payload []byte
+	ID      string
+	JobOptions
+}
+
+// JobOptions say how to run a job.
+type JobOptions struct {
+	Queue     string        `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time     `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int          `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
+	Priority  string        `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time     `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+}
+
+var validQueue = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// Validate reports the first thing that is wrong with the job.
+func (j Job) Validate() error {
+	switch {
+	case strings.TrimSpace(j.Type) == "":
+		return errors.New("type is missing: want the type of the job, such as http:request")
+	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
+		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
+	}
+	return j.JobOptions.Validate()
+}
+
+// Validate reports the first thing that is wrong with the options.
+func (o JobOptions) Validate() error {
+	switch {
+	case o.Queue != "" && !validQueue.MatchString(o.Queue):
+		return fmt.Errorf("queue %q: want 1 to 100 letters, digits, or _ . : -", o.Queue)
+	case o.In < 0:
+		return fmt.Errorf("in %s: want a time from now on", o.In)
+	case o.In > 0 && !o.At.IsZero():
+		return errors.New("in and at: want one of them")
+	case o.MaxRetry != nil && *o.MaxRetry < 0:
+		return fmt.Errorf("max_retry %d: want 0 or more", *o.MaxRetry)
+	}
+	if _, ok := priorities[o.Priority]; o.Priority != "" && !ok {
+		return fmt.Errorf("priority %q: want high, normal or low", o.Priority)
+	}
+	// asynq keeps whole seconds and takes 0 for its own default.
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
+		if d.value < 0 || d.value%time.Second != 0 {
+			return fmt.Errorf("%s %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	return nil
+}
+
+// defaultMaxRetry is asynq's.
+const defaultMaxRetry = 25
+
+// Fill gives the job an id if it has none, and takes what it leaves open from
+// the defaults, then from the config, then from asynq. A moment replaces In, so
+// that a job can be kept for a while before it is enqueued.
+func (j Job) Fill(defaults JobOptions, c *config.Config) Job {
+	task := c.Tasks[j.Type]
+	if j.ID == "" {
+		j.ID = uuid.NewString()
+	}
+	if j.In == 0 && j.At.IsZero() {
+		j.In, j.At = defaults.In, defaults.At
+	}
+	if j.In > 0 {
+		j.In, j.At = 0, time.Now().Add(j.In)
+	}
+	retries := defaultMaxRetry
+	j.MaxRetry = either(j.MaxRetry, either(defaults.MaxRetry, either(task.MaxRetry, &retries)))
+	j.Queue = either(j.Queue, either(defaults.Queue, "default"))
+	j.Priority = either(j.Priority, defaults.Priority)
+	j.Retention = either(j.Retention, defaults.Retention)
+	j.Timeout = either(j.Timeout, either(defaults.Timeout, task.Timeout))
+	j.Deadline = either(j.Deadline, defaults.Deadline)
+	j.Unique = either(j.Unique, defaults.Unique)
+	return j
+}
+
+func either[T comparable](value, other T) T {
+	var zero T
+	if value != zero {
+		return value
+	}
+	return other
+}
+
+// Task is the filled job for asynq.
+func (j Job) Task() *asynq.Task {
+	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue)}
+	if !j.At.IsZero() {
+		opts = append(opts, asynq.ProcessAt(j.At))
+	}
+	if j.Retention > 0 {
+		opts = append(opts, asynq.Retention(j.Retention))
+	}
+	if j.Timeout > 0 {
+		opts = append(opts, asynq.Timeout(j.Timeout))
+	}
+	if !j.Deadline.IsZero() {
+		opts = append(opts, asynq.Deadline(j.Deadline))
+	}
+	if j.Unique > 0 {
+		opts = append(opts, asynq.Unique(j.Unique))
+	}
+	if j.Priority != "" {
+		return scheduler.NewPriorityTask(priorities[j.Priority], j.Type, j.Payload, *j.MaxRetry, opts...)
+	}
+	return scheduler.NewTask(j.Type, j.Payload, *j.MaxRetry, opts...)
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// field is where a value of a job's JSON goes, and what it should be.
+type field struct {
+	name string
+	to   any
+	want string
+}
+
+func (j *Job) fields() []field {
+	const moment = `a time such as "2026-01-02T15:04:05Z"`
+	const seconds = `a duration such as "90s" or "24h"`
+	return []field{
+		{"type", &j.Type, `a text such as "http:request"`},
+		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
+		{"id", &j.ID, "a text"},
+		{"queue", &j.Queue, "a text"},
+		{"in", (*duration)(&j.In), seconds},
+		{"at", &j.At, moment},
+		{"max_retry", &j.MaxRetry, "a whole number"},
+		{"retention", (*duration)(&j.Retention), seconds},
+		{"priority", &j.Priority, `"high", "normal" or "low"`},
+		{"timeout", (*duration)(&j.Timeout), seconds},
+		{"deadline", &j.Deadline, moment},
+		{"unique", (*duration)(&j.Unique), seconds},
+	}
+}
+
+// ParseJob reads a job from a JSON object and validates it. The error names the
+// field, its value and what would be right.
+func ParseJob(line []byte) (Job, error) {
+	var j Job
+	var object map[string]json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if err := decoder.Decode(&object); err != nil || object == nil {
+		return j, notObject(line, err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return j, fmt.Errorf("something follows the object: want one JSON object a line")
+	}
+	for _, f := range j.fields() {
+		text, ok := object[f.name]
+		delete(object, f.name)
+		if ok && json.Unmarshal(text, f.to) != nil {
+			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
+		}
+	}
+	for name := range object {
+		return j, fmt.Errorf("unknown field %q: want %s", name, j.fieldNames())
+	}
+	return j, j.Validate()
+}
+
+func notObject(line []byte, err error) error {
+	const want = `want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`
+	if _, syntax := err.(*json.SyntaxError); syntax || err == io.ErrUnexpectedEOF { //nolint:errorlint // never wrapped
+		return fmt.Errorf("not JSON, %w: %s", err, want)
+	}
+	return fmt.Errorf("%s: %s", short(line), want)
+}
+
+func (j *Job) fieldNames() string {
+	var names []string
+	for _, f := range j.fields() {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// short is the beginning of a text, for errors.
+func short(text []byte) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(string(text[:60]), "") + "…"
+	}
+	return string(text)
+}
+
+// MarshalJSON writes what ParseJob reads.
+func (j Job) MarshalJSON() ([]byte, error) {
+	object := map[string]any{"type": j.Type, "id": j.ID, "queue": j.Queue, "max_retry": j.MaxRetry}
+	for _, f := range j.fields() {
+		switch v := f.to.(type) {
+		case *json.RawMessage:
+			if len(*v) > 0 {
+				object[f.name] = *v
+			}
+		case *duration:
+			if *v > 0 {
+				object[f.name] = time.Duration(*v).String()
+			}
+		case *time.Time:
+			if !v.IsZero() {
+				object[f.name] = v.Format(time.RFC3339Nano)
+			}
+		}
+	}
+	if j.Priority != "" {
+		object["priority"] = j.Priority
+	}
+	return marshalPlain(object)
+}
+
+// marshalPlain is json.Marshal that leaves & < > as they are: payloads are kept
+// to the letter.
+func marshalPlain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return slices.Clip(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), err
+}
+
+// duration is written as text in JSON.
+type duration time.Duration
+
+// UnmarshalJSON reads "90s".
+func (d *duration) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	parsed, err := time.ParseDuration(s)
+	*d = duration(parsed)
+	return err
+}

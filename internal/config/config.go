@@ -1,0 +1,130 @@
+// Package config reads headgate.yaml. Its types are plain data that other
+// packages' values are made from; a file with errors gives all of them at
+// once, each with its place and with what to write instead.
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Config is what a worker is told: where Redis is, what it runs, and which
+// limits hold for what.
+type Config struct {
+	// Redis is where jobs and limits live. The zero value means embedded.
+	Redis Redis `yaml:"redis"`
+	// App is the name that the apps of a limit are compared with.
+	App string `yaml:"app"`
+	// Scope is the part of Redis's keys that keeps one set of limits apart
+	// from another.
+	Scope string `yaml:"scope"`
+	// Concurrency is how many jobs run at once in one worker.
+	Concurrency int `yaml:"concurrency"`
+	// Queues are the queues to serve and their weights.
+	Queues map[string]int `yaml:"queues"`
+	// StrictPriority is whether a queue is served only while all those of
+	// greater weight are empty.
+	StrictPriority bool `yaml:"strict_priority"`
+	// ShutdownTimeout is how long running jobs may take to finish when the
+	// worker stops; then they go back to their queue.
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	// Limits are in the order of their names.
+	Limits []throttle.Limit
+	// Tasks says how the jobs of a type run, by type. Types that are not
+	// here run without limits and with the default retry policy.
+	Tasks map[string]Task `yaml:"tasks"`
+	// Schedules enqueue jobs by the clock, by name.
+	Schedules map[string]Schedule `yaml:"schedules"`
+}
+
+// document is the file: a Config, except for what other packages' types hold.
+type document struct {
+	Config
+	Limits map[string]limit `yaml:"limits"`
+}
+
+// Default is the config of an empty file: the embedded Redis, no limits.
+func Default() *Config {
+	return &Config{
+		App:             "headgate",
+		Scope:           "default",
+		Concurrency:     10,
+		Queues:          map[string]int{"default": 1},
+		ShutdownTimeout: 8 * time.Second,
+	}
+}
+
+// Load reads a file as Parse does. A file that does not exist is as good as an
+// empty one.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Default(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a config; the name is the file's, for errors, which are of type
+// Errors.
+func Parse(name string, data []byte) (*Config, error) {
+	d := newDecoder(name)
+	doc := document{Config: *Default()}
+	d.decode(data, &doc)
+
+	d.checkWorker(&doc.Config)
+	doc.Config.Limits = d.limits(doc.Limits)
+	d.checkTasks(&doc.Config)
+	d.checkSchedules(&doc.Config)
+	if len(d.errs) > 0 {
+		d.errs.sort()
+		return nil, d.errs
+	}
+	return &doc.Config, nil
+}
+
+var (
+	validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+	namesForm = "want 1 to 100 letters, digits, or _ . : -"
+)
+
+func (d *decoder) checkWorker(c *Config) {
+	if !validName.MatchString(c.App) {
+		d.errorf("app", "%q: %s", c.App, namesForm)
+	}
+	if !validName.MatchString(c.Scope) {
+		d.errorf("scope", "%q: %s", c.Scope, namesForm)
+	}
+	if c.Concurrency < 1 {
+		d.errorf("concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
+	}
+	if c.ShutdownTimeout == 0 {
+		d.errorf("shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
+	}
+	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
+		path := join("queues", queue)
+		if !validName.MatchString(queue) {
+			d.errorf(path, "queue %q: %s", queue, namesForm)
+		}
+		if c.Queues[queue] < 1 {
+			d.errorf(path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
+		}
+	}
+}
+
+// checkReference reports a name that has to be one of names.
+func (d *decoder) checkReference(path, what, name string, names []string) {
+	if !slices.Contains(names, name) {
+		_, hint := didYouMean(name, names)
+		d.errorf(path, "no %s %q: %s", what, name, hint)
+	}
+}

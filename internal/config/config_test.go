@@ -1,0 +1,230 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Each file of testdata/bad gives exactly the errors beside it.
+func TestErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Parse("headgate.yaml", data)
+			if _, ok := errors.AsType[Errors](err); !ok || c != nil {
+				t.Fatalf("got %v and an error of type %T, want only Errors", c, err)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, readErr := os.ReadFile(golden)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if diff := cmp.Diff(string(want), err.Error()+"\n"); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func load(t *testing.T, file string) *Config {
+	t.Helper()
+	c, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestFull(t *testing.T) {
+	got := load(t, "testdata/full.yaml")
+	want := &Config{
+		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second,
+		Queues: map[string]int{"default": 1, "critical": 6},
+		Limits: []throttle.Limit{
+			{
+				Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000),
+				Zone: "America/New_York", Margin: 100 * time.Millisecond, Apps: []string{"shop", "billing"},
+			},
+			{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(2 * time.Second)},
+			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "Schedules")); diff != "" {
+		t.Error(diff)
+	}
+	if url := got.Redis.String(); url != "rediss://redis.example.com:6380/2" {
+		t.Errorf("Redis: %s", url)
+	}
+	if n := got.Tasks["http:request"].MaxRetry; n == nil || *n != 5 {
+		t.Errorf("max_retry: %v, want 5", n)
+	}
+}
+
+func TestRule(t *testing.T) {
+	c := load(t, "testdata/full.yaml")
+	rule, err := c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"http://A.example/","method":"POST"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := scheduler.Rule{
+		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
+		Priority: throttle.High,
+		MaxWait:  10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
+	}
+	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
+		t.Error(diff)
+	}
+	if _, err = c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"ftp"}`)}); err == nil {
+		t.Error("a URL without host: no error")
+	}
+	other, err := c.Rule(&expression.Job{Type: "other", Payload: []byte("not JSON")})
+	if diff := cmp.Diff(scheduler.Rule{}, other); diff != "" || err != nil {
+		t.Errorf("a type without rule: %v\n%s", err, diff)
+	}
+}
+
+func TestRetryPolicy(t *testing.T) {
+	policy := load(t, "testdata/full.yaml").Tasks["http:request"].Retry.Policy()
+	want := scheduler.RetryPolicy{
+		Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: time.Hour, Jitter: scheduler.Full},
+		Classes: []scheduler.ErrorClass{
+			{Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: 10 * time.Minute, Jitter: scheduler.None}},
+			{Backoff: scheduler.Backoff{Growth: scheduler.Constant, Base: 2 * time.Second, Cap: time.Hour}, MaxRetry: new(int)},
+		},
+	}
+	if diff := cmp.Diff(want, policy, cmpopts.IgnoreFields(scheduler.ErrorClass{}, "Match")); diff != "" {
+		t.Error(diff)
+	}
+	if match := policy.Classes[0].Match.String(); match != "answered 5.." {
+		t.Errorf("match: %s", match)
+	}
+	zero := scheduler.Backoff{Base: time.Second, Cap: time.Hour}
+	if diff := cmp.Diff(scheduler.RetryPolicy{Backoff: zero}, Retry{}.Policy()); diff != "" {
+		t.Errorf("a file that says nothing: %s", diff)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	entries := load(t, "testdata/full.yaml").Entries()
+	if len(entries) != 2 {
+		t.Fatalf("%d entries, want 2", len(entries))
+	}
+	want := scheduler.Entry{
+		Name: "nightly", Cron: "30 2 * * *", Zone: "America/New_York", Type: "http:request", Queue: "critical",
+		Jitter: 5 * time.Second, Missed: scheduler.MissedAll, MissedMax: 3, Overlap: scheduler.OverlapSkip,
+	}
+	nightly := entries[0]
+	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(scheduler.Entry{}, "Payload", "Options")); diff != "" {
+		t.Error(diff)
+	}
+	var options []string
+	for _, entry := range entries {
+		for _, option := range entry.Options {
+			options = append(options, option.String())
+		}
+	}
+	wantOptions := []string{"MaxRetry(5)", "Timeout(30s)", "Retention(1h0m0s)", "MaxRetry(0)", "Timeout(1m0s)"}
+	if diff := cmp.Diff(wantOptions, options); diff != "" {
+		t.Error(diff)
+	}
+	if !entries[1].Disabled || !entries[1].Seconds {
+		t.Errorf("second: %+v, want it disabled and with seconds", entries[1])
+	}
+
+	tick := nightly.Next(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	payload, err := nightly.Payload(tick)
+	const wantPayload = `{"body":"plain ${text}","expect":[200,201],"headers":{"X-Tick":"2026-03-01T02:30:00-05:00"},` +
+		`"method":"POST","url":"https://example.com/report?day=2026-03-01"}`
+	if diff := cmp.Diff(wantPayload, string(payload)); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestNothingGivesTheDefault(t *testing.T) {
+	same := cmp.AllowUnexported(Redis{})
+	for _, text := range []string{"", "# only a comment\n", "limits:\ntasks:\nschedules:\n"} {
+		c, err := Parse("headgate.yaml", []byte(text))
+		if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", text, err, diff)
+		}
+	}
+	c, err := Load(filepath.Join(t.TempDir(), "missing.yaml"))
+	if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+		t.Errorf("a missing file: %v\n%s", err, diff)
+	}
+	if _, err := Load(t.TempDir()); err == nil {
+		t.Error("a folder: no error")
+	}
+}
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/headgate.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	for _, file := range files {
+		if c := load(t, file); len(c.Limits)+len(c.Schedules) == 0 {
+			t.Errorf("%s has neither limits nor schedules", file)
+		}
+	}
+}
+
+// No file makes Parse panic, and its errors stand within the file and say
+// something.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "testdata/full.yaml") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("f", data)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("got %v, %v", c, err)
+		}
+		if err == nil {
+			return
+		}
+		all, ok := errors.AsType[Errors](err)
+		if !ok || len(all) == 0 {
+			t.Fatalf("an error of type %T: %v", err, err)
+		}
+		for _, e := range all {
+			if e.Line < 1 || e.Column < 1 || e.Message == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}

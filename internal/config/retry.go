@@ -1,0 +1,113 @@
+package config
+
+import (
+	"cmp"
+	"regexp"
+	"time"
+
+	"github.com/headgate/headgate/scheduler"
+)
+
+// Retry is a scheduler.RetryPolicy as the file writes it: a Backoff for every
+// error, but for those that a class matches.
+type Retry struct {
+	Backoff
+	// Errors are tried in their order; the first that matches counts.
+	Errors []ErrorClass `yaml:"errors"`
+}
+
+// ErrorClass is the Backoff for errors whose text matches. What it leaves out
+// is as in the policy that it belongs to.
+type ErrorClass struct {
+	Match *regexp.Regexp `yaml:"match"`
+	Backoff
+	// MaxRetry is the most retries after such an error, if fewer than the
+	// job's own. Nil means the job's own.
+	MaxRetry *int `yaml:"max_retry"`
+}
+
+// Backoff says how long a failed job waits before it runs again: after the
+// n-th failure Base·2ⁿ⁻¹ (exponential), Base·n (linear) or Base (constant), at
+// most Cap, and of that a random part.
+type Backoff struct {
+	Kind   BackoffKind   `yaml:"backoff"`
+	Base   time.Duration `yaml:"base"`
+	Cap    time.Duration `yaml:"cap"`
+	Jitter Jitter        `yaml:"jitter"`
+}
+
+// BackoffKind is how the wait grows.
+type BackoffKind string
+
+// Jitter is which part of the wait is random.
+type Jitter string
+
+var growths = map[BackoffKind]scheduler.Growth{
+	"exponential": scheduler.Exponential,
+	"linear":      scheduler.Linear,
+	"constant":    scheduler.Constant,
+}
+
+var jitters = map[Jitter]scheduler.Jitter{
+	"full":  scheduler.Full,  // anything from 0 to the whole wait
+	"equal": scheduler.Equal, // at least half of it
+	"none":  scheduler.None,
+}
+
+func (BackoffKind) choices() []string { return []string{"exponential", "linear", "constant"} }
+func (Jitter) choices() []string      { return []string{"full", "equal", "none"} }
+
+var defaultBackoff = Backoff{Kind: "exponential", Base: time.Second, Cap: time.Hour, Jitter: "full"}
+
+// Policy is the policy as the scheduler takes it.
+func (r Retry) Policy() scheduler.RetryPolicy {
+	own := r.Backoff.or(defaultBackoff)
+	policy := scheduler.RetryPolicy{Backoff: own.policy()}
+	for _, class := range r.Errors {
+		policy.Classes = append(policy.Classes, scheduler.ErrorClass{
+			Match: class.Match, Backoff: class.Backoff.or(own).policy(), MaxRetry: class.MaxRetry,
+		})
+	}
+	return policy
+}
+
+func (b Backoff) policy() scheduler.Backoff {
+	return scheduler.Backoff{Growth: growths[b.Kind], Base: b.Base, Cap: b.Cap, Jitter: jitters[b.Jitter]}
+}
+
+// or is b with what it leaves out taken from other.
+func (b Backoff) or(other Backoff) Backoff {
+	return Backoff{
+		Kind:   cmp.Or(b.Kind, other.Kind),
+		Base:   cmp.Or(b.Base, other.Base),
+		Cap:    cmp.Or(b.Cap, other.Cap),
+		Jitter: cmp.Or(b.Jitter, other.Jitter),
+	}
+}
+
+// checkRetry reports what is wrong with a policy.
+func (d *decoder) checkRetry(path string, r Retry) {
+	own := r.Backoff.or(defaultBackoff)
+	d.checkBackoff(path, own)
+	for i, class := range r.Errors {
+		at := indexed(path+".errors", i)
+		if !d.has(at + ".match") {
+			d.errorf(at+".match", "missing: want a regular expression for the error's text, such as \"answered 5..\"")
+		}
+		d.checkMaxRetry(at+".max_retry", class.MaxRetry)
+		d.checkBackoff(at, class.Backoff.or(own))
+	}
+}
+
+// checkBackoff reports waits that make no sense, as far as the path sets them.
+func (d *decoder) checkBackoff(path string, b Backoff) {
+	base, limit := path+".base", path+".cap"
+	switch {
+	case d.has(base) && b.Base < time.Millisecond:
+		d.errorf(base, "%s: want at least 1ms", b.Base)
+	case d.has(limit) && b.Cap < b.Base:
+		d.errorf(limit, "%s is less than the base, %s: want at least as much", b.Cap, b.Base)
+	case d.has(base) && b.Cap < b.Base:
+		d.errorf(base, "%s is more than the cap, %s: want at most as much", b.Base, b.Cap)
+	}
+}

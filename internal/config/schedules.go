@@ -1,0 +1,200 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+)
+
+// Schedule enqueues a job at every tick of a cron line.
+type Schedule struct {
+	Cron      string            `yaml:"cron"`
+	Seconds   bool              `yaml:"seconds"`
+	Zone      string            `yaml:"zone"`
+	Task      string            `yaml:"task"`
+	Queue     string            `yaml:"queue"`
+	Jitter    time.Duration     `yaml:"jitter"`
+	Missed    scheduler.Missed  `yaml:"missed"`
+	MissedMax int               `yaml:"missed_max"`
+	Overlap   scheduler.Overlap `yaml:"overlap"`
+	// Enabled is true if the file does not say.
+	Enabled bool `yaml:"enabled"`
+	// MaxRetry and Timeout are those of the task if the file does not say.
+	MaxRetry *int          `yaml:"max_retry"`
+	Timeout  time.Duration `yaml:"timeout"`
+	// Retention is how long the finished job is kept. The zero value means
+	// as short as the scheduler allows.
+	Retention time.Duration `yaml:"retention"`
+	// Payload is what JSON has, with an expression.Template for each text.
+	Payload any `yaml:"payload"`
+}
+
+// Entry is the schedule as the scheduler takes it.
+func (s Schedule) Entry(name string) scheduler.Entry {
+	e := scheduler.Entry{
+		Name: name, Cron: s.Cron, Seconds: s.Seconds, Zone: s.Zone,
+		Type: s.Task, Payload: s.payloadAt, Queue: s.Queue, Jitter: s.Jitter,
+		Missed: s.Missed, MissedMax: s.MissedMax, Overlap: s.Overlap, Disabled: !s.Enabled,
+	}
+	if s.MaxRetry != nil {
+		e.Options = append(e.Options, asynq.MaxRetry(*s.MaxRetry))
+	}
+	if s.Timeout > 0 {
+		e.Options = append(e.Options, asynq.Timeout(s.Timeout))
+	}
+	if s.Retention > 0 {
+		e.Options = append(e.Options, asynq.Retention(s.Retention))
+	}
+	return e
+}
+
+// Entries are all schedules, by name.
+func (c *Config) Entries() []scheduler.Entry {
+	var entries []scheduler.Entry
+	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
+		entries = append(entries, c.Schedules[name].Entry(name))
+	}
+	return entries
+}
+
+// payloadAt is the payload of one tick as JSON. The error is that of the
+// first expression that fails.
+func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
+	if s.Payload == nil {
+		return nil, nil
+	}
+	value, err := fill(s.Payload, tick)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+// fill evaluates the templates of a payload.
+func fill(value any, tick time.Time) (any, error) {
+	var err error
+	switch v := value.(type) {
+	case expression.Template:
+		return v.At(tick)
+	case map[string]any:
+		filled := make(map[string]any, len(v))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if filled[key], err = fill(v[key], tick); err != nil {
+				return nil, err
+			}
+		}
+		return filled, nil
+	case []any:
+		filled := make([]any, len(v))
+		for i := range v {
+			if filled[i], err = fill(v[i], tick); err != nil {
+				return nil, err
+			}
+		}
+		return filled, nil
+	}
+	return value, nil
+}
+
+// checkSchedules fills in defaults, compiles payloads and reports what is
+// wrong with the schedules.
+func (d *decoder) checkSchedules(c *Config) {
+	queues := slices.Sorted(maps.Keys(c.Queues))
+	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
+		path := join("schedules", name)
+		s := c.Schedules[name]
+		if !d.has(path + ".enabled") {
+			s.Enabled = true
+		}
+		if s.Queue == "" {
+			s.Queue = "default"
+		}
+		d.checkReference(path+".queue", "queue", s.Queue, queues)
+		if s.Task != "" {
+			d.checkReference(path+".task", "task type", s.Task, tasks.Types())
+		}
+		d.checkOptions(path, s.MaxRetry, s.Timeout)
+		d.checkSeconds(path+".retention", s.Retention)
+		if task := c.Tasks[s.Task]; s.MaxRetry == nil {
+			s.MaxRetry = task.MaxRetry
+		}
+		if s.Timeout == 0 {
+			s.Timeout = c.Tasks[s.Task].Timeout
+		}
+		s.Payload = d.compile(path+".payload", s.Payload)
+		d.checkEntry(path, s.Entry(name))
+		d.checkPayload(path+".payload", s, name)
+		c.Schedules[name] = s
+	}
+}
+
+// checkEntry turns each error of Validate into one about the field's place.
+func (d *decoder) checkEntry(path string, e scheduler.Entry) {
+	all, ok := e.Validate().(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	for _, err := range all.Unwrap() {
+		at, message := path, err.Error()
+		if wrong, ok := errors.AsType[*scheduler.EntryError](err); ok {
+			message = fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
+			field := wrong.Field
+			if field == "type" {
+				field = "task"
+			}
+			if field != "name" {
+				at += "." + field
+			}
+			if wrong.Value == "" {
+				message = "missing: " + wrong.Hint
+			}
+		}
+		d.errorf(at, "%s", message)
+	}
+}
+
+// compile replaces each text of a payload by its template.
+func (d *decoder) compile(path string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			v[key] = d.compile(join(path, key), v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = d.compile(indexed(path, i), v[i])
+		}
+	case string:
+		template, err := expression.ParseTemplate(v)
+		if err != nil {
+			d.errorf(path, "%v", err)
+		}
+		return template
+	}
+	return value
+}
+
+// checkPayload reports expressions that fail at the entry's first tick of the
+// year 2000, one in for all, and a payload that its task would refuse.
+func (d *decoder) checkPayload(path string, s Schedule, name string) {
+	if d.broken(path) || !d.clean(path) {
+		return
+	}
+	tick := s.Entry(name).Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	payload, err := s.payloadAt(tick)
+	if err == nil {
+		err = tasks.Validate(s.Task, payload)
+	}
+	if err != nil && !errors.Is(err, tasks.ErrUnknownType) {
+		d.errorf(path, "%v", err)
+	}
+}

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Task says how the jobs of one type run.
+type Task struct {
+	// Limits are all asked before a job runs; one that denies is enough to
+	// put it back.
+	Limits []Need `yaml:"limits"`
+	// MaxWait is how long a job may wait for its permits. The zero value
+	// means as long as it takes.
+	MaxWait time.Duration `yaml:"max_wait"`
+	// OnMaxWait is what becomes of a job that would have to wait longer, or
+	// past its own deadline:
+	// archive if empty.
+	OnMaxWait Action `yaml:"on_max_wait"`
+	// OnNoLimit is what becomes of a job whose limit has been deleted:
+	// archive if empty.
+	OnNoLimit Action `yaml:"on_no_limit"`
+	// Priority orders the jobs that wait for the same permits.
+	Priority expression.Priority `yaml:"priority"`
+	// MaxRetry is how often a failed job runs again, for jobs that are
+	// enqueued without a number of their own. Nil means asynq's default.
+	MaxRetry *int `yaml:"max_retry"`
+	// Timeout bounds one run, for jobs that are enqueued without one of
+	// their own. The zero value means asynq's default.
+	Timeout time.Duration `yaml:"timeout"`
+	// Retry says when a failed job runs again.
+	Retry Retry `yaml:"retry"`
+}
+
+// Need is what a job takes of one limit.
+type Need struct {
+	Limit string          `yaml:"limit"`
+	Key   expression.Key  `yaml:"key"`
+	Cost  expression.Cost `yaml:"cost"`
+}
+
+// Action is what becomes of a job that cannot have its permits: archive, drop
+// or run.
+type Action string
+
+var actions = map[Action]scheduler.Action{
+	"archive": scheduler.Archive,
+	"drop":    scheduler.Drop,
+	"run":     scheduler.Run,
+}
+
+func (Action) choices() []string { return []string{"archive", "drop", "run"} }
+
+// Rule is what one job needs before it runs, and the zero Rule if the config
+// does not speak of its type. The error is that of the first expression that
+// fails on the job's payload; waiting will not mend it.
+func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
+	t, ok := c.Tasks[job.Type]
+	if !ok {
+		return scheduler.Rule{}, nil
+	}
+	needs, err := t.needs(job)
+	if err != nil {
+		return scheduler.Rule{}, err
+	}
+	priority, err := t.Priority.Of(job)
+	if err != nil {
+		return scheduler.Rule{}, err
+	}
+	return scheduler.Rule{
+		Needs: needs, Priority: priority,
+		MaxWait: t.MaxWait, OnMaxWait: actions[t.OnMaxWait], OnNoLimit: actions[t.OnNoLimit],
+		Retry: t.Retry.Policy(),
+	}, nil
+}
+
+func (t Task) needs(job *expression.Job) ([]throttle.Need, error) {
+	needs := make([]throttle.Need, len(t.Limits))
+	for i, n := range t.Limits {
+		key, err := n.Key.Of(job)
+		if err != nil {
+			return nil, err
+		}
+		cost, err := n.Cost.Of(job)
+		if err != nil {
+			return nil, err
+		}
+		needs[i] = throttle.Need{Limit: n.Limit, Key: key, Cost: cost}
+	}
+	return needs, nil
+}
+
+// checkTasks reports what is wrong with the tasks.
+func (d *decoder) checkTasks(c *Config) {
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		path := join("tasks", name)
+		t := c.Tasks[name]
+		d.checkReference(path, "task type", name, tasks.Types())
+		d.checkNeeds(path+".limits", t.Limits, c.Limits)
+		if d.has(path+".max_wait") && t.MaxWait == 0 {
+			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
+		}
+		d.checkOptions(path, t.MaxRetry, t.Timeout)
+		d.checkRetry(path+".retry", t.Retry)
+	}
+}
+
+// checkNeeds reports needs that no limit answers, or twice the same.
+func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
+	byName := map[string]throttle.Limit{}
+	for _, l := range limits {
+		byName[l.Name] = l
+	}
+	names := slices.Sorted(maps.Keys(byName))
+	seen := map[[2]string]bool{}
+	for i, n := range needs {
+		at := indexed(path, i)
+		if n.Limit == "" {
+			d.errorf(at+".limit", "missing: want the name of a limit")
+			continue
+		}
+		d.checkReference(at+".limit", "limit", n.Limit, names)
+		meter := [2]string{n.Limit, n.Key.String()}
+		if seen[meter] {
+			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)
+		}
+		seen[meter] = seen[meter] || !d.broken(at+".key")
+		capacity := capacityOf(byName[n.Limit])
+		if cost, ok := n.Cost.Constant(); ok && capacity > 0 && cost > capacity {
+			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, capacity, n.Limit)
+		}
+	}
+}
+
+// checkOptions reports options that asynq would take for something else.
+func (d *decoder) checkOptions(path string, maxRetry *int, timeout time.Duration) {
+	d.checkMaxRetry(path+".max_retry", maxRetry)
+	d.checkSeconds(path+".timeout", timeout)
+}
+
+func (d *decoder) checkMaxRetry(path string, n *int) {
+	if n != nil && *n < 0 {
+		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
+	}
+}
+
+// checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
+// 0 for its own default.
+func (d *decoder) checkSeconds(path string, value time.Duration) {
+	if d.has(path) && (value < time.Second || value%time.Second != 0) {
+		d.errorf(path, "%s: want whole seconds, at least 1s", value)
+	}
+}

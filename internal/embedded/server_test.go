@@ -1,0 +1,151 @@
+package embedded
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func start(t *testing.T, f Folder) *Server {
+	t.Helper()
+	s, err := f.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestServerIsARedisThatFindFinds(t *testing.T) {
+	f := Folder(filepath.Join(t.TempDir(), "not there yet"))
+	if addr, ok := f.Find(t.Context()); ok {
+		t.Errorf("found %s before the start", addr)
+	}
+	s := start(t, f)
+	addr, ok := f.Find(t.Context())
+	if !ok || addr != s.Addr() {
+		t.Fatalf("Find gives %q, %v; want %q", addr, ok, s.Addr())
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "key", "value", time.Hour).Err(); err != nil {
+		t.Error(err)
+	}
+
+	stat, err := os.Stat(f.addrFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat.Mode().Perm() != 0o600 {
+		t.Errorf("the address file has mode %v, want 0600", stat.Mode().Perm())
+	}
+}
+
+// The keys' expiry follows the clock, so no key outlives its time.
+func TestKeysExpire(t *testing.T) {
+	s := start(t, Folder(t.TempDir()))
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer rdb.Close()
+	if err := rdb.Set(t.Context(), "key", "value", time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	left := int64(1)
+	for range 10_000 { // Round trips, which take far more than a millisecond.
+		if left = rdb.Exists(t.Context(), "key").Val(); left == 0 {
+			break
+		}
+	}
+	if left != 0 {
+		t.Error("the key did not expire")
+	}
+}
+
+func TestCloseLeavesNoAddress(t *testing.T) {
+	f := Folder(t.TempDir())
+	s := start(t, f)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(f.addrFile()); !os.IsNotExist(err) {
+		t.Errorf("the address file after Close: %v", err)
+	}
+	start(t, f)
+}
+
+func TestCloseKeepsAnothersAddress(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	first.redis.Close() // It hangs, say, and is taken for dead.
+	second := start(t, f)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if addr, ok := f.Find(t.Context()); addr != second.Addr() || !ok {
+		t.Errorf("Find gives %q, %v; want %q", addr, ok, second.Addr())
+	}
+}
+
+func TestFindIgnoresWhatACrashLeft(t *testing.T) {
+	stranger := redistest.Run(t)
+	other := start(t, Folder(t.TempDir()))
+	tests := []struct{ name, file string }{
+		{"nobody has the port", `{"addr":"127.0.0.1:1","id":"A"}`},
+		{"a Redis has the port", `{"addr":"` + stranger.Addr() + `","id":"A"}`},
+		{"another user's worker has it", `{"addr":"` + other.Addr() + `","id":"A"}`},
+		{"the file is damaged", `{"addr":"` + other.Addr()},
+		{"the file is empty", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := Folder(t.TempDir())
+			if err := os.WriteFile(f.addrFile(), []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if addr, ok := f.Find(t.Context()); ok {
+				t.Errorf("found %s", addr)
+			}
+			start(t, f)
+		})
+	}
+}
+
+func TestOneServerAtATime(t *testing.T) {
+	f := Folder(t.TempDir())
+	var wg sync.WaitGroup
+	servers, errs := make([]*Server, 8), make([]error, 8)
+	for i := range servers {
+		wg.Go(func() { servers[i], errs[i] = f.Start() })
+	}
+	wg.Wait()
+
+	var running *Server
+	for _, s := range servers {
+		if s != nil && running != nil {
+			t.Error("two servers started")
+		}
+		if s != nil {
+			running = s
+			defer s.Close()
+		}
+	}
+	for i, err := range errs {
+		if servers[i] == running {
+			continue
+		}
+		if !errors.Is(err, ErrRunning) {
+			t.Errorf("start %d: %v, want ErrRunning", i, err)
+		}
+		if e, ok := errors.AsType[*RunningError](err); !ok || e.Addr != running.Addr() {
+			t.Errorf("start %d: %v, want the address %s", i, err, running.Addr())
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package lua
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A source is one script's file: its header, and its code without comments.
+type source struct{ header, code string }
+
+var comment = regexp.MustCompile(`(?m)[ \t]*--.*$`)
+
+func read(t *testing.T, path string) source {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var header []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "-- ") || strings.HasPrefix(line, "-- @include") {
+			break
+		}
+		header = append(header, line)
+	}
+	return source{strings.Join(header, ""), comment.ReplaceAllString(string(text), "")}
+}
+
+// commands runs a test on every command's file.
+func commands(t *testing.T, f func(t *testing.T, name string, s source)) {
+	for _, name := range names(t, "*.lua") {
+		t.Run(name, func(t *testing.T) { f(t, name, read(t, name+".lua")) })
+	}
+}
+
+// matches lists, sorted and once each, what the pattern's groups match.
+func matches(pattern, text string) []string {
+	var found []string
+	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, strings.Join(match[1:], ""))
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// The forms in which code takes all arguments from one on.
+const restForm = `for \w+ = (\d+), #ARGV|unpack\(ARGV, (\d+)\)|load_needs\((\d+),`
+
+func TestHeaderNamesWhatTheCodeReads(t *testing.T) {
+	commands(t, func(t *testing.T, name string, s source) {
+		if first, _, _ := strings.Cut(s.header, "\n"); !regexp.MustCompile(`^-- \w+\W.*\w[.]?$`).MatchString(first) {
+			t.Errorf("the first line is %q, want what the script does", first)
+		}
+		if !regexp.MustCompile(`(?m)^-- Returns \S`).MatchString(s.header) {
+			t.Error("the header does not say what the script returns")
+		}
+		for _, tt := range []struct{ what, inHeader, inCode, code string }{
+			{"keys", `(?m)^-- KEYS\[(\d+)\] \S`, `KEYS\[(\d+)\]`, comment.ReplaceAllString(expanded(name), "")},
+			{"arguments", `(?m)^-- ARGV\[(\d+)\] \S`, `ARGV\[(\d+)\]`, s.code},
+			{"last arguments", `(?m)^-- ARGV\[(\d+)…\] \S`, restForm, s.code},
+		} {
+			said, read := matches(tt.inHeader, s.header), matches(tt.inCode, tt.code)
+			if diff := cmp.Diff(said, read); diff != "" {
+				t.Errorf("%s: the header says (-) and the code reads (+)\n%s", tt.what, diff)
+			}
+		}
+	})
+}
+
+// TestArgumentsHaveNames: keys and arguments are bound to locals in the first
+// lines, up to the first empty one, and only read there.
+func TestArgumentsHaveNames(t *testing.T) {
+	numbered := regexp.MustCompile(`(KEYS|ARGV)\[\d+\]`)
+	commands(t, func(t *testing.T, _ string, s source) {
+		first, rest, _ := strings.Cut(strings.TrimLeft(s.code, "\n"), "\n\n")
+		for line := range strings.Lines(first) {
+			if numbered.MatchString(line) && !strings.HasPrefix(line, "local ") {
+				t.Errorf("%q reads an argument without naming it", line)
+			}
+		}
+		if found := numbered.FindString(rest); found != "" {
+			t.Errorf("%s is read after the first lines", found)
+		}
+	})
+}
+
+// TestForbiddenWords: what works on one Redis and not on another, or loses
+// digits of a time.
+func TestForbiddenWords(t *testing.T) {
+	for _, rule := range []struct{ pattern, why string }{
+		{`tostring\s*\(`, "Redis writes 14 digits of a number: use int()"},
+		{`cjson|cmsgpack|struct\.|\bbit\.`, "not everywhere, or not exact"},
+		{`\.\.\s*[\w.]*(_us|_ms|\bat)\b`, "a time joined to a text loses digits: use int()"},
+		{`\b[\w.]*(_us|_ms)\s*\.\.`, "a time joined to a text loses digits: use int()"},
+		{`PEXPIREAT|EXPIREAT|'PXAT'|'EXAT'`, "a clock that stepped back would delete the key: use a relative time"},
+		{`\bos\.|\bio\.|math\.random|loadstring`, "not for scripts"},
+		{`'KEYS'|'SCAN'|'FLUSH`, "reaches beyond the script's keys"},
+	} {
+		pattern := regexp.MustCompile(rule.pattern)
+		for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
+			for _, name := range names(t, pathPattern) {
+				path := strings.Replace(pathPattern, "*", name, 1)
+				if found := pattern.FindString(read(t, path).code); found != "" {
+					t.Errorf("%s has %q: %s", path, found, rule.why)
+				}
+			}
+		}
+	}
+}
+
+func TestExpandedScripts(t *testing.T) {
+	commands(t, func(t *testing.T, name string, _ source) {
+		text := expanded(name)
+		if _, err := parse.Parse(strings.NewReader(text), name); err != nil {
+			t.Errorf("Lua syntax: %v", err)
+		}
+		if strings.Contains(text, "@include") {
+			t.Error("an include was not expanded")
+		}
+		code := comment.ReplaceAllString(text, "")
+		if n := strings.Count(code, "'TIME'"); n > 1 {
+			t.Errorf("asks for the time %d times: two answers differ", n)
+		}
+		for _, include := range names(t, "include/*.lua") {
+			part := strings.TrimSpace(read(t, "include/"+include+".lua").code)
+			if n := strings.Count(code, part); n > 1 {
+				t.Errorf("has include %s %d times", include, n)
+			}
+		}
+	})
+}
+
+func TestEveryIncludeIsUsed(t *testing.T) {
+	var text string
+	for name := range scripts {
+		text += expanded(name)
+	}
+	code := comment.ReplaceAllString(text, "")
+	for _, include := range names(t, "include/*.lua") {
+		if part := strings.TrimSpace(read(t, "include/"+include+".lua").code); !strings.Contains(code, part) {
+			t.Errorf("no command includes %s", include)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package lua
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+)
+
+var update = flag.Bool("update", false, "write testdata/snapshots anew")
+
+// scripts is every command's script by the name of its file.
+var scripts = map[string]*redis.Script{
+	"acquire": Acquire, "allow": Allow, "block": Block, "cell": Cell, "define": Define, "delete": Delete,
+	"edges": Edges, "extend": Extend, "forecast": Forecast, "forget": Forget, "free": Free, "pause": Pause,
+	"pump": Pump, "release": Release, "reset": Reset, "waiting": Waiting,
+}
+
+// expanded is the text of a command's script as Redis gets it.
+func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
+
+// names lists what a pattern matches in the folder, without folder and ending.
+func names(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, path := range paths {
+		paths[i] = strings.TrimSuffix(filepath.Base(path), ".lua")
+	}
+	return paths
+}
+
+func TestEveryFileIsACommand(t *testing.T) {
+	files := names(t, "*.lua")
+	for _, name := range files {
+		script := scripts[name]
+		if script == nil {
+			t.Errorf("%s.lua has no script in the table of this test", name)
+			continue
+		}
+		if sum := sha1.Sum([]byte(expanded(name))); script.Hash() != hex.EncodeToString(sum[:]) {
+			t.Errorf("the variable for %s.lua holds another script", name)
+		}
+	}
+	for name := range scripts {
+		if !slices.Contains(files, name) {
+			t.Errorf("there is no %s.lua", name)
+		}
+	}
+}
+
+// TestSnapshots shows in review what a change of an include changes: the whole
+// scripts are kept, and must be what Redis gets. After a change that is meant,
+// run go test ./lua -update.
+func TestSnapshots(t *testing.T) {
+	if *update {
+		writeSnapshots(t)
+	}
+	for name := range scripts {
+		want, err := os.ReadFile(snapshot(name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(expanded(name), "\n")); diff != "" {
+			t.Errorf("%s is not its snapshot; if the change is meant: go test ./lua -update\n%s", name, diff)
+		}
+	}
+	for _, name := range names(t, snapshot("*")) {
+		if scripts[name] == nil {
+			t.Errorf("%s is no command's", snapshot(name))
+		}
+	}
+}
+
+func snapshot(name string) string { return filepath.Join("testdata", "snapshots", name+".lua") }
+
+func writeSnapshots(t *testing.T) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(snapshot("")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name := range scripts {
+		if err := os.WriteFile(snapshot(name), []byte(expanded(name)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

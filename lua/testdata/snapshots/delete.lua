@@ -1,0 +1,532 @@
+-- Deletes a limit. Jobs that wait for it are called back to learn it.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] limit
+-- Returns 1, or 0 if there was none
+-- What every script starts with: the scope's key prefix and the time.
+-- All keys of a call share the scope's hash tag, so they live in one slot.
+-- Time is Redis's own, read once, in whole microseconds.
+local P = KEYS[1]
+local call = redis.call
+local floor, ceil = math.floor, math.ceil
+local time = call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+
+-- The only way a number becomes text: tostring would keep 14 digits of 16.
+local function int(x) return string.format('%.0f', x) end
+-- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
+-- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
+-- State: "tat fraction n period_us". n permits per period, at most capacity at
+-- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+local function gcra(m)
+  local n, period_us, capacity = m.n, m.period_us, m.capacity
+
+  -- The time that k permits stand for: whole microseconds, and n-ths of one.
+  local function span(k, per_n, per_us)
+    local rest = per_us % per_n
+    local parts = k * rest
+    local fraction = parts % per_n
+    return k * ((per_us - rest) / per_n) + (parts - fraction) / per_n, fraction
+  end
+
+  local tat, fraction = now_us, 0
+  local state = call('GET', m.state)
+  if state then
+    local was_tat, was_fraction, was_n, was_period = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
+    was_tat, was_fraction = tonumber(was_tat), tonumber(was_fraction)
+    if was_tat >= now_us then
+      tat, fraction = was_tat, was_fraction
+      was_n, was_period = tonumber(was_n), tonumber(was_period)
+      if was_n ~= n or was_period ~= period_us then
+        -- The limit was changed: what is owed in permits stays, rounded up.
+        local debt = tat - now_us
+        local owed = floor(debt * was_n / was_period)
+        local us, over = span(owed, was_n, was_period)
+        while us > debt or (us == debt and over > fraction) do
+          owed = owed - 1
+          us, over = span(owed, was_n, was_period)
+        end
+        while us < debt or (us == debt and over < fraction) do
+          owed = owed + 1
+          us, over = span(owed, was_n, was_period)
+        end
+        us, fraction = span(owed, n, period_us)
+        tat = now_us + us
+      end
+    end
+  end
+
+  function m.ready_at(k)
+    local at
+    if k <= capacity then
+      local us, over = span(capacity - k, n, period_us)
+      at = tat - us
+      if fraction > over then at = at + 1 end
+    else
+      local us, over = span(k - capacity, n, period_us)
+      at = tat + us + ceil((fraction + over) / n)
+    end
+    return at > now_us and at or now_us
+  end
+
+  function m.take(k)
+    local us, over = span(k, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    local ttl_ms = ceil((tat - now_us) / 1000) + 1000
+    call('SET', m.state, string.format('%.0f %.0f %.0f %.0f', tat, fraction, n, period_us), 'PX', int(ttl_ms))
+  end
+
+  function m.left()
+    local k = floor(capacity - (tat - now_us) * n / period_us)
+    if k < 0 then k = 0 end
+    while k < capacity and m.ready_at(k + 1) <= now_us do k = k + 1 end
+    while k > 0 and m.ready_at(k) > now_us do k = k - 1 end
+    return k
+  end
+
+  function m.full_at()
+    return fraction > 0 and tat + 1 or tat
+  end
+end
+-- A fixed window: at most n permits in each aligned period.
+-- State: "start count". Boundaries are multiples of the period, or, where a
+-- calendar decides, the list `edges` that Go computed; the choice among them is
+-- made here by Redis's clock. A window opens margin_us after its start.
+local function fixed_window(m)
+  local n, period_us = m.n, m.period_us
+  local edges, here
+
+  if m.edges then
+    edges = {}
+    for edge in string.gmatch(m.edges, '%d+') do edges[#edges + 1] = tonumber(edge) end
+  end
+
+  -- The start of the i-th window after the one that holds `at`.
+  local function locate(at)
+    if not edges then return at - (at - m.offset_us) % period_us end
+    here = 0
+    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+    if here == 0 or here == #edges then m.stale = true end
+    return edges[here] or at
+  end
+  local start, count = locate(now_us), 0
+  local function starts(i)
+    if not edges then return start + i * period_us end
+    local known = edges[here + i]
+    if known then return known end
+    return (edges[#edges] or start) + (here + i - #edges) * period_us
+  end
+
+  local state = call('GET', m.state)
+  if state then
+    local was_start, was_count = string.match(state, '^(%d+) (%d+)$')
+    was_start = tonumber(was_start)
+    -- A stored window in the future means that the clock stepped back: a
+    -- meter's time does not.
+    if was_start > start then start = locate(was_start) end
+    if was_start >= start then count = tonumber(was_count) end
+  end
+  local open = start + m.margin_us
+  local spare = n > count and n - count or 0
+
+  function m.ready_at(k)
+    local at = open
+    if k == 0 then return now_us end
+    if k > spare then at = starts(ceil((k - spare) / n)) + m.margin_us end
+    return at > now_us and at or now_us
+  end
+
+  function m.take(k)
+    count = count + k
+    spare = n > count and n - count or 0
+    local ttl_ms = ceil((starts(1) - now_us) / 1000) + 1000
+    call('SET', m.state, string.format('%.0f %.0f', start, count), 'PX', int(ttl_ms))
+  end
+
+  function m.left()
+    return open > now_us and 0 or spare
+  end
+
+  function m.full_at()
+    return count > 0 and starts(1) or now_us
+  end
+end
+-- A sliding log: at most n permits in every window of one period, exactly.
+-- State: LIST of the times of the last n permits, oldest first. A k-th permit
+-- exists once the (n-k+1)-th newest time is a whole period old.
+local function sliding_log(m)
+  local n, period_us = m.n, m.period_us
+
+  local function newest(i)
+    local at = call('LINDEX', m.state, -i)
+    return at and tonumber(at)
+  end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local rounds = (k - within) / n
+    local at = newest(n - within + 1)
+    at = at and at + period_us or now_us
+    return (at > now_us and at or now_us) + rounds * period_us
+  end
+
+  function m.take(k)
+    local last = newest(1)
+    local at = int(last and last > now_us and last or now_us)
+    while k > 0 do
+      local batch = {}
+      for i = 1, math.min(k, 1000) do batch[i] = at end
+      call('RPUSH', m.state, unpack(batch))
+      k = k - #batch
+    end
+    call('LTRIM', m.state, -n, -1)
+    call('PEXPIRE', m.state, int(ceil((at - now_us + period_us) / 1000) + 1000))
+  end
+
+  -- Times are in order, so the first that still counts is found by halving.
+  function m.left()
+    local length = call('LLEN', m.state)
+    local low, high = 0, length
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+    end
+    local left = n - (length - low)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at()
+    local last = newest(1)
+    return last and last + period_us > now_us and last + period_us or now_us
+  end
+end
+-- A sliding window in bounded memory: the period in 60 parts, each counted
+-- whole until its last microsecond has left the window, so never over.
+-- State: "width part count part count …", oldest part first.
+local function sliding_window(m)
+  local n, period_us = m.n, m.period_us
+  local width = ceil(period_us / 60)
+  local parts, counts, sum = {}, {}, 0
+
+  -- When the last permit that part b may hold has left the window.
+  local function leaves(b) return (b + 1) * width - 1 + period_us end
+
+  local state = call('GET', m.state)
+  if state then
+    local read = string.gmatch(state, '%d+')
+    local was_width = tonumber(read())
+    for b in read do
+      b = tonumber(b)
+      local count = tonumber(read())
+      -- The limit was changed: a part goes where its last microsecond lies.
+      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+      if leaves(b) > now_us then
+        if parts[#parts] == b then
+          counts[#parts] = counts[#parts] + count
+        else
+          parts[#parts + 1], counts[#counts + 1] = b, count
+        end
+        sum = sum + count
+      end
+    end
+  end
+  -- A part in the future means that the clock stepped back: a meter's time does
+  -- not.
+  local behind = #parts > 0 and parts[#parts] * width or 0
+  local floor_us = behind > now_us and behind or now_us
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local wait = (k - within) / n * period_us
+    local missing = within - (n - sum)
+    local at = floor_us
+    for i = 1, #parts do
+      if missing <= 0 then break end
+      missing = missing - counts[i]
+      at = leaves(parts[i])
+    end
+    return (at > floor_us and at or floor_us) + wait
+  end
+
+  function m.take(k)
+    local b = floor(floor_us / width)
+    if parts[#parts] == b then
+      counts[#parts] = counts[#parts] + k
+    else
+      parts[#parts + 1], counts[#counts + 1] = b, k
+    end
+    sum = sum + k
+    local text = { int(width) }
+    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + 1000
+    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+  end
+
+  function m.left()
+    if behind > now_us or sum >= n then return 0 end
+    return n - sum
+  end
+
+  function m.full_at()
+    return #parts > 0 and leaves(parts[#parts]) or now_us
+  end
+end
+-- Concurrency: at most n permits held at once, each a lease that ends unless
+-- its holder extends it.
+-- State: ZSET of permits: holder, or holder\n2, holder\n3 … for a cost above 1,
+-- each with the microsecond its lease ends. The holder's own permits do not
+-- count against it, so asking twice is asking once.
+local function concurrency(m)
+  local n = m.capacity
+  call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
+  local live = call('ZCARD', m.state)
+  if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
+    live = live - 1
+    local i = 2
+    while call('ZSCORE', m.state, m.holder .. '\n' .. i) do live, i = live - 1, i + 1 end
+  end
+
+  function m.ready_at(k)
+    if k == 0 or live + k <= n then return now_us end
+    if live == 0 then return now_us + m.lease_us end
+    local i = math.min(live + k - n, live)
+    local permit = call('ZRANGE', m.state, i - 1, i - 1, 'WITHSCORES')
+    return permit[2] and tonumber(permit[2]) or now_us + m.lease_us
+  end
+
+  function m.take(k)
+    local ends = int(now_us + m.lease_us)
+    call('ZADD', m.state, ends, m.holder)
+    for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
+    live = live + k
+    call('PEXPIRE', m.state, int(ceil(m.lease_us / 1000) + 1000))
+  end
+
+  function m.left()
+    return live < n and n - live or 0
+  end
+
+  function m.full_at()
+    local last = call('ZRANGE', m.state, -1, -1, 'WITHSCORES')
+    return last[2] and tonumber(last[2]) or now_us
+  end
+end
+
+-- A meter answers: ready_at(k), the earliest microsecond at which k more permits
+-- may be taken (k above the capacity: an estimate for those who wait), left(),
+-- and full_at(), when it is as if never used. take(k) takes them. Nothing but
+-- take changes it. Returns nil where the limit does not exist for this app.
+local function load_meter(name, key, app, holder)
+  local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
+    'lease_us', 'edges')
+  local kind = d[1]
+  if not kind then return nil end
+  if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
+
+  local id = name .. '|' .. key
+  local m = {
+    id = id, name = name, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
+    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
+  }
+  if kind == 'funnel' or kind == 'token_bucket' then
+    gcra(m)
+  elseif kind == 'fixed_window' then
+    m.margin_us, m.offset_us, m.edges = tonumber(d[7]), tonumber(d[8]), d[10]
+    fixed_window(m)
+  elseif kind == 'sliding_log' then
+    sliding_log(m)
+  elseif kind == 'sliding_window' then
+    sliding_window(m)
+  else
+    m.lease_us = tonumber(d[9])
+    concurrency(m)
+  end
+
+  if d[6] then
+    m.ready_at = function() return now_us + 60000000 end
+    m.left = function() return 0 end
+  end
+  return m
+end
+
+-- Holds the meter shut until its block ends, if an upstream's answer set one.
+local function apply_block(m)
+  local ends = call('HGET', P .. 'blocked', m.id)
+  ends = ends and tonumber(ends)
+  if not ends or ends <= now_us then return end
+  local ready_at = m.ready_at
+  m.ready_at = function(k)
+    local at = ready_at(k)
+    return at > ends and at or ends
+  end
+  m.left = function() return 0 end
+end
+
+-- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
+local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
+
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
+-- them, or nil and the reply to give: a limit that does not exist, a cost that
+-- can never fit, or a calendar that Go must extend first.
+local function load_needs(first, app, holder)
+  local meters, stale = {}, {}
+  for i = first, #ARGV, 3 do
+    local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
+    local index = (i - first) / 3
+    if not m then return nil, { NO_LIMIT, index, now_us } end
+    m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
+    if m.cost > m.capacity then return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity } end
+    if m.stale then stale[#stale + 1] = m.name end
+    meters[#meters + 1] = m
+  end
+  if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
+  return meters
+end
+
+-- Of all meters the one to wait longest for, and until when. `current` wins
+-- where several are equal.
+local function binding(meters, current)
+  local bind, at = nil, -1
+  for i = 1, #meters do
+    local m = meters[i]
+    local ready = m.ready_at(m.others + m.cost)
+    if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
+  end
+  return bind, at
+end
+
+-- The reply for an outcome that meter m decided, with `at` the time to come back.
+local function reply(outcome, m, at, lease_us)
+  local left = m.left() - m.others
+  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, lease_us or 0 }
+end
+
+-- Takes the permits of all meters and replies with the one that has least left.
+local function take_all(meters)
+  local tightest, least, lease_us = meters[1], nil, nil
+  for i = 1, #meters do
+    local m = meters[i]
+    if m.cost > 0 then m.take(m.cost) end
+    if #meters > 1 then
+      local left = m.left() - m.others
+      if not least or left < least then tightest, least = m, left end
+    end
+    if m.lease_us and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+  end
+  return reply(ALLOWED, tightest, now_us, lease_us)
+end
+
+-- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
+-- those meters' ids, one a line. A job's record, one field a line: ticket, when
+-- to forget it, its costs, its queue, its lane.
+local JOBS, DEMAND, GRANTED = P .. 'jobs', P .. 'demand', P .. 'granted'
+local GRANTS, LIMBO, DUE, AT, BLOCKED = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at', P .. 'blocked'
+
+local function read_job(job)
+  local record = call('HGET', JOBS, job)
+  if not record then return nil end
+  local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
+  local r = { ticket = tonumber(ticket), forget_us = forget_us, queue = queue, lane = lane, ids = {}, costs = {} }
+  for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
+  for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
+  return r
+end
+
+-- Adds to a counter of permits, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+  return n
+end
+
+-- Has the pump look at a meter no later than `at`, and tells it how long that is
+-- if it is before everything else it would look at.
+local function due(id, at)
+  if call('ZADD', DUE, 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', DUE, 0, 0)[1] == id then
+    call('PUBLISH', P .. 'wake', int(at - now_us))
+  end
+end
+
+local function due_if_waited_for(id)
+  if call('EXISTS', P .. 'q:' .. id) == 1 then due(id, now_us) end
+end
+
+local function wait_on(lane, id)
+  call('HSET', AT, lane, id)
+  call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
+end
+
+local function stop_waiting(lane)
+  local id = call('HGET', AT, lane)
+  if id then
+    call('ZREM', P .. 'q:' .. id, lane)
+    call('HDEL', AT, lane)
+  end
+end
+
+-- Takes a called job's grant back. What it leaves goes to the next.
+local function drop_grant(job, r)
+  if call('ZREM', GRANTS, job) == 0 then return false end
+  for i = 1, #r.ids do count(GRANTED, r.ids[i], -r.costs[i]) end
+  return true
+end
+
+-- A called job that has not come in time loses its grant, not its ticket. The
+-- pump calls it once more, in case it was never told, and forgets it when its
+-- put-back would have brought it anyway: limbo holds that time, or 0 at first.
+local function expire_grants()
+  local late = call('ZRANGEBYSCORE', GRANTS, '-inf', int(now_us), 'LIMIT', 0, 100)
+  for i = 1, #late do
+    local r = read_job(late[i])
+    if r then
+      drop_grant(late[i], r)
+      call('ZADD', LIMBO, 0, late[i])
+      for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
+    else
+      call('ZREM', GRANTS, late[i])
+    end
+  end
+end
+
+-- Forgets a job wherever it stands: in its lane, called back, or overdue.
+local function forget_job(job, r)
+  local lane = P .. 'lane:' .. r.lane
+  if drop_grant(job, r) then
+    for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
+  elseif call('ZREM', lane, job) == 1 then
+    local id = call('HGET', AT, r.lane)
+    if id then due(id, now_us) end
+    if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
+  else
+    call('ZREM', LIMBO, job)
+  end
+  call('HDEL', JOBS, job)
+  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+end
+
+-- Forgets a called job that has come: its grant is dropped already.
+local function forget_called(job, r)
+  call('HDEL', JOBS, job)
+  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+end
+
+-- Has every meter count the permits that are kept for called jobs.
+local function load_others(meters)
+  for i = 1, #meters do meters[i].others = tonumber(call('HGET', GRANTED, meters[i].id) or 0) end
+end
+
+-- Has the pump look at every meter of a limit that anything waits for.
+local function wake(name)
+  local ids = call('ZRANGE', DUE, 0, -1)
+  for i = 1, #ids do
+    if string.sub(ids[i], 1, #name + 1) == name .. '|' then due(ids[i], now_us) end
+  end
+end
+local name = ARGV[1]
+
+call('SREM', P .. 'limits', name)
+if call('DEL', P .. 'limit:' .. name) == 0 then return 0 end
+wake(name)
+return 1

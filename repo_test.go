@@ -1,0 +1,166 @@
+// Package headgate_test holds the rules of the repository as a whole.
+package headgate_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// notOurs are folders of the checkout that hold nothing of the repository.
+var notOurs = []string{".git", ".cache", "bin", "node_modules"}
+
+// files lists the repository's files that match, relative to its root.
+func files(t *testing.T, match func(path string) bool) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains(notOurs, entry.Name()):
+			return fs.SkipDir
+		case entry.Type().IsRegular() && match(path):
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatal("no file of the repository matches")
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestEveryPackageHasOneComment(t *testing.T) {
+	sources := files(t, func(path string) bool {
+		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
+			!slices.Contains(strings.Split(filepath.ToSlash(path), "/"), "testdata")
+	})
+	comments := map[string][]string{} // folder -> files with a package comment
+	for _, path := range sources {
+		mode := parser.PackageClauseOnly | parser.ParseComments
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Dir(path)
+		if _, ok := comments[dir]; !ok {
+			comments[dir] = nil
+		}
+		if file.Doc != nil {
+			comments[dir] = append(comments[dir], path)
+			checkPackageComment(t, path, file)
+		}
+	}
+	for dir, paths := range comments {
+		if len(paths) != 1 {
+			t.Errorf("package %s has its comment in %q, want exactly one file", dir, paths)
+		}
+	}
+}
+
+// checkPackageComment holds the comment against the form that go doc shows.
+func checkPackageComment(t *testing.T, path string, file *ast.File) {
+	t.Helper()
+	want := "Package " + file.Name.Name + " "
+	if file.Name.Name == "main" {
+		want = "Command " + filepath.Base(filepath.Dir(path)) + " "
+	}
+	if doc := file.Doc.Text(); !strings.HasPrefix(doc, want) {
+		t.Errorf("%s: the package comment is %.40q…, want it to start with %q", path, doc, want)
+	}
+}
+
+func TestModuleReplacesNothing(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct {
+		Module  struct{ Path string }
+		Replace []any
+	}
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	if module.Module.Path != "github.com/headgate/headgate" {
+		t.Errorf("the module is %q", module.Module.Path)
+	}
+	if len(module.Replace) > 0 {
+		t.Errorf("go.mod replaces %v: users of the module would not get that", module.Replace)
+	}
+}
+
+// machinePath matches the home and work folders of whoever wrote a file. It is
+// built from parts, so that this file does not match.
+var machinePath = regexp.MustCompile(`(?:^|[^\w.])/(?:` +
+	strings.Join([]string{"work", "root", "home", "Users"}, "|") + `)/`)
+
+func TestNoMachinePaths(t *testing.T) {
+	for _, path := range files(t, func(string) bool { return true }) {
+		for i, line := range strings.Split(read(t, path), "\n") {
+			if machinePath.MatchString(line) {
+				t.Errorf("%s:%d names a path of one machine: %.100q", path, i+1, line)
+			}
+		}
+	}
+}
+
+func TestMachinePath(t *testing.T) {
+	for text, want := range map[string]bool{
+		"/" + "work/main":                true,
+		`cd "/` + `root/x"`:              true,
+		"see https://a.example/work/1":   false,
+		"path.Join(dir, \"work\", name)": false,
+		"./work/":                        false,
+	} {
+		if got := machinePath.MatchString(text); got != want {
+			t.Errorf("machinePath matches %q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// CI must run what a contributor runs, and nothing that only CI knows.
+func TestCIRunsMakeTest(t *testing.T) {
+	const path = ".ci/run"
+	stat, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat.Mode()&0o111 == 0 {
+		t.Errorf("%s is not executable", path)
+	}
+	want := []string{
+		"#!/usr/bin/env bash",
+		"set -euo pipefail",
+		`cd "$(dirname "$0")/.."`,
+		"make test",
+	}
+	got := strings.Split(strings.TrimSpace(read(t, path)), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}

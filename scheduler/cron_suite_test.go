@@ -1,0 +1,357 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestMonthOfThreeReplicas runs three replicas of 200 entries for 30 virtual
+// days, over the clock changes of spring 2000 in Europe, America and on Lord
+// Howe Island. Meanwhile replicas restart, crash in the middle of a call, stall
+// and see clocks up to five seconds off, calls fail with or without having had
+// their effect, all replicas are down together, and entries are paused, changed
+// and removed. What was enqueued has to be what the oracle expects, each once.
+func TestMonthOfThreeReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 3, 10, 0, 2, 30, 0, time.UTC)))
+		w := newWorld(t)
+		w.runMonth()
+		w.check()
+	})
+}
+
+const monthOfTicks = 30 * 24 * time.Hour
+
+// world is what the month happens in. Things happen to it at two and a half
+// minutes past a multiple of five, and all entries tick at a multiple of five,
+// so that no skew makes it uncertain which side of a tick they fall on.
+type world struct {
+	t        *testing.T
+	m        *miniredis.Miniredis
+	q        *jobQueue
+	random   *rand.Rand
+	begin    time.Time
+	replicas []*replica
+	operator *replica
+	entries  []*life
+	happened map[string]int
+}
+
+// life is an entry and what happens to it.
+type life struct {
+	Entry
+	index        int
+	paused, gone bool
+	stretches    []stretch
+}
+
+// stretch is a time in which nothing changed for an entry.
+type stretch struct {
+	line     string
+	from, to time.Time
+	mode     mode
+}
+
+// mode says which ticks of a stretch are to be enqueued.
+type mode int
+
+const (
+	running mode = iota // all of them
+	away                // paused or removed: none
+	outage              // as the entry's Missed says
+)
+
+// turn ends the stretch at hand and begins another.
+func (e *life) turn(down bool) {
+	if n := len(e.stretches); n > 0 {
+		e.stretches[n-1].to = time.Now()
+	}
+	next := stretch{line: e.Cron, from: time.Now()}
+	switch {
+	case e.paused || e.gone:
+		next.mode = away
+	case down:
+		next.mode = outage
+	}
+	e.stretches = append(e.stretches, next)
+}
+
+func newWorld(t *testing.T) *world {
+	m, _ := redistest.Mini(t)
+	w := &world{
+		t: t, m: m, q: newJobQueue(), random: rand.New(rand.NewPCG(4, 2)), begin: time.Now(),
+		happened: map[string]int{},
+	}
+	zones := []string{"", "America/New_York", "Europe/London", "Australia/Lord_Howe"}
+	missed := []Missed{MissedSkip, MissedOnce, MissedAll}
+	for i := range 200 {
+		e := Entry{
+			Name: fmt.Sprintf("entry-%03d", i), Cron: w.line(i), Type: "test:tick",
+			Zone: zones[i%4], Missed: missed[i%3], MissedMax: 1000,
+		}
+		w.entries = append(w.entries, &life{Entry: e, index: i})
+		w.entries[i].turn(false)
+	}
+	w.operator = newReplica(t, w.m, w.q, w.current(), nil)
+	w.replicas = make([]*replica, 3)
+	w.startAll()
+	return w
+}
+
+// line makes up a cron line: mostly daily ones, fewer the more often it ticks.
+func (w *world) line(i int) string {
+	minute, hour := 5*w.random.IntN(12), w.random.IntN(24)
+	switch {
+	case i < 120:
+		return fmt.Sprintf("%d %d * * *", minute, hour)
+	case i < 150: // in the hours that the clocks change in
+		return fmt.Sprintf("%d,%d 1-2 * * *", minute, (minute+30)%60)
+	case i < 170:
+		return fmt.Sprintf("%d */4 * * *", minute)
+	case i < 180:
+		return fmt.Sprintf("%d */2 * * 1-5", minute)
+	case i < 193:
+		return fmt.Sprintf("%d * * * *", minute)
+	case i < 196:
+		return "@every 30m"
+	default:
+		return "*/15 * * * *"
+	}
+}
+
+// current lists the entries that are there now, as a config file would.
+func (w *world) current() []Entry {
+	var entries []Entry
+	for _, e := range w.entries {
+		if !e.gone {
+			entries = append(entries, e.Entry)
+		}
+	}
+	return entries
+}
+
+func (w *world) start(i int) {
+	w.replicas[i] = startReplica(w.t, w.m, w.q, w.current(), func(r *replica) {
+		r.random = rand.New(rand.NewPCG(w.random.Uint64(), 0))
+		r.faults = 0.003
+		r.lost = w.random.IntN(2) == 0
+		r.stall = func(*asynq.Task) time.Duration {
+			if r.random.IntN(200) > 0 {
+				return 0
+			}
+			return time.Duration(r.random.IntN(10)) * time.Second
+		}
+		r.skew = time.Duration(w.random.IntN(5001)-2500) * time.Millisecond
+	})
+}
+
+func (w *world) startAll() {
+	for i := range w.replicas {
+		w.start(i)
+	}
+}
+
+// wait sleeps a while, then up to the next moment at which nothing ticks.
+func (w *world) wait(atLeast time.Duration) {
+	at := time.Now().Add(atLeast).Truncate(5 * time.Minute).Add(150 * time.Second)
+	if !at.After(time.Now()) {
+		at = at.Add(5 * time.Minute)
+	}
+	time.Sleep(time.Until(at))
+}
+
+func (w *world) runMonth() {
+	actions := []struct {
+		name string
+		do   func(*world)
+	}{
+		{"restart", (*world).restart},
+		{"crash", (*world).crash},
+		{"crash", (*world).crash},
+		{"outage", (*world).outage},
+		{"pause or resume", (*world).pause},
+		{"change", (*world).change},
+		{"remove or bring back", (*world).remove},
+	}
+	for time.Since(w.begin) < monthOfTicks {
+		action := actions[w.random.IntN(len(actions))]
+		w.happened[action.name]++
+		action.do(w)
+		w.wait(time.Duration(w.random.IntN(240)) * time.Minute)
+	}
+	w.wait(time.Minute)
+	for _, r := range w.replicas {
+		r.end()
+	}
+}
+
+func (w *world) restart() {
+	i := w.random.IntN(len(w.replicas))
+	w.replicas[i].end()
+	w.wait(time.Duration(w.random.IntN(60)) * time.Minute)
+	w.start(i)
+}
+
+// crash lets a replica die in one of the calls of its next ticks.
+func (w *world) crash() {
+	i := w.random.IntN(len(w.replicas))
+	r := w.replicas[i]
+	r.dies.Store(r.calls.Load() + 1 + w.random.Int64N(30))
+	w.wait(time.Duration(w.random.IntN(180)) * time.Minute)
+	r.end()
+	w.start(i)
+}
+
+// outage is half an hour or more without any replica.
+func (w *world) outage() {
+	for _, r := range w.replicas {
+		r.end()
+	}
+	for _, e := range w.entries {
+		e.turn(true)
+	}
+	w.wait(time.Duration(30+w.random.IntN(300)) * time.Minute)
+	w.startAll()
+	for _, e := range w.entries {
+		e.turn(false)
+	}
+}
+
+// some are a few random entries.
+func (w *world) some() []*life {
+	var some []*life
+	for _, i := range w.random.Perm(len(w.entries))[:5] {
+		some = append(some, w.entries[i])
+	}
+	return some
+}
+
+func (w *world) pause() {
+	for _, e := range w.some() {
+		if e.gone {
+			continue
+		}
+		do := w.operator.Pause
+		if e.paused {
+			do = w.operator.Resume
+		}
+		if err := do(w.t.Context(), e.Name); err != nil {
+			w.happened["pause tried again"]++
+			continue
+		}
+		e.paused = !e.paused
+		e.turn(false)
+	}
+}
+
+func (w *world) change() {
+	for _, e := range w.some() {
+		e.Cron = w.line(e.index)
+		e.turn(false)
+	}
+	w.setAll()
+}
+
+func (w *world) remove() {
+	for _, e := range w.some() {
+		e.gone = !e.gone
+		e.turn(false)
+	}
+	w.setAll()
+}
+
+// setAll gives all replicas the entries of now, one after the other.
+func (w *world) setAll() {
+	for _, r := range append([]*replica{w.operator}, w.replicas...) {
+		if err := r.Set(w.current()); err != nil {
+			w.t.Fatal(err)
+		}
+		time.Sleep(time.Duration(w.random.IntN(5000)) * time.Millisecond)
+	}
+}
+
+// check compares what was enqueued with what the oracle expects.
+func (w *world) check() {
+	want := w.expected(); w.dbg("entry-023","entry-160")
+	missing, extra, doubled, ticks := 0, 0, 0, 0
+	for id, mode := range want {
+		if w.q.added[id] == 0 {
+			missing++
+			w.t.Errorf("%s (%s) is missing", id, mode)
+		}
+	}
+	for id, n := range w.q.added {
+		ticks += n
+		if n > 1 {
+			doubled++
+			w.t.Errorf("%s was enqueued %d times", id, n)
+		}
+		if want[id] == "" {
+			extra++
+			w.t.Errorf("%s was not expected", id)
+		}
+	}
+	w.t.Logf("%d entries, %d replicas, 30 days: %d ticks expected, %d enqueued; %d missing, %d not expected, %d doubled",
+		len(w.entries), len(w.replicas), len(want), ticks, missing, extra, doubled)
+	w.t.Logf("what happened: %v", w.happened)
+	if len(want) < 20000 {
+		w.t.Errorf("only %d ticks", len(want))
+	}
+}
+
+// expected gives the ids of all ticks that are to be enqueued, and why.
+func (w *world) expected() map[string]string {
+	want := map[string]string{}
+	ticks := map[string][]time.Time{}
+	for _, e := range w.entries {
+		e.turn(false)
+		for _, s := range e.stretches {
+			key := e.Zone + s.line
+			if ticks[key] == nil {
+				ticks[key] = w.oracleTicks(e.Zone, s.line)
+			}
+			in := ticks[key]
+			in = in[slices.IndexFunc(in, s.from.Before):]
+			in = in[:max(0, slices.IndexFunc(in, s.to.Before))]
+			for _, tick := range s.choose(e.Missed, in) {
+				want[e.Name+"@"+strconv.FormatInt(tick.Unix(), 10)] = fmt.Sprint(s.mode, e.Missed, tick)
+			}
+		}
+	}
+	return want
+}
+
+// choose picks those of a stretch's ticks that are to be enqueued.
+func (s stretch) choose(missed Missed, ticks []time.Time) []time.Time {
+	switch {
+	case s.mode == running, s.mode == outage && missed == MissedAll:
+		return ticks
+	case s.mode == outage && missed == MissedOnce:
+		return ticks[max(0, len(ticks)-1):]
+	default:
+		return nil
+	}
+}
+
+// oracleTicks lists a line's ticks in the month, and some days after.
+func (w *world) oracleTicks(zoneName, line string) []time.Time {
+	end := w.begin.Add(monthOfTicks + 10*24*time.Hour)
+	if line != "@every 30m" {
+		return newOracle(line).ticks(mustZone(w.t, zoneName), w.begin, end)
+	}
+	var ticks []time.Time
+	for at := w.begin.Truncate(30 * time.Minute); at.Before(end); at = at.Add(30 * time.Minute) {
+		ticks = append(ticks, at)
+	}
+	return ticks
+}

@@ -1,0 +1,208 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	_ "io"
+	"os"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// stack is one worker process with all its parts, in virtual time or on a real
+// server, and a record of what its jobs did.
+type stack struct {
+	t        testing.TB
+	rdb      redis.UniversalClient
+	limiter  *spy
+	client   *asynq.Client
+	tasks    *asynq.Inspector
+	server   *asynq.Server
+	hg       *Throttler
+	handle   func(ctx context.Context, task *asynq.Task) error
+	rule     func(task *asynq.Task) (Rule, error)
+	mu       sync.Mutex
+	runs     []run
+	reported []error
+}
+
+type run struct {
+	id string
+	at time.Time
+}
+
+// spy counts what the limiter answered to each job.
+type spy struct {
+	*throttle.Redis
+	mu      sync.Mutex
+	denials map[string]int
+	allowed []throttle.Decision
+}
+
+func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
+	d, err := s.Redis.Acquire(ctx, job, needs...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch d.Outcome {
+	case throttle.Denied:
+		s.denials[job.ID]++
+	case throttle.Allowed:
+		s.allowed = append(s.allowed, d)
+	}
+	return d, err
+}
+
+type settings struct {
+	config  asynq.Config
+	options Options
+	limits  []throttle.Limit
+	rule    func(task *asynq.Task) (Rule, error) // nil: one permit of the first limit
+	handle  func(ctx context.Context, task *asynq.Task) error
+}
+
+// idle are polls that cost little in virtual time.
+var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 2 * time.Second, DelayedTaskCheckInterval: 5 * time.Second}
+
+func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
+	t.Helper()
+	quiet := slog.New(slog.NewTextHandler(dbgW, nil))
+	st := &stack{
+		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
+		limiter: &spy{Redis: throttle.New(rdb, throttle.RedisOptions{Logger: quiet}), denials: map[string]int{}},
+		handle:  s.handle, rule: s.rule,
+	}
+	if err := st.limiter.Define(t.Context(), s.limits...); err != nil {
+		t.Fatal(err)
+	}
+	if st.rule == nil {
+		st.rule = func(*asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
+		}
+	}
+	if s.options.Logger == nil {
+		s.options.Logger = quiet
+	}
+	st.hg = New(rdb, st.limiter, func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }, s.options)
+	s.config.Logger, s.config.LogLevel = silent{}, asynq.FatalLevel
+	s.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.reported = append(st.reported, err)
+	})
+	st.server = asynq.NewServerFromRedisClient(rdb, st.hg.Config(s.config))
+	mux := asynq.NewServeMux()
+	mux.Use(st.hg.Middleware)
+	mux.HandleFunc("job", st.run)
+	if err := st.server.Start(mux); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		st.server.Shutdown()
+		if err := st.hg.Close(); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
+	return st
+}
+
+func (st *stack) run(ctx context.Context, task *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
+	st.mu.Lock()
+	st.runs = append(st.runs, run{id, time.Now()})
+	st.mu.Unlock()
+	if st.handle == nil {
+		return nil
+	}
+	return st.handle(ctx, task)
+}
+
+func (st *stack) enqueue(task *asynq.Task, opts ...asynq.Option) string {
+	st.t.Helper()
+	info, err := st.client.Enqueue(task, opts...)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return info.ID
+}
+
+// ran returns the jobs that ran, in order.
+func (st *stack) ran() []run {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return append([]run(nil), st.runs...)
+}
+
+// info returns what asynq knows of a job in the default queue, or nil.
+func (st *stack) info(id string) *asynq.TaskInfo {
+	st.t.Helper()
+	info, err := st.tasks.GetTaskInfo("default", id)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil
+	}
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return info
+}
+
+// wantDenials fails unless each of n jobs ran exactly once and was denied at
+// most once.
+func (st *stack) wantOnce(n int) {
+	st.t.Helper()
+	seen := map[string]int{}
+	for _, r := range st.ran() {
+		seen[r.id]++
+	}
+	if len(seen) != n {
+		st.t.Errorf("%d jobs ran, want %d", len(seen), n)
+	}
+	for id, times := range seen {
+		if times != 1 {
+			st.t.Errorf("job %s ran %d times", id, times)
+		}
+	}
+	st.limiter.mu.Lock()
+	defer st.limiter.mu.Unlock()
+	for id, times := range st.limiter.denials {
+		if times > 1 {
+			st.t.Errorf("job %s was denied %d times", id, times)
+		}
+	}
+}
+
+// wantClean fails if the limiter keeps anything of jobs that have all run.
+func (st *stack) wantClean() {
+	st.t.Helper()
+	for _, key := range []string{"jobs", "demand", "granted", "grants", "limbo", "due", "at"} {
+		if n := st.rdb.Exists(st.t.Context(), "hg:{default}:"+key).Val(); n != 0 {
+			st.t.Errorf("hg:{default}:%s is left behind: %v", key, st.rdb.Type(st.t.Context(), "hg:{default}:"+key).Val())
+		}
+	}
+}
+
+type silent struct{}
+
+func (silent) Debug(...any) {}
+func (silent) Info(...any)  {}
+func (silent) Warn(...any)  {}
+func (silent) Error(...any) {}
+func (silent) Fatal(...any) {}
+
+func (st *stack) must(err error) {
+	st.t.Helper()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+func redisZ(at time.Time, member string) redis.Z {
+	return redis.Z{Score: float64(at.Unix()), Member: member}
+}
+var dbgW = os.Stderr

@@ -1,0 +1,203 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// virtual runs a worker in a bubble whose clock jumps.
+func virtual(t *testing.T, s settings, f func(t *testing.T, st *stack)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		if s.config.Concurrency == 0 {
+			s.config = idle
+		}
+		f(t, start(t, rdb, s))
+	})
+}
+
+func perMinute(n, capacity int) throttle.Limit {
+	return throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(n), Capacity: capacity}
+}
+
+func TestDeniedJobsComeBackOnce(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}}, func(t *testing.T, st *stack) {
+		var want []string
+		for i := range 60 {
+			want = append(want, st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
+		}
+		time.Sleep(15 * time.Minute)
+		st.wantOnce(60)
+		st.wantClean()
+		var got []string
+		for _, r := range st.ran() {
+			got = append(got, r.id)
+		}
+		if strings.Join(got[4:], " ") != strings.Join(want[4:], " ") { // the first four start side by side
+			t.Errorf("order:\n got %v\nwant %v", got, want)
+		}
+		if len(st.reported) != 0 {
+			t.Errorf("the program's error handler heard of denials: %v", st.reported)
+		}
+		if stats, err := st.tasks.GetQueueInfo("default"); err != nil || stats.FailedTotal != 0 || stats.Archived != 0 {
+			t.Errorf("queue: %+v, %v; want no failures and nothing archived", stats, err)
+		}
+	})
+}
+
+func TestDenialSpendsNoAttempt(t *testing.T) {
+	tests := []struct {
+		name string
+		task *asynq.Task
+		opts []asynq.Option
+	}{
+		{"ours without retries", NewTask("job", nil, 0), nil},
+		{"ours with retries", NewTask("job", nil, 3), nil},
+		{"plain asynq without retries", asynq.NewTask("job", nil), []asynq.Option{asynq.MaxRetry(0)}},
+		{"plain asynq with retries", asynq.NewTask("job", nil), []asynq.Option{asynq.MaxRetry(1)}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+			virtual(t, settings{limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
+				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
+					t.Fatal(d, err)
+				}
+				st.enqueue(test.task, append(test.opts, asynq.TaskID("it"))...)
+				time.Sleep(30 * time.Minute)
+				if n := len(st.ran()); n != 0 {
+					t.Fatalf("ran %d times before its permit", n)
+				}
+				time.Sleep(2 * time.Hour)
+				if runs := st.ran(); len(runs) != 1 {
+					t.Fatalf("ran %v, want once", runs)
+				}
+				if queue, _ := st.tasks.GetQueueInfo("default"); queue.Archived != 0 || queue.Size != 0 {
+					t.Errorf("queue: %+v, want empty", queue)
+				}
+				st.wantClean()
+			})
+		})
+	}
+}
+
+func TestFailuresRetryThenArchive(t *testing.T) {
+	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
+	for _, maxRetry := range []int{0, 1, 4} {
+		t.Run(fmt.Sprint(maxRetry), func(t *testing.T) {
+			// Every attempt is denied first: the limit has no permit to spare.
+			virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}, handle: fail}, func(t *testing.T, st *stack) {
+				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
+					t.Fatal(d, err)
+				}
+				id := st.enqueue(NewTask("job", nil, maxRetry))
+				time.Sleep(6 * time.Hour)
+				if n := len(st.ran()); n != maxRetry+1 {
+					t.Errorf("ran %d times, want %d", n, maxRetry+1)
+				}
+				info := st.info(id)
+				if info == nil || info.State != asynq.TaskStateArchived || !strings.HasPrefix(info.LastErr, "boom") {
+					t.Errorf("job: %+v, want archived with boom", info)
+				}
+				if len(st.reported) != maxRetry+1 || st.reported[0].Error()[:4] != "boom" {
+					t.Errorf("reported: %v, want boom %d times", st.reported, maxRetry+1)
+				}
+			})
+		})
+	}
+}
+
+// A worker that is killed leaves its job active until its lease ends.
+func TestCrashOfAWorkerLosesNothing(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}}, func(t *testing.T, st *stack) {
+		ctx := t.Context()
+		st.server.Stop()
+		time.Sleep(10 * time.Second)
+		id := st.enqueue(NewTask("job", nil, 0))
+		st.rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active")
+		st.rdb.HSet(ctx, "asynq:{default}:t:"+id, "state", "active")
+		st.rdb.HDel(ctx, "asynq:{default}:t:"+id, "pending_since")
+		st.rdb.ZAdd(ctx, "asynq:{default}:lease", redisZ(time.Now().Add(30*time.Second), id))
+		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(6, 3)}})
+		time.Sleep(5 * time.Minute)
+		second.wantOnce(1)
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	ctx := context.Background()
+	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	rule := func(r Rule) func(*asynq.Task) (Rule, error) {
+		return func(*asynq.Task) (Rule, error) {
+			if r.Needs == nil {
+				r.Needs = []throttle.Need{{Limit: "api"}}
+			}
+			return r, nil
+		}
+	}
+	tests := []struct {
+		name   string
+		rule   func(*asynq.Task) (Rule, error)
+		opts   []asynq.Option
+		during func(st *stack)
+		runs   int
+		reason string // of the archived job; "" where it is gone
+	}{
+		{name: "cost above capacity", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Cost: 3}}}),
+			reason: "cost 3 is above the capacity 1"},
+		{name: "no such limit", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}}), reason: "no such limit: gone"},
+		{name: "no such limit, run", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}, OnNoLimit: Run}), runs: 1},
+		{name: "rule fails", rule: func(*asynq.Task) (Rule, error) { return Rule{}, errors.New("key payload.url: nil") },
+			reason: "key payload.url: nil"},
+		{name: "bad key", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Key: "a\nb"}}}), reason: "no control characters"},
+		{name: "waits too long", rule: rule(Rule{MaxWait: time.Minute}), reason: "longer than it may wait"},
+		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Drop})},
+		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
+		{name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC))},
+			reason: "longer than it may wait"},
+		{name: "timeout is no deadline", rule: rule(Rule{}), opts: []asynq.Option{asynq.Timeout(10 * time.Second)}, runs: 1},
+		{name: "limit deleted while it waits", rule: rule(Rule{}), reason: "no such limit: api",
+			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) }},
+		{name: "limit deleted while it waits, run", rule: rule(Rule{OnNoLimit: Run}), runs: 1,
+			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			virtual(t, settings{limits: []throttle.Limit{hourly}, rule: test.rule}, func(t *testing.T, st *stack) {
+				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
+					t.Fatal(d, err)
+				}
+				id := st.enqueue(NewTask("job", nil, 2), test.opts...)
+				time.Sleep(30 * time.Second)
+				if test.during != nil {
+					test.during(st)
+				}
+				time.Sleep(3 * time.Hour)
+				if n := len(st.ran()); n != test.runs {
+					t.Errorf("ran %d times, want %d", n, test.runs)
+				}
+				info := st.info(id)
+				switch {
+				case test.reason == "" && info != nil:
+					t.Errorf("job: %v %q, want gone", info.State, info.LastErr)
+				case test.reason != "" && info == nil:
+					t.Errorf("job is gone, want archived with %q", test.reason)
+				case test.reason != "" && (info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, test.reason)):
+					t.Errorf("job: %v %q, want archived with %q", info.State, info.LastErr, test.reason)
+				}
+				st.wantClean()
+			})
+		})
+	}
+}

@@ -1,0 +1,3 @@
+package scheduler
+import "time"
+var testTime = time.Unix(5,0)

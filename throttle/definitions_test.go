@@ -1,0 +1,207 @@
+package throttle_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func log(n int) throttle.Limit {
+	return throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(n)}
+}
+
+// TestDefineIsTheGround: the same words change nothing, Set stays over them, and
+// new words win.
+func TestDefineIsTheGround(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		capacity := func() int { return ask(t, s, "log", 0).Capacity }
+		define(t, s, log(5))
+		ask(t, s, "log", 2)
+		define(t, s, log(5))
+		expect(t, "left after the same words", ask(t, s, "log", 0).Remaining, 3)
+
+		must(t, s.Set(t.Context(), log(7)))
+		expect(t, "capacity that was set", capacity(), 7)
+		define(t, s, log(5))
+		expect(t, "capacity after the file's same words", capacity(), 7)
+		define(t, s, log(6))
+		expect(t, "capacity after the file's new words", capacity(), 6)
+		must(t, s.Set(t.Context(), log(6)))
+		define(t, s, log(5))
+		expect(t, "capacity after a set of the file's words and then new ones", capacity(), 5)
+		expect(t, "left after all this", ask(t, s, "log", 0).Remaining, 3)
+
+		must(t, s.Set(t.Context(), throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}))
+		expect(t, "a limit that only Set made", ask(t, s, "own", 1).Outcome, allowed)
+		define(t, s, throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 9})
+		expect(t, "left when a file then defines it", ask(t, s, "own", 0).Remaining, 8)
+	})
+}
+
+// TestLimitsChangeLive: what was taken counts under the new definition.
+func TestLimitsChangeLive(t *testing.T) {
+	for _, limit := range threes {
+		t.Run(limit.Name, func(t *testing.T) {
+			onEvery(t, func(t *testing.T, s *stage) {
+				sized := func(n int) throttle.Limit {
+					l := limit
+					if l.Capacity > 0 {
+						l.Capacity = n
+					} else {
+						l.Rate.N = n
+					}
+					return l
+				}
+				define(t, s, sized(3))
+				ask(t, s, limit.Name, 3)
+				define(t, s, sized(5))
+				expect(t, "raised", ask(t, s, limit.Name, 0).Remaining, 2)
+				ask(t, s, limit.Name, 1)
+				define(t, s, sized(2))
+				d := ask(t, s, limit.Name, 1)
+				expect(t, "lowered", [2]any{d.Outcome, d.Remaining}, [2]any{denied, 0})
+				expect(t, "lowered below what is taken, only looking", ask(t, s, limit.Name, 0).Outcome, allowed)
+				expect(t, "above the lowered capacity", ask(t, s, limit.Name, 3).Outcome, never)
+				s.wait(d.RetryAfter - time.Microsecond)
+				expect(t, "a microsecond early", ask(t, s, limit.Name, 1).Outcome, denied)
+				s.wait(time.Microsecond)
+				expect(t, "after retry-after", ask(t, s, limit.Name, 1).Outcome, allowed)
+			})
+		})
+	}
+}
+
+// TestKindChanges: every kind has meters of its own, and finds them again.
+func TestKindChanges(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, l := range threes {
+			l.Name = "l"
+			define(t, s, l)
+			expect(t, "left as "+string(l.Kind), ask(t, s, "l", 1).Remaining, 2)
+		}
+		l := threes[0]
+		l.Name = "l"
+		define(t, s, l)
+		expect(t, "left as the first kind again", ask(t, s, "l", 0).Remaining, 2)
+	})
+}
+
+// TestRateChanges: a funnel owes permits, not time.
+func TestRateChanges(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		l := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(2), Capacity: 4}
+		define(t, s, l)
+		ask(t, s, "l", 4)
+		l.Rate = throttle.PerMinute(2)
+		define(t, s, l)
+		expect(t, "slower", ask(t, s, "l", 4).RetryAfter, 2*time.Minute)
+		expect(t, "slower, one", ask(t, s, "l", 1).RetryAfter, 30*time.Second)
+		l.Rate = throttle.PerSecond(400)
+		define(t, s, l)
+		expect(t, "faster", ask(t, s, "l", 4).RetryAfter, 10*time.Millisecond)
+	})
+}
+
+func TestApps(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		limit := throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1), Apps: []string{"foobar", "a.b", "x"}}
+		define(t, s, limit)
+		for app, want := range map[string]throttle.Outcome{
+			"foobar": allowed, "bar": noLimit, "foo": noLimit, "foobar2": noLimit, "": noLimit, "a.b": allowed, "aXb": noLimit,
+			"b,x": noLimit, "foobar,a.b": noLimit,
+		} {
+			l := s.as(app)
+			define(t, l, limit)
+			must(t, l.Reset(t.Context(), "l", "k"))
+			if got := ask(t, l, "l", 1); got.Outcome != want {
+				t.Errorf("app %q: %s, want %s", app, got, want)
+			}
+		}
+		limit.Apps = nil
+		define(t, s, limit)
+		must(t, s.Reset(t.Context(), "l", "k"))
+		expect(t, "without a list", ask(t, s, "l", 1).Outcome, allowed)
+	})
+}
+
+func TestLimits(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		limits := []throttle.Limit{
+			{Name: "a", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000), Zone: "America/New_York", Margin: time.Second},
+			{Name: "b", Kind: throttle.Funnel, Rate: throttle.Rate{N: 3, Per: 1500 * time.Millisecond}, Capacity: 10_000_000, Apps: []string{"x", "y"}},
+			{Name: "c", Kind: throttle.Concurrency, Capacity: 4, Lease: 90 * time.Second},
+			{Name: "d", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(9)},
+			{Name: "e", Kind: throttle.SlidingWindow, Rate: throttle.Rate{N: 1_000_000, Per: throttle.Month}},
+		}
+		define(t, s, limits...)
+		must(t, s.Pause(ctx, "e"))
+		want := append([]throttle.Limit(nil), limits...)
+		want[3].Capacity, want[4].Paused = 1, true
+		got, err := s.Limits(ctx)
+		must(t, err)
+		expect(t, "limits", got, want)
+
+		for _, l := range limits {
+			must(t, s.Delete(ctx, l.Name))
+			if err := s.Delete(ctx, l.Name); !errors.Is(err, throttle.ErrNoLimit) {
+				t.Errorf("delete %s twice: %v", l.Name, err)
+			}
+		}
+		got, err = s.Limits(ctx)
+		must(t, err)
+		expect(t, "limits after delete", got, nil)
+		define(t, s, limits[4])
+		expect(t, "a limit that is made again is not paused", ask(t, s, "e", 0).Outcome, allowed)
+	})
+}
+
+func TestUnknownLimits(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		for verb, err := range map[string]error{
+			"Delete": s.Delete(ctx, "l"), "Pause": s.Pause(ctx, "l"), "Resume": s.Resume(ctx, "l"),
+			"Block": s.Block(ctx, "l", "k", s.now.Add(time.Hour)), "Reset": s.Reset(ctx, "l", "k"),
+		} {
+			if !errors.Is(err, throttle.ErrNoLimit) || errors.Is(err, throttle.ErrUnavailable) {
+				t.Errorf("%s of an unknown limit: %v", verb, err)
+			}
+		}
+		d := ask(t, s, "l", 1)
+		expect(t, "asked", d, throttle.Decision{Outcome: noLimit, Limit: "l", Key: "k", Cost: 1, At: s.now})
+		held, err := s.Extend(ctx, "h", throttle.Need{Limit: "l"})
+		must(t, err)
+		expect(t, "nothing to extend", held, true)
+		must(t, s.Free(ctx, "h", throttle.Need{Limit: "l"}))
+		define(t, s, log(1))
+		must(t, s.Delete(ctx, "log"))
+		expect(t, "a deleted limit", ask(t, s, "log", 1).Outcome, noLimit)
+	})
+}
+
+// TestDefineRefusesAll: one wrong limit, and none is defined.
+func TestDefineRefusesAll(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, wrong := range []throttle.Limit{
+			{Name: "x", Kind: "drizzle", Rate: throttle.PerSecond(1)},
+			{Name: "x|", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)},
+			{Name: "x", Kind: throttle.Funnel},
+			{Name: "x", Kind: throttle.Concurrency},
+			{Name: "x", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "Mars/Olympus"},
+			{Name: "x", Kind: throttle.SlidingLog, Rate: throttle.PerDay(100_001)},
+			{Name: "x", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Apps: []string{"a,b"}},
+		} {
+			if err := s.Define(t.Context(), log(1), wrong); err == nil || errors.Is(err, throttle.ErrUnavailable) {
+				t.Errorf("define %+v: %v, want an error about it", wrong, err)
+			}
+			if err := s.Set(t.Context(), wrong); err == nil || errors.Is(err, throttle.ErrUnavailable) {
+				t.Errorf("set %+v: %v, want an error about it", wrong, err)
+			}
+		}
+		limits, err := s.Limits(t.Context())
+		must(t, err)
+		expect(t, "limits", limits, nil)
+	})
+}

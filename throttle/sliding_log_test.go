@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func newLog(n int, per time.Duration) *slidingLog {
+	return newMeter(&rule{Limit: Limit{Kind: SlidingLog, Rate: Rate{n, per}}}).(*slidingLog)
+}
+
+func TestSlidingLog(t *testing.T) {
+	m := newLog(3, 100*time.Microsecond)
+	for _, tt := range []struct{ now, take, ready1, ready3, ready4, ready7, left, full int64 }{
+		{1000, 1, 1000, 1000, 1100, 1200, 3, 1000},
+		{1010, 1, 1010, 1100, 1110, 1210, 2, 1100},
+		{1050, 1, 1050, 1110, 1150, 1250, 1, 1110},
+		{1099, 0, 1100, 1150, 1200, 1300, 0, 1150}, // a µs before the first leaves
+		{1100, 1, 1100, 1150, 1200, 1300, 1, 1150}, // the window is half-open
+		{1160, 2, 1160, 1200, 1260, 1360, 2, 1200},
+		{1000, 0, 1200, 1260, 1300, 1400, 0, 1260}, // the clock was set back
+	} {
+		got := [6]int64{
+			m.readyAt(tt.now, 1), m.readyAt(tt.now, 3), m.readyAt(tt.now, 4), m.readyAt(tt.now, 7),
+			m.left(tt.now), m.fullAt(tt.now),
+		}
+		if want := [6]int64{tt.ready1, tt.ready3, tt.ready4, tt.ready7, tt.left, tt.full}; got != want {
+			t.Errorf("at %d: ready for 1, 3, 4, 7, left, full = %v, want %v", tt.now, got, want)
+		}
+		m.take(tt.now, tt.take)
+	}
+}
+
+func TestSlidingLogGuarantee(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(t, SlidingLog)
+		checkWindows(t, history(t, l, true), l.Rate.N, l.periodUS())
+	})
+}
+
+// TestSlidingLogGivesNothingAway: it denies only where one more permit would be
+// too many for the window that ends now.
+func TestSlidingLogGivesNothingAway(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anyLimit(t, SlidingLog)
+		m := newMeter(&rule{Limit: l})
+		now := epoch
+		var taken []int64
+		for range rapid.IntRange(1, 60).Draw(t, "calls") {
+			now += rapid.Int64Range(0, 100).Draw(t, "wait")
+			live := 0
+			for _, at := range taken {
+				if at > now-l.periodUS() {
+					live++
+				}
+			}
+			if got, want := m.left(now), int64(l.Rate.N-live); got != want {
+				t.Fatalf("at %d: %d left, want %d", now, got, want)
+			}
+			if m.readyAt(now, 1) <= now {
+				m.take(now, 1)
+				taken = append(taken, now)
+			}
+		}
+	})
+}
+
+func TestSlidingLogWhenTheLimitChanges(t *testing.T) {
+	m := newLog(4, time.Second)
+	for i := range int64(4) {
+		m.take(epoch+i, 1)
+	}
+	second := us(time.Second)
+	for _, tt := range []struct{ n, left, ready1 int64 }{
+		{4, 0, second},
+		{2, 0, 2 + second}, // two of the four must leave and one more
+		{6, 2, 3},
+	} {
+		m.define(&rule{Limit: Limit{Kind: SlidingLog, Rate: Rate{int(tt.n), time.Second}}})
+		if left, ready := m.left(epoch+3), m.readyAt(epoch+3, 1)-epoch; left != tt.left || ready != tt.ready1 {
+			t.Errorf("n %d: %d left, ready after %d µs; want %d, %d", tt.n, left, ready, tt.left, tt.ready1)
+		}
+	}
+}
+
+func TestSlidingLogKeepsNoMoreThanN(t *testing.T) {
+	m := newLog(100, time.Microsecond)
+	for i := range int64(100_000) {
+		m.take(epoch+i, 1)
+	}
+	if len(m.times) != 100 || cap(m.times) > 1000 {
+		t.Errorf("keeps %d times in room for %d, want 100 in little more", len(m.times), cap(m.times))
+	}
+}

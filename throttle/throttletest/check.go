@@ -1,0 +1,69 @@
+package throttletest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Admission is a call that was let through.
+type Admission struct {
+	// At is the microsecond, by the clock that the limit is judged by.
+	At int64
+	// Cost is how many permits it took.
+	Cost int
+	// Until is the microsecond from which on the permits were free again. Only
+	// a concurrency limit needs it; there, zero means that they still are held.
+	Until int64
+}
+
+// Check returns an error that names the first window in which the history has
+// more permits than the limit guarantees, or nil if there is none. The history
+// may be in any order.
+func Check(limit throttle.Limit, history []Admission) error {
+	violations := judge(limit, history)
+	if len(violations) == 0 {
+		return nil
+	}
+	return fmt.Errorf("limit %s (%s): %s", limit.Name, limit, violations[0])
+}
+
+// Over is how many admissions of the history should not have been: each is the
+// last of some window that holds too much.
+func Over(limit throttle.Limit, history []Admission) int {
+	return len(judge(limit, history))
+}
+
+// Busiest is the most permits in any window (t-w, t] of the history.
+func Busiest(history []Admission, w time.Duration) int {
+	most := 0
+	slide(sorted(history), w.Microseconds(), func(_, _ Admission, sum int) { most = max(most, sum) })
+	return most
+}
+
+// judge describes every violation, in order of time.
+func judge(limit throttle.Limit, history []Admission) []string {
+	switch limit.Kind {
+	case throttle.Funnel, throttle.TokenBucket:
+		return overRate(limit, sorted(history))
+	case throttle.SlidingLog, throttle.SlidingWindow:
+		return overSliding(limit, sorted(history))
+	case throttle.FixedWindow:
+		return overAligned(limit, sorted(history))
+	case throttle.Concurrency:
+		return overHeld(limit, sorted(history))
+	}
+	return []string{fmt.Sprintf("kind %q is unknown", limit.Kind)}
+}
+
+func sorted(history []Admission) []Admission {
+	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
+}
+
+// clock is a microsecond as people read it.
+func clock(us int64) string {
+	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000000")
+}

@@ -1,0 +1,32 @@
+package throttletest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// overHeld judges a concurrency limit: at most Capacity permits held at once. A
+// permit that ends in the microsecond in which another starts does not overlap.
+func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
+	var ended []Admission
+	for _, a := range history {
+		if a.Until != 0 {
+			ended = append(ended, a)
+		}
+	}
+	slices.SortFunc(ended, func(a, b Admission) int { return cmp.Compare(a.Until, b.Until) })
+	held := 0
+	for _, a := range history {
+		for len(ended) > 0 && ended[0].Until <= a.At {
+			held -= ended[0].Cost
+			ended = ended[1:]
+		}
+		if held += a.Cost; held > limit.Capacity {
+			violations = append(violations, fmt.Sprintf("%d permits held at %s, at most %d", held, clock(a.At), limit.Capacity))
+		}
+	}
+	return violations
+}

@@ -19,6 +19,8 @@ import (
 )
 
 type commands struct {
+	Limiter  limiterCommand  `cmd:"" help:"Decisions a second, bytes per key, and admissions beyond the guarantee, beside redis_rate."`
+	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
 }

@@ -2,28 +2,48 @@ package main
 
 import (
 	"context"
+	"math"
+	"strconv"
+	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 )
 
-// timedRedis lets redis_rate tell when it decided, which its answer does not:
-// with each of its scripts it asks for Redis's TIME, in the same pipeline, and
-// notes that in the call's visit.
+// timedRedis lets redis_rate tell when it let a call through, which its answer
+// does not. Its key holds when it will be as if never used, and its answer how
+// long that is from now: so the key is read in the same pipeline as its script,
+// and the difference noted in the call's visit.
 type timedRedis struct{ *redis.Client }
 
 func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	pipeline := r.Pipeline()
 	decision := pipeline.EvalSha(ctx, sha, keys, args...)
-	now := pipeline.Time(ctx)
+	state := pipeline.Get(ctx, keys[0])
 	_, _ = pipeline.Exec(ctx) // each command carries its own error
-	if at, err := now.Result(); err == nil {
+	if at, ok := rateMoment(decision, state); ok {
 		noteVisit(ctx, at)
 	}
 	return decision
 }
 
-// timedRate is a redis_rate limiter that tells when it decided.
+// rateEpoch is the second that redis_rate counts from.
+const rateEpoch = 1483228800
+
+// rateMoment is when redis_rate let a call through; not ok if it denied it.
+func rateMoment(decision *redis.Cmd, state *redis.StringCmd) (at time.Time, ok bool) {
+	reply, err := decision.Slice()
+	if err != nil || len(reply) != 4 || reply[0] == int64(0) {
+		return time.Time{}, false
+	}
+	reset, ok := reply[3].(string)
+	resetAfter, err1 := strconv.ParseFloat(reset, 64)
+	resetAt, err2 := state.Float64()
+	us := math.Round((resetAt - resetAfter) * 1e6)
+	return time.UnixMicro(rateEpoch*1e6 + int64(us)), ok && err1 == nil && err2 == nil
+}
+
+// timedRate is a redis_rate limiter that tells when it let calls through.
 func timedRate(ctx context.Context, rdb *redis.Client) (*redis_rate.Limiter, error) {
 	limiter := redis_rate.NewLimiter(timedRedis{rdb})
 	// Its script is loaded with the first call, so that no later one repeats.

@@ -181,7 +181,7 @@ func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
 // less that of as many that asynq has scheduled.
 func waiter(start starter) func(*bench, spec) (int64, error) {
 	return func(b *bench, s spec) (int64, error) {
-		s.Jobs = min(s.Jobs, 10000)
+		s.Jobs = 10000
 		s.Strict, s.Arrive = false, 0
 		scheduled, err := b.grown(s, func(j job) error { return b.enqueue(j, asynq.ProcessIn(time.Hour)) },
 			func(q *asynq.QueueInfo) int { return q.Scheduled })

@@ -11,7 +11,8 @@
 -- ARGV[6] longest wait in microseconds, or -1 for any
 -- ARGV[7…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, shortest lease in microseconds or 0}; {6, names, now_us}
+--   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
+--   allowed, and if denied how long to put the job back for; {6, names, now_us}
 --   where calendars must be extended
 -- @include lanes
 local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -33,10 +34,7 @@ local function admit()
 end
 
 if not r then
-  if call('GET', seen) == attempt then
-    for i = 1, #meters do meters[i].cost = 0 end
-    return take_all(meters)
-  end
+  if call('GET', seen) == attempt then return take_all(meters, true) end
   if call('EXISTS', JOBS) == 0 then
     local _, at = binding(meters)
     if at <= now_us then return admit() end
@@ -48,7 +46,7 @@ for i = 1, #meters do ids[i], costs[i] = meters[i].id, int(meters[i].cost) end
 local lane = table.concat(ids, '\n')
 local cost_text = table.concat(costs, ',')
 local ticket = r and r.ticket
-if r and (r.lane ~= lane or table.concat(r.costs, ',') ~= cost_text) then
+if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
   -- Its rule changed while it waited: it keeps its ticket, nothing else.
   forget_job(job, r)
   r = nil
@@ -86,13 +84,14 @@ if r or not waits_on then
 end
 
 -- When it would run if it waited: after the permits of all before it.
-local last, expected = bind, at or now_us
+local last, expected, guess = bind, at or now_us, false
 for i = 1, #meters do
   local m = meters[i]
   local before = m.others + ahead * m.cost
   if not r then before = call('HINCRBY', DEMAND, m.id, costs[i]) - m.cost end
   local ready = m.ready_at(before + m.cost)
   if not last or ready > expected then last, expected = m, ready end
+  guess = guess or m.guess
 end
 local wait_us = expected - now_us
 if patience_us >= 0 and wait_us > patience_us then
@@ -105,9 +104,11 @@ if patience_us >= 0 and wait_us > patience_us then
 end
 
 ticket = ticket or call('INCR', P .. 'seq') + head_start
--- To be forgotten long after its put-back, which is at most 1.5 times the wait
--- and some seconds.
-local forget_us = now_us + 2 * wait_us + 70000000
+-- The put-back is for the case that nobody calls the job. To come early would
+-- cost a second denial, so it is late on purpose, and forgotten later still.
+local put_back_us = wait_us * 1.5 + 5000000
+if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
+local forget_us = now_us + put_back_us + 65000000
 call('HSET', JOBS, job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
 call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
 if r then call('ZREM', LIMBO, job) end
@@ -120,4 +121,4 @@ end
 if called then
   for i = 1, #meters do due_if_waited_for(ids[i]) end
 end
-return reply(DENIED, last, expected)
+return reply(DENIED, last, expected, ceil(put_back_us))

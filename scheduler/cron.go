@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -73,8 +73,13 @@ type Cron struct {
 type cronItem struct {
 	entry   Entry
 	rule    *tickRule
-	adopted bool      // the state in Redis was made for this rule
-	leaving bool      // removed or disabled: the state has to say so
+	leaving bool // removed or disabled: the state has to say so
+	cronProgress
+}
+
+// cronProgress is the part of an item that changes. Cron.mu guards it.
+type cronProgress struct {
+	adopted bool      // the state in Redis was made for the item's rule
 	known   time.Time // the newest last seen, in case Redis loses its data
 	look    time.Time // when to look at it again, by Redis's clock
 	fails   int       // tries in a row that an error ended
@@ -161,7 +166,7 @@ func (it *cronItem) inherit(old *cronItem) {
 	}
 	it.known = old.known
 	if old.rule.spec == it.rule.spec {
-		it.adopted, it.look, it.fails = old.adopted, old.look, old.fails
+		it.cronProgress = old.cronProgress
 	}
 }
 
@@ -189,7 +194,7 @@ func (c *Cron) Run(ctx context.Context) error {
 const (
 	// syncEvery bounds a sleep, so that our clock's drift from Redis's does not
 	// add up.
-	syncEvery = time.Minute
+	syncEvery = 5 * time.Minute
 	// cronWorkers is how many entries are looked after at once.
 	cronWorkers = 8
 )
@@ -235,8 +240,7 @@ func (c *Cron) tendAll(ctx context.Context, items []*cronItem, view func(int) cr
 	c.report(errs...)
 }
 
-// tendItem looks after a copy of the item, because Set may read the item
-// meanwhile, and then replaces it, unless Set did.
+// tendItem looks after a copy of the item, as Set may read the item meanwhile.
 func (c *Cron) tendItem(ctx context.Context, item *cronItem, v cronView) error {
 	after := *item
 	err := c.tend(ctx, &after, &v)
@@ -248,20 +252,21 @@ func (c *Cron) tendItem(ctx context.Context, item *cronItem, v cronView) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	*item = after
+	item.cronProgress = after.cronProgress
 	if item.leaving && err == nil && c.leaving[item.entry.Name] == item {
 		delete(c.leaving, item.entry.Name)
 	}
 	return err
 }
 
-// dueItems lists the items to look at by now, in the order of their names.
+// dueItems lists the items to look at by now. Their order is random, so that
+// replicas that wake up for many ticks at once each win some of them.
 func (c *Cron) dueItems() []*cronItem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now.Add(time.Since(c.asked))
 	var due []*cronItem
-	for _, item := range c.allItems() {
+	for item := range c.active() {
 		if !item.look.After(now) {
 			due = append(due, item)
 		}
@@ -274,21 +279,26 @@ func (c *Cron) untilNext() time.Duration {
 	defer c.mu.Unlock()
 	now := c.now.Add(time.Since(c.asked))
 	wait := syncEvery
-	for _, item := range c.allItems() {
+	for item := range c.active() {
 		wait = min(wait, item.look.Sub(now))
 	}
 	return max(wait, 0)
 }
 
-// allItems lists the enabled items and those that leave. The caller holds mu.
-func (c *Cron) allItems() []*cronItem {
-	var all []*cronItem
-	for _, name := range slices.Sorted(maps.Keys(c.items)) {
-		if item := c.items[name]; !item.entry.Disabled {
-			all = append(all, item)
+// active gives the enabled items and those that leave. The caller holds mu.
+func (c *Cron) active() iter.Seq[*cronItem] {
+	return func(yield func(*cronItem) bool) {
+		for _, item := range c.items {
+			if !item.entry.Disabled && !yield(item) {
+				return
+			}
+		}
+		for _, item := range c.leaving {
+			if !yield(item) {
+				return
+			}
 		}
 	}
-	return slices.AppendSeq(all, maps.Values(c.leaving))
 }
 
 // report logs the first of several errors when things start to fail, and one
@@ -297,7 +307,10 @@ func (c *Cron) report(errs ...error) {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held := slices.ContainsFunc(c.allItems(), func(it *cronItem) bool { return it.fails > 0 })
+	held := false
+	for item := range c.active() {
+		held = held || item.fails > 0
+	}
 	switch {
 	case len(errs) > 0 && !c.failing:
 		c.failing = true

@@ -36,15 +36,21 @@ return reply
 `)
 
 // cronMoveScript sets the fields ARGV[3], ARGV[5] … of the hash KEYS[1] to
-// ARGV[4], ARGV[6] …, unless its last is no longer ARGV[1] or its intent no
-// longer ARGV[2]. It returns 1 if it did and 0 if somebody else was faster.
+// ARGV[4], ARGV[6] … (an empty one removes the field), unless its last is no
+// longer ARGV[1] or its intent no longer ARGV[2]. It returns 1 if it did and 0
+// if somebody else was faster.
 var cronMoveScript = redis.NewScript(`
 local state = KEYS[1]
 local last, intent = ARGV[1], ARGV[2]
 if (redis.call('HGET', state, 'last') or '') ~= last then return 0 end
 if (redis.call('HGET', state, 'intent') or '') ~= intent then return 0 end
 for i = 3, #ARGV, 2 do
-  redis.call('HSET', state, ARGV[i], ARGV[i + 1])
+  local field, value = ARGV[i], ARGV[i + 1]
+  if value == '' then
+    redis.call('HDEL', state, field)
+  else
+    redis.call('HSET', state, field, value)
+  end
 end
 return 1
 `)

@@ -183,6 +183,10 @@ func TestPauseOnAllReplicas(t *testing.T) {
 			}
 		}
 		until(7, 30)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal("pausing again:", err)
+		}
+		until(9, 30)
 		a.end()
 		b.end()
 		checkIDs(t, q.ids(), sweepIDs(1, 2, 6, 7))

@@ -74,7 +74,7 @@ type replica struct {
 	done chan struct{}
 
 	skew   time.Duration                   // what it sees of Redis's time is off by this
-	faults float64                         // the share of calls that fail
+	faults int                             // how many in 1000 calls fail
 	calls  atomic.Int64                    // calls made so far
 	dies   atomic.Int64                    // the call at which it dies, 0 for never
 	lost   bool                            // whether the last call still has its effect
@@ -131,10 +131,8 @@ func (r *replica) call(do func() error) error {
 		}
 		return errInjected
 	}
-	r.mu.Lock()
-	fails, after := r.random.Float64() < r.faults, r.random.IntN(2) == 0
-	r.mu.Unlock()
-	if fails && !after {
+	fails := r.roll(1000) < r.faults
+	if fails && r.roll(2) == 0 {
 		return errInjected
 	}
 	if err := do(); err != nil {
@@ -144,6 +142,12 @@ func (r *replica) call(do func() error) error {
 		return errInjected
 	}
 	return nil
+}
+
+func (r *replica) roll(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.random.IntN(n)
 }
 
 func (r *replica) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (info *asynq.TaskInfo, err error) {

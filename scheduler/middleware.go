@@ -58,7 +58,7 @@ func (t *Throttler) permit(ctx context.Context, task *asynq.Task, a attempt, rul
 	case throttle.Allowed:
 		return leases{d, rule.Needs}, nil
 	case throttle.Denied:
-		return leases{}, t.putBack(ctx, task, a, d, t.delay(d.RetryAfter))
+		return leases{}, t.putBack(ctx, task, a, d, t.delay(d))
 	case throttle.TooLate:
 		return leases{}, refuse(rule.OnMaxWait, d)
 	case throttle.NoLimit:
@@ -78,14 +78,13 @@ func refuse(action Action, d throttle.Decision) error {
 }
 
 // delay is how long a denied job stays in asynq's retry set if nobody calls it
-// back. asynq's scores are whole seconds, rounded down, so a second is added.
-// Where jobs are called back this is only the safety net: coming early would
-// cost a second denial, so it is late on purpose.
-func (t *Throttler) delay(retryAfter time.Duration) time.Duration {
+// back. Where nobody does, asynq's scores are whole seconds, rounded down, so a
+// second is added.
+func (t *Throttler) delay(d throttle.Decision) time.Duration {
 	if !t.release.Load() {
-		return retryAfter + time.Second
+		return d.RetryAfter + time.Second
 	}
-	return retryAfter*3/2 + 5*time.Second
+	return d.PutBack
 }
 
 // putBack returns the error that makes asynq keep the job for later.

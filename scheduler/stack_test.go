@@ -3,8 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	_ "io"
-	"os"
 	"log/slog"
 	"sync"
 	"testing"
@@ -68,11 +66,11 @@ type settings struct {
 }
 
 // idle are polls that cost little in virtual time.
-var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 2 * time.Second, DelayedTaskCheckInterval: 5 * time.Second}
+var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Second, DelayedTaskCheckInterval: 20 * time.Second}
 
 func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	t.Helper()
-	quiet := slog.New(slog.NewTextHandler(dbgW, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	st := &stack{
 		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
 		limiter: &spy{Redis: throttle.New(rdb, throttle.RedisOptions{Logger: quiet}), denials: map[string]int{}},
@@ -205,4 +203,3 @@ func (st *stack) must(err error) {
 func redisZ(at time.Time, member string) redis.Z {
 	return redis.Z{Score: float64(at.Unix()), Member: member}
 }
-var dbgW = os.Stderr

@@ -56,6 +56,10 @@ type Decision struct {
 	// RetryAfter is how long until the same call could be allowed, rounded up
 	// to a microsecond: 0 unless Denied or TooLate.
 	RetryAfter time.Duration
+	// PutBack is, for a job denied by Acquire, how long to put it back for in
+	// case that nobody calls it: longer than RetryAfter, since a job that comes
+	// early is denied a second time.
+	PutBack time.Duration
 	// ResetAfter is how long until the meter is as if never used.
 	ResetAfter time.Duration
 	// At is the moment of the decision by the limiter's clock.

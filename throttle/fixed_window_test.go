@@ -95,10 +95,7 @@ func TestFixedWindowFollowsTheCalendar(t *testing.T) {
 	}
 }
 
-func instant(t interface {
-	Helper()
-	Fatal(...any)
-}, text string) int64 {
+func instant(t rapid.TB, text string) int64 {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {

@@ -125,7 +125,7 @@ func (l Limit) Validate() error {
 		if l.Kind != FixedWindow {
 			wrong("zone %q: only a fixed_window limit follows a calendar", l.Zone)
 		}
-		if _, err := time.LoadLocation(l.Zone); err != nil {
+		if _, err := time.LoadLocation(l.Zone); err != nil || l.Zone == "Local" {
 			wrong("zone %q: want an IANA time zone such as UTC or America/New_York", l.Zone)
 		}
 	}

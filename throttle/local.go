@@ -94,16 +94,16 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 // takeAll takes the permits of all claims. The one with the fewest left decides.
 func (l *Local) takeAll(claims []claim) Decision {
 	var tightest *claim
-	holder := ""
+	holder, lease := "", time.Duration(0)
 	for i := range claims {
 		c := &claims[i]
-		if c.need.Cost > 0 {
-			if held, ok := c.meter.(*concurrency); ok {
-				if holder == "" {
-					holder = rand.Text()
-				}
-				held.holder = holder
+		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
+			if holder == "" {
+				holder, lease = rand.Text(), c.rule.lease()
 			}
+			held.holder, lease = holder, min(lease, c.rule.lease())
+		}
+		if c.need.Cost > 0 {
 			c.meter.take(c.now, int64(c.need.Cost))
 			l.meters[c.id] = c.meter
 		}
@@ -112,7 +112,7 @@ func (l *Local) takeAll(claims []claim) Decision {
 		}
 	}
 	d := tightest.decision(Allowed)
-	d.Holder = holder
+	d.Holder, d.Lease = holder, lease
 	return d
 }
 

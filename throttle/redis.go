@@ -119,7 +119,9 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
 		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
 	}
-	if n[7] > 0 {
+	if d.Outcome == Denied {
+		d.PutBack = time.Duration(n[7]) * time.Microsecond
+	} else if n[7] > 0 {
 		d.Holder, d.Lease = holder, time.Duration(n[7])*time.Microsecond
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
@@ -163,13 +165,13 @@ func validCell(maxBurst, count int, period time.Duration, quantity int) error {
 
 // Extend implements Limiter.
 func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
-	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, withCosts(needs))...).Int()
+	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Int()
 	return held == 1, unavailable(err)
 }
 
 // Free implements Limiter.
 func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
-	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, withCosts(needs))...).Err())
+	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Err())
 }
 
 // Block implements Limiter.
@@ -217,8 +219,8 @@ func withCosts(needs []Need) []Need {
 	return needs
 }
 
-// normalize sorts needs and adds up those of the same meter, so that equal
-// sets are equal texts. It refuses what cannot be a need.
+// normalize merges needs, so that equal sets are equal texts. It refuses what
+// cannot be a need.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -233,8 +235,13 @@ func normalize(needs []Need) ([]Need, error) {
 			return nil, fmt.Errorf("key %.40q of limit %s: want at most %d bytes and no control characters", n.Key, n.Limit, maxKey)
 		}
 	}
-	if len(needs) == 1 {
-		return needs, nil
+	return merge(needs), nil
+}
+
+// merge sorts needs and adds up those of the same meter.
+func merge(needs []Need) []Need {
+	if len(needs) < 2 {
+		return needs
 	}
 	sorted := slices.Clone(needs)
 	slices.SortStableFunc(sorted, func(a, b Need) int {
@@ -249,7 +256,7 @@ func normalize(needs []Need) ([]Need, error) {
 			merged = append(merged, n)
 		}
 	}
-	return merged, nil
+	return merged
 }
 
 func appendNeeds(args []any, needs []Need) []any {

@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +80,10 @@ func realStage(t redistest.TB) *stage {
 
 func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 	setTime(noon)
-	as := func(app string) *throttle.Redis { return throttle.New(rdb, throttle.RedisOptions{App: app}) }
+	quiet := slog.New(slog.DiscardHandler)
+	as := func(app string) *throttle.Redis {
+		return throttle.New(rdb, throttle.RedisOptions{App: app, Logger: quiet})
+	}
 	return &stage{
 		Limiter: as(""), jobs: as(""), rdb: rdb, now: noon, setTime: setTime,
 		as: func(app string) throttle.Limiter { return as(app) },

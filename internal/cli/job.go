@@ -75,8 +75,8 @@ func (o JobOptions) Validate() error {
 	return nil
 }
 
-// defaultMaxRetry is asynq's.
-const defaultMaxRetry = 25
+// DefaultMaxRetry is asynq's.
+const DefaultMaxRetry = 25
 
 // Fill gives the job an id if it has none, and takes what it leaves open from
 // the defaults, then from the config, then from asynq. A moment replaces In, so
@@ -92,7 +92,7 @@ func (j Job) Fill(defaults JobOptions, c *config.Config) Job {
 	if j.In > 0 {
 		j.In, j.At = 0, time.Now().Add(j.In)
 	}
-	retries := defaultMaxRetry
+	retries := DefaultMaxRetry
 	j.MaxRetry = either(j.MaxRetry, either(defaults.MaxRetry, either(task.MaxRetry, &retries)))
 	j.Queue = either(j.Queue, either(defaults.Queue, "default"))
 	j.Priority = either(j.Priority, defaults.Priority)

@@ -195,6 +195,19 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+func TestTooDeep(t *testing.T) {
+	const want = "f:1:101: nested more than 100 deep: no config needs that"
+	for _, text := range []string{"[", "]]][", "- ", "? ", "!!a ", "&a "} {
+		_, err := Parse("f", []byte(strings.Repeat(text, 10_000)))
+		if err == nil || !strings.HasPrefix(err.Error(), "f:1:") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %.200v", text, err)
+		}
+		if text == "[" && err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
 // No file makes Parse panic, and its errors stand within the file and say
 // something.
 func FuzzParse(f *testing.F) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -37,7 +38,12 @@ type choice interface{ choices() []string }
 
 // decode reads the document into the struct that to points to.
 func (d *decoder) decode(data []byte, to any) {
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	tokens := lexer.Tokenize(string(data))
+	if at := tooDeep(tokens); at != nil {
+		d.errorAt(at, "", "nested more than %d deep: no config needs that", maxDepth)
+		return
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 		d.errorAt(syntax.Token.Position, "", "not YAML: %s", syntax.Message)
 		return
@@ -55,6 +61,33 @@ func (d *decoder) decode(data []byte, to any) {
 			d.value("", document.Body, reflect.ValueOf(to).Elem())
 		}
 	}
+}
+
+// maxDepth bounds nesting on one line, because the parser calls itself for
+// every level and keeps a path for each: a line of brackets would exhaust the
+// memory. Nesting by lines is bounded by their indentation.
+const maxDepth = 100
+
+// tooDeep is where a file goes deeper, or nil.
+func tooDeep(tokens token.Tokens) *token.Position {
+	brackets, entries, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			entries, line = 0, t.Position.Line
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets = max(0, brackets-1)
+		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
+			entries++
+		}
+		if brackets+entries > maxDepth {
+			return t.Position
+		}
+	}
+	return nil
 }
 
 // errorf adds an error about a path, for the checks after decoding. It stands
@@ -213,49 +246,3 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 		to.Set(reflect.Append(to, element))
 	}
 }
-
-// keyName is the text of a key that is a plain scalar.
-func keyName(key ast.MapKeyNode) (string, bool) {
-	switch key.(type) {
-	case *ast.StringNode, *ast.IntegerNode, *ast.BoolNode, *ast.FloatNode:
-		return key.GetToken().Value, true
-	}
-	return "", false
-}
-
-// place is where to point for the value of a key: at the value if it is a
-// scalar, otherwise at the key.
-func place(value ast.Node, key *token.Position) *token.Position {
-	if _, ok := value.(ast.ScalarNode); ok {
-		return start(value)
-	}
-	return key
-}
-
-// start is where a node begins. A mapping's own token is its first colon.
-func start(node ast.Node) *token.Position {
-	if mapping, ok := node.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
-		return mapping.Values[0].Key.GetToken().Position
-	}
-	return node.GetToken().Position
-}
-
-// join is the path of a key. A key with a dot in it is quoted, so that paths
-// do not clash.
-func join(path, key string) string {
-	if strings.ContainsAny(key, ".[]") {
-		key = fmt.Sprintf("%q", key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// parent is the path without its last step.
-func parent(path string) string {
-	return path[:max(0, strings.LastIndexAny(path, ".["))]
-}
-
-// indexed is the path of a list's item.
-func indexed(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

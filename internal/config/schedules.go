@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,12 +125,8 @@ func (d *decoder) checkSchedules(c *Config) {
 		}
 		d.checkOptions(path, s.MaxRetry, s.Timeout)
 		d.checkSeconds(path+".retention", s.Retention)
-		if task := c.Tasks[s.Task]; s.MaxRetry == nil {
-			s.MaxRetry = task.MaxRetry
-		}
-		if s.Timeout == 0 {
-			s.Timeout = c.Tasks[s.Task].Timeout
-		}
+		s.MaxRetry = cmp.Or(s.MaxRetry, c.Tasks[s.Task].MaxRetry)
+		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
 		s.Payload = d.compile(path+".payload", s.Payload)
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)
@@ -183,8 +180,9 @@ func (d *decoder) compile(path string, value any) any {
 	return value
 }
 
-// checkPayload reports expressions that fail at the entry's first tick of the
-// year 2000, one in for all, and a payload that its task would refuse.
+// checkPayload tries the payload at one tick, the first after the year 2000
+// began: it reports an expression that fails there, and a payload that the
+// task would refuse.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return

@@ -26,7 +26,7 @@ local function concurrency(m)
     call('ZADD', m.state, ends, m.holder)
     for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
     live = live + k
-    call('PEXPIRE', m.state, int(ceil(m.lease_us / 1000) + 1000))
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
   end
 
   function m.left()

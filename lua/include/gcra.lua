@@ -41,6 +41,7 @@ local function gcra(m)
   end
 
   function m.ready_at(k)
+    if k == 0 then return now_us end
     local at
     if k <= capacity then
       local us, over = span(capacity - k, n, period_us)

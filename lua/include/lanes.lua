@@ -10,7 +10,7 @@ local function read_job(job)
   local record = call('HGET', JOBS, job)
   if not record then return nil end
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
-  local r = { ticket = tonumber(ticket), forget_us = forget_us, queue = queue, lane = lane, ids = {}, costs = {} }
+  local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
   for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
   return r

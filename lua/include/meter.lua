@@ -8,13 +8,16 @@
 -- A meter answers: ready_at(k), the earliest microsecond at which k more permits
 -- may be taken (k above the capacity: an estimate for those who wait), left(),
 -- and full_at(), when it is as if never used. take(k) takes them. Nothing but
--- take changes it. Returns nil where the limit does not exist for this app.
+-- take changes it. Where m.guess is true nobody knows when permits come back.
+-- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
     'lease_us', 'edges')
   local kind = d[1]
   if not kind then return nil end
-  if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
+  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
 
   local id = name .. '|' .. key
   local m = {
@@ -31,11 +34,12 @@ local function load_meter(name, key, app, holder)
   elseif kind == 'sliding_window' then
     sliding_window(m)
   else
-    m.lease_us = tonumber(d[9])
+    m.lease_us, m.guess = tonumber(d[9]), true
     concurrency(m)
   end
 
   if d[6] then
+    m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
   end

@@ -11,11 +11,10 @@ local function sliding_window(m)
 
   local state = call('GET', m.state)
   if state then
-    local read = string.gmatch(state, '%d+')
-    local was_width = tonumber(read())
-    for b in read do
-      b = tonumber(b)
-      local count = tonumber(read())
+    local was_width, rest = string.match(state, '^(%d+)(.*)$')
+    was_width = tonumber(was_width)
+    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+      local b, count = tonumber(part), tonumber(taken)
       -- The limit was changed: a part goes where its last microsecond lies.
       if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
       if leaves(b) > now_us then

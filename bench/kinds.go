@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// kinds are all kinds of limit, each at a rate, or at a capacity if it has no
+// rate.
+var kinds = []throttle.Kind{
+	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow,
+	throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
+}
+
+func limitOf(kind throttle.Kind, permits int) throttle.Limit {
+	limit := throttle.Limit{Name: string(kind), Kind: kind, Rate: throttle.PerSecond(permits)}
+	switch kind {
+	case throttle.Funnel, throttle.TokenBucket:
+		limit.Capacity = permits
+	case throttle.Concurrency:
+		limit.Rate, limit.Capacity, limit.Lease = throttle.Rate{}, permits, time.Second
+	}
+	return limit
+}
+
+// hammerPermits is the rate a second that is hammered for what gets through.
+const hammerPermits = 10
+
+// hammer calls allow from several goroutines for a while. It returns what was
+// let through.
+func (b *bench) hammer(seconds int, allow func(context.Context) (bool, error)) ([]throttletest.Admission, error) {
+	ctx, cancel := context.WithTimeoutCause(b.ctx, time.Duration(seconds)*time.Second, errTimeUp)
+	defer cancel()
+	var mu sync.Mutex
+	var admitted []throttletest.Admission
+	return admitted, together(ctx, 4, func(int) error {
+		visited, v := withVisit(b.ctx)
+		ok, err := allow(visited)
+		if ok {
+			mu.Lock()
+			defer mu.Unlock()
+			admitted = append(admitted, throttletest.Admission{At: v.at, Cost: 1})
+		}
+		return err
+	})
+}
+
+// hammerKind is what one kind of limit lets through.
+func (b *bench) hammerKind(limiter *throttle.Redis, kind throttle.Kind, seconds int) ([]throttletest.Admission, error) {
+	limit := limitOf(kind, hammerPermits)
+	if err := limiter.Set(b.ctx, limit); err != nil {
+		return nil, err
+	}
+	admitted, err := b.hammer(seconds, func(ctx context.Context) (bool, error) {
+		d, err := limiter.Allow(ctx, limit.Name, "hammered")
+		noteVisit(ctx, d.At)
+		return d.OK(), err
+	})
+	if kind == throttle.Concurrency { // nobody extends the leases
+		for i := range admitted {
+			admitted[i].Until = admitted[i].At + limit.Lease.Microseconds()
+		}
+	}
+	return admitted, err
+}
+
+// hammerRate is what redis_rate lets through.
+func (b *bench) hammerRate(seconds int) ([]throttletest.Admission, error) {
+	limiter, err := timedRate(b.ctx, b.rdb)
+	if err != nil {
+		return nil, err
+	}
+	return b.hammer(seconds, func(ctx context.Context) (bool, error) {
+		result, err := limiter.Allow(ctx, "hammered", redis_rate.PerSecond(hammerPermits))
+		return err == nil && result.Allowed > 0, err
+	})
+}
+
+// usedPermits is what a meter's state is filled with before it is weighed: for
+// a sliding log and a concurrency limit that is what its size depends on.
+const usedPermits = 1000
+
+// weigh is the memory of one meter in full use, name and all.
+func (b *bench) weigh(limiter *throttle.Redis, kind throttle.Kind) (int64, error) {
+	limit := limitOf(kind, usedPermits)
+	if kind == throttle.SlidingWindow {
+		limit = limitOf(kind, 1_000_000)
+	}
+	if limit.Lease > 0 {
+		limit.Lease = time.Minute
+	}
+	if err := limiter.Set(b.ctx, limit); err != nil {
+		return 0, err
+	}
+	const key = "customer-12345"
+	// Over a second, so that all parts of a sliding window are in use.
+	for begin, taken := time.Now(), 0; time.Since(begin) < time.Second || taken < usedPermits; {
+		d, err := limiter.Allow(b.ctx, limit.Name, key)
+		if err != nil {
+			return 0, err
+		}
+		if d.OK() {
+			taken++
+		}
+	}
+	return b.memory("*" + string(kind) + "|" + key)
+}
+
+// weighRate is the memory of redis_rate for one key.
+func (b *bench) weighRate() (int64, error) {
+	_, err := redis_rate.NewLimiter(b.rdb).Allow(b.ctx, "customer-12345", redis_rate.PerSecond(usedPermits))
+	if err != nil {
+		return 0, err
+	}
+	return b.memory("rate:customer-12345")
+}
+
+// memory is that of the one Redis key that matches a pattern.
+func (b *bench) memory(pattern string) (int64, error) {
+	keys, err := b.rdb.Keys(b.ctx, pattern).Result()
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) != 1 {
+		return 0, fmt.Errorf("Redis keys like %s: there are %d (%s), want one", pattern, len(keys), strings.Join(keys, " "))
+	}
+	return b.rdb.MemoryUsage(b.ctx, keys[0], 0).Result()
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+type overheadCommand struct {
+	Jobs        int  `default:"20000" help:"How many jobs each run drains."`
+	Concurrency int  `default:"10" help:"Jobs that each worker runs at once."`
+	Pairs       int  `default:"3" help:"Runs of each system, each beside one of bare asynq. The median is printed."`
+	JSON        bool `name:"json" help:"Print one JSON array."`
+}
+
+type overheadRow struct {
+	System  string  `json:"system"`
+	Limits  int     `json:"limits"`
+	JobsPer float64 `json:"jobs_per_s"`
+	Ratio   float64 `json:"ratio_to_asynq"`
+}
+
+var overheadColumns = []column[overheadRow]{
+	{"system", func(r overheadRow) string { return r.System }},
+	{"limits", func(r overheadRow) string { return fmt.Sprint(r.Limits) }},
+	{"jobs/s", func(r overheadRow) string { return number(&r.JobsPer, 0) }},
+	{"ratio to asynq", func(r overheadRow) string { return number(&r.Ratio, 2) }},
+}
+
+// Run drains the same no-op jobs by every system, each time after bare asynq:
+// the ratio is the median of the pairs, so that what else the machine does hits
+// both.
+func (c *overheadCommand) Run(b *bench) error {
+	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 {
+		return errors.New("--jobs, --concurrency, --pairs: want 1 or more")
+	}
+	rows := []overheadRow{{"asynq", 0, 0, 1}}
+	var speeds, ratios [5][]float64
+	subjects := []struct {
+		system string
+		limits int
+		start  starter
+	}{
+		{"headgate", 1, openHeadgate(1)}, {"headgate", 3, openHeadgate(3)},
+		{"redis_rate", 1, openRate(1)}, {"redis_rate", 3, openRate(3)},
+	}
+	for pair := range c.Pairs {
+		for i, subject := range subjects {
+			bare, err := c.drain(b, startBare)
+			if err != nil {
+				return fmt.Errorf("asynq: %w", err)
+			}
+			speed, err := c.drain(b, subject.start)
+			if err != nil {
+				return fmt.Errorf("%s: %w", subject.system, err)
+			}
+			speeds[0] = append(speeds[0], bare)
+			speeds[i+1] = append(speeds[i+1], speed)
+			ratios[i+1] = append(ratios[i+1], speed/bare)
+			b.note("overhead: pair %d of %d, %s with %d limits: %.0f jobs/s, asynq %.0f", pair+1, c.Pairs, subject.system, subject.limits, speed, bare)
+		}
+	}
+	rows[0].JobsPer = median(speeds[0])
+	for i, subject := range subjects {
+		rows = append(rows, overheadRow{subject.system, subject.limits, median(speeds[i+1]), median(ratios[i+1])})
+	}
+	return printRows(b, c.JSON, overheadColumns, rows)
+}
+
+// drain is the jobs a second of a server that finds all of them queued.
+func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
+	out, err := drainer(start)(b, spec{Jobs: c.Jobs, Rate: openRatePerSecond, Capacity: openRatePerSecond, Concurrency: c.Concurrency})
+	if err == nil && (out.denials > 0 || len(out.starts) < c.Jobs) {
+		err = fmt.Errorf("%d of %d jobs ran, %d denials: no limit should deny here", len(out.starts), c.Jobs, out.denials)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return float64(c.Jobs) / elapsed(out).Seconds(), nil
+}
+
+// openRatePerSecond is more than any server here can do.
+const openRatePerSecond = 1_000_000
+
+// openHeadgate has so many limits that never deny.
+func openHeadgate(limits int) starter {
+	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
+		limiter := throttle.New(b.rdb, throttle.RedisOptions{})
+		var needs []throttle.Need
+		for i := range limits {
+			limit := throttle.Limit{
+				Name: fmt.Sprintf("open-%d", i), Kind: throttle.Funnel,
+				Rate: throttle.PerSecond(openRatePerSecond), Capacity: openRatePerSecond,
+			}
+			if err := limiter.Define(b.ctx, limit); err != nil {
+				return nil, err
+			}
+			needs = append(needs, throttle.Need{Limit: limit.Name})
+		}
+		rule := func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{Needs: needs}, nil }
+		hg := scheduler.New(b.rdb, limiter, rule, scheduler.Options{Logger: silent})
+		srv := asynq.NewServerFromRedisClient(b.rdb, hg.Config(serverConfig(s)))
+		stop := func() {
+			srv.Shutdown()
+			_ = hg.Close() // its next run starts with an empty Redis
+		}
+		return stop, srv.Start(hg.Middleware(handler(h)))
+	}
+}
+
+// openRate asks redis_rate so many times, one limit after the other.
+func openRate(limits int) starter {
+	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
+		limiter := redis_rate.NewLimiter(b.rdb)
+		limit := redis_rate.Limit{Rate: openRatePerSecond, Burst: openRatePerSecond, Period: time.Second}
+		next := handler(h)
+		limited := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			for i := range limits {
+				result, err := limiter.Allow(ctx, fmt.Sprintf("open-%d", i), limit)
+				if err != nil {
+					return err
+				}
+				if result.Allowed == 0 {
+					h.denied()
+					return &limitedError{result.RetryAfter}
+				}
+			}
+			return next.ProcessTask(ctx, task)
+		})
+		srv := asynq.NewServerFromRedisClient(b.rdb, serverConfig(s))
+		return srv.Shutdown, srv.Start(limited)
+	}
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+type archivedCommand struct {
+	List   archivedList   `cmd:"" help:"List archived jobs, the newest first."`
+	Show   archivedShow   `cmd:"" help:"Show one archived job and why it was archived."`
+	Retry  archivedRetry  `cmd:"" help:"Run archived jobs again, with all of their attempts."`
+	Delete archivedDelete `cmd:"" help:"Delete archived jobs."`
+}
+
+// filter selects archived jobs.
+type filter struct {
+	Queue string        `placeholder:"NAME" help:"Only of this queue."`
+	Type  string        `placeholder:"TYPE" help:"Only of this type."`
+	Error string        `placeholder:"TEXT" help:"Only those whose last error contains this text."`
+	Older time.Duration `placeholder:"DURATION" help:"Only those that were archived longer ago than this."`
+}
+
+// matches is whether a job is meant.
+func (f filter) matches(job *asynq.TaskInfo) bool {
+	return (f.Type == "" || job.Type == f.Type) &&
+		strings.Contains(job.LastErr, f.Error) &&
+		(f.Older == 0 || time.Since(job.LastFailedAt) > f.Older)
+}
+
+// find lists the jobs that are meant, the newest first.
+func (f filter) find(inspector *asynq.Inspector) ([]*asynq.TaskInfo, error) {
+	queues, err := inspector.Queues()
+	if err != nil {
+		return nil, err
+	}
+	if f.Queue != "" {
+		if !slices.Contains(queues, f.Queue) {
+			return nil, fmt.Errorf("there is no queue %s", f.Queue)
+		}
+		queues = []string{f.Queue}
+	}
+	var found []*asynq.TaskInfo
+	for _, queue := range queues {
+		const size = 1000
+		for page := 1; ; page++ {
+			jobs, err := inspector.ListArchivedTasks(queue, asynq.Page(page), asynq.PageSize(size))
+			if err != nil {
+				return nil, err
+			}
+			for _, job := range jobs {
+				if f.matches(job) {
+					found = append(found, job)
+				}
+			}
+			if len(jobs) < size {
+				break
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *asynq.TaskInfo) int { return b.LastFailedAt.Compare(a.LastFailedAt) })
+	return found, nil
+}
+
+type archivedList struct {
+	filter
+	JSON bool `help:"Print a JSON array."`
+}
+
+// Run implements "worker archived list".
+func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	q, err := connectQueues(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	jobs, err := c.find(q.inspector)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		shown := make([]archivedJob, len(jobs))
+		for i, job := range jobs {
+			shown[i] = newArchivedJob(job)
+		}
+		return printJSON(stdio.Out, shown)
+	}
+	if len(jobs) == 0 {
+		fmt.Fprintln(stdio.Out, "no archived job is like that")
+		return nil
+	}
+	var rows [][]string
+	for _, job := range jobs {
+		reason := strings.Join(strings.Fields(job.LastErr), " ")
+		rows = append(rows, []string{job.ID, job.Queue, job.Type, job.LastFailedAt.Local().Format(time.DateTime), reason})
+	}
+	return cli.Table(stdio.Out, []string{"ID", "QUEUE", "TYPE", "ARCHIVED", "REASON"}, rows)
+}
+
+// archivedJob is a job in JSON.
+type archivedJob struct {
+	ID       string    `json:"id"`
+	Queue    string    `json:"queue"`
+	Type     string    `json:"type"`
+	Payload  string    `json:"payload"`
+	Archived time.Time `json:"archived"`
+	Failures int       `json:"failures"`
+	Error    string    `json:"error"`
+}
+
+func newArchivedJob(job *asynq.TaskInfo) archivedJob {
+	return archivedJob{job.ID, job.Queue, job.Type, string(job.Payload), job.LastFailedAt, job.Retried, job.LastErr}
+}
+
+type archivedShow struct {
+	ID   string `arg:"" help:"Id of the job."`
+	JSON bool   `help:"Print a JSON object."`
+}
+
+// Run implements "worker archived show".
+func (c *archivedShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	q, err := connectQueues(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	job, err := q.job(c.ID)
+	if err != nil {
+		return err
+	}
+	if job.State != asynq.TaskStateArchived {
+		return fmt.Errorf("job %s is not archived but %s", c.ID, job.State)
+	}
+	if c.JSON {
+		return printJSON(stdio.Out, newArchivedJob(job))
+	}
+	fmt.Fprintf(stdio.Out, "id        %s\n", job.ID)
+	fmt.Fprintf(stdio.Out, "queue     %s\n", job.Queue)
+	fmt.Fprintf(stdio.Out, "type      %s\n", job.Type)
+	fmt.Fprintf(stdio.Out, "payload   %s\n", job.Payload)
+	fmt.Fprintf(stdio.Out, "archived  %s\n", job.LastFailedAt.Local().Format(time.DateTime))
+	fmt.Fprintf(stdio.Out, "retries   %d\n", job.Retried)
+	fmt.Fprintf(stdio.Out, "reason    %s\n", job.LastErr)
+	return nil
+}
+
+// selection names archived jobs by their ids or by a filter.
+type selection struct {
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter."`
+	filter
+	All bool `help:"All archived jobs."`
+}
+
+func (s selection) find(q *queues) ([]*asynq.TaskInfo, error) {
+	filtered := s.filter != filter{}
+	switch {
+	case len(s.IDs) == 0 && !filtered && !s.All:
+		return nil, cli.Usagef("which jobs? want ids, a filter such as --queue NAME, or --all")
+	case len(s.IDs) > 0 && (filtered || s.All):
+		return nil, cli.Usagef("ids and a filter do not go together")
+	case len(s.IDs) == 0:
+		return s.filter.find(q.inspector)
+	}
+	var jobs []*asynq.TaskInfo
+	for _, id := range s.IDs {
+		job, err := q.job(id)
+		if err == nil && job.State != asynq.TaskStateArchived {
+			err = fmt.Errorf("job %s is not archived but %s", id, job.State)
+		}
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+type archivedRetry struct{ selection }
+
+// Run implements "worker archived retry".
+func (c *archivedRetry) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.each(ctx, g, stdio, "retried", (*queues).retry)
+}
+
+type archivedDelete struct{ selection }
+
+// Run implements "worker archived delete".
+func (c *archivedDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.each(ctx, g, stdio, "deleted", func(q *queues, _ context.Context, job *asynq.TaskInfo) error {
+		return q.inspector.DeleteTask(job.Queue, job.ID)
+	})
+}
+
+// each does something to every job that is meant, and says how many they were.
+// One that has left the archive meanwhile is no error.
+func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*queues, context.Context, *asynq.TaskInfo) error) error {
+	q, err := connectQueues(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	jobs, err := s.find(q)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, job := range jobs {
+		err = do(q, ctx, job)
+		if errors.Is(err, asynq.ErrTaskNotFound) {
+			err = nil
+			continue
+		}
+		if err != nil {
+			break
+		}
+		n++
+	}
+	noun := "jobs"
+	if n == 1 {
+		noun = "job"
+	}
+	fmt.Fprintf(stdio.Out, "%s %d %s\n", what, n, noun)
+	return err
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/demo"
+)
+
+type demoCommand struct {
+	Jobs int  `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
+	Rate int  `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
+	JSON bool `help:"Print one JSON object instead of a table."`
+}
+
+// Help is the manual of "worker demo".
+func (demoCommand) Help() string {
+	return `Starts a small API that counts the calls that arrive within any second by its own clock, and answers 429 to those above its limit. Then enqueues jobs that call it, under a limit for all of them and one for each of four accounts, and runs them.
+
+The exit code is 0 only if the API had nothing to refuse and every job ran once. Without --redis it runs on a Redis of its own; in another it uses a queue and limits of its own, and removes them.`
+}
+
+// Run implements "worker demo".
+func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	if c.Jobs < 1 || c.Rate < 1 {
+		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", c.Jobs, c.Rate)
+	}
+	result, err := demo.Run(ctx, demo.Options{Jobs: c.Jobs, Rate: c.Rate, Redis: g.Redis, Progress: stdio.Err})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(stdio.Out, result)
+	} else {
+		err = result.Print(stdio.Out)
+	}
+	if err == nil && !result.Good() {
+		return cli.Failed
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+type limitsDelete struct {
+	Name string `arg:"" help:"Name of the limit."`
+}
+
+// Run implements "worker limits delete".
+func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return change(ctx, g, stdio, "deleted "+c.Name, func(l *throttle.Redis) error { return l.Delete(ctx, c.Name) })
+}
+
+type limitsPause struct {
+	Name string `arg:"" help:"Name of the limit."`
+}
+
+// Run implements "worker limits pause".
+func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return change(ctx, g, stdio, "paused "+c.Name, func(l *throttle.Redis) error { return l.Pause(ctx, c.Name) })
+}
+
+type limitsResume struct {
+	Name string `arg:"" help:"Name of the limit."`
+}
+
+// Run implements "worker limits resume".
+func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return change(ctx, g, stdio, "resumed "+c.Name, func(l *throttle.Redis) error { return l.Resume(ctx, c.Name) })
+}
+
+type limitsReset struct {
+	Name string `arg:"" help:"Name of the limit."`
+	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+}
+
+// Run implements "worker limits reset".
+func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	what := "reset " + c.Name
+	if c.Key != "" {
+		what += " of " + c.Key
+	}
+	return change(ctx, g, stdio, what, func(l *throttle.Redis) error { return l.Reset(ctx, c.Name, c.Key) })
+}
+
+// change does one thing to a limit and says so.
+func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*throttle.Redis) error) error {
+	limiter, done, err := connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := do(limiter); err != nil {
+		return badUnlessDown(err)
+	}
+	fmt.Fprintln(stdio.Out, what)
+	return nil
+}

@@ -1,0 +1,41 @@
+// Command worker runs jobs within their limits, and looks after the limits.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	code := run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+const about = `Runs jobs within their limits, and looks after the limits.
+
+The exit code is 2 for a mistake in the arguments or in the config, and 1 if something else failed.`
+
+// commands are the subcommands, one file each.
+type commands struct {
+	cli.Globals
+	Run       runCommand       `cmd:"" help:"Run jobs, until a signal."`
+	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 200 calls of an API that allows 20 a second."`
+	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
+	Waiting   waitingCommand   `cmd:"" help:"Say what waits for a permit, or where one job stands."`
+	Archived  archivedCommand  `cmd:"" help:"List, show, retry and delete archived jobs."`
+	Retry     retryCommand     `cmd:"" help:"Run a job now that is archived or waits for its next attempt."`
+	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
+	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
+}
+
+func run(ctx context.Context, args []string, stdio cli.IO) int {
+	var c commands
+	return cli.Main(ctx, "worker", about, &c, &c.Globals, args, stdio)
+}

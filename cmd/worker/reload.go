@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+// settle is how long the folder of the config must be quiet before the file is
+// read: editors write in several steps.
+const settle = 100 * time.Millisecond
+
+// watch reloads the config on SIGHUP, and when its file changes. It watches
+// the folder, because editors and container platforms replace the file.
+func (w *worker) watch(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer watcher.Close()
+		err = watcher.Add(filepath.Dir(w.globals.Path()))
+	}
+	if err != nil {
+		w.log.Warn("the config is read again only on SIGHUP", "error", err)
+		watcher = &fsnotify.Watcher{} // whose channels never have anything
+	}
+	text := w.read()
+	timer := time.NewTimer(settle) // the file may have changed since it was loaded
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			text = w.read()
+			w.reload(ctx)
+		case <-watcher.Events:
+			timer.Reset(settle)
+		case err := <-watcher.Errors:
+			w.log.Warn("watching the config's folder", "error", err)
+		case <-timer.C:
+			if now := w.read(); !bytes.Equal(now, text) {
+				text = now
+				w.reload(ctx)
+			}
+		}
+	}
+}
+
+// read is the text of the config file, nil if there is none.
+func (w *worker) read() []byte {
+	text, err := os.ReadFile(w.globals.Path())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.log.Warn("reading the config", "error", err)
+	}
+	return text
+}
+
+// reload makes the config file's limits, rules and schedules current. A file
+// with errors changes nothing.
+func (w *worker) reload(ctx context.Context) {
+	next, err := w.globals.Load()
+	if err == nil {
+		err = w.limiter.Define(ctx, next.Limits...)
+	}
+	if err == nil {
+		err = w.cron.Set(next.Entries())
+	}
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			w.log.Error("the config stays as it was", "error", line)
+		}
+		return
+	}
+	old := w.config.Swap(next)
+	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
+	if fields := needRestart(old, next); len(fields) > 0 {
+		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
+	}
+	for _, name := range missing(old, next) {
+		w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+name)
+	}
+}
+
+// needRestart lists the fields that a running worker cannot change.
+func needRestart(old, next *config.Config) []string {
+	var fields []string
+	changed := func(name string, is bool) {
+		if is {
+			fields = append(fields, name)
+		}
+	}
+	changed("redis", old.Redis.String() != next.Redis.String())
+	changed("app", old.App != next.App)
+	changed("scope", old.Scope != next.Scope)
+	changed("concurrency", old.Concurrency != next.Concurrency)
+	changed("queues", !maps.Equal(old.Queues, next.Queues))
+	changed("strict_priority", old.StrictPriority != next.StrictPriority)
+	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
+	return fields
+}
+
+// missing lists the limits that only the old config has.
+func missing(old, next *config.Config) []string {
+	there := map[string]bool{}
+	for _, l := range next.Limits {
+		there[l.Name] = true
+	}
+	var names []string
+	for _, l := range old.Limits {
+		if !there[l.Name] {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+)
+
+type runCommand struct {
+	Check bool `help:"Only check the config, and say what would run."`
+}
+
+// Help is the manual of "worker run".
+func (runCommand) Help() string {
+	return `SIGTERM or an interrupt stops it: no new jobs start, running ones have shutdown_timeout to finish, and then go back to their queue. A second signal ends it at once.
+
+When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file with errors changes nothing.
+
+A call that is answered with Retry-After blocks the limits that its job has a key of (where no limit has a key, all of its limits) until that time.`
+}
+
+// Run implements "worker run".
+func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	describe(stdio.Out, g, conf)
+	if c.Check {
+		fmt.Fprintln(stdio.Out, "the config is right")
+		return nil
+	}
+	s, err := openStore(ctx, conf, stdio)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	w, err := startWorker(ctx, g, conf, s, cli.Logger(stdio.Err))
+	if err != nil {
+		return err
+	}
+	return w.serve(ctx)
+}
+
+// describe says in a few lines what the worker will do.
+func describe(out io.Writer, g *cli.Globals, c *config.Config) {
+	line := func(what, text string) { fmt.Fprintf(out, "%-11s%s\n", what, text) }
+	redis := "within this worker"
+	if !c.Redis.IsZero() {
+		redis = c.Redis.String()
+	}
+	line("config", g.Path())
+	line("redis", fmt.Sprintf("%s, scope %s", redis, c.Scope))
+	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))
+	for _, l := range c.Limits {
+		line("limit", l.Name+" "+l.String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		line("task", name+" "+under(c.Tasks[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
+		s := c.Schedules[name]
+		line("schedule", fmt.Sprintf("%s %s at %s", name, s.Task, s.Cron))
+	}
+}
+
+func weights(queues map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		parts = append(parts, fmt.Sprintf("%s (weight %d)", name, queues[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func under(t config.Task) string {
+	if len(t.Limits) == 0 {
+		return "without limits"
+	}
+	var parts []string
+	for _, n := range t.Limits {
+		text := n.Limit
+		if key := n.Key.String(); key != "" {
+			text += " by " + key
+		}
+		if cost := n.Cost.String(); cost != "" {
+			text += " at cost " + cost
+		}
+		parts = append(parts, text)
+	}
+	return "under " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler"
+)
+
+type schedulesCommand struct {
+	List   schedulesList   `cmd:"" help:"List all schedules, with the last and the next tick of each."`
+	Next   schedulesNext   `cmd:"" help:"List the next ticks of all schedules, in their zones and in local time."`
+	Run    schedulesRun    `cmd:"" help:"Enqueue a schedule's job now, beside its ticks."`
+	Pause  schedulesPause  `cmd:"" help:"Keep a schedule from ticking until it is resumed."`
+	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
+}
+
+// enqueuer gives the jobs of schedules what scheduler.NewTask gives all jobs.
+type enqueuer struct{ client *asynq.Client }
+
+// EnqueueContext implements scheduler.Enqueuer.
+func (e enqueuer) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	maxRetry := cli.DefaultMaxRetry
+	opts = slices.DeleteFunc(slices.Clone(opts), func(o asynq.Option) bool {
+		if o.Type() == asynq.MaxRetryOpt {
+			maxRetry = o.Value().(int)
+		}
+		return o.Type() == asynq.MaxRetryOpt
+	})
+	return e.client.EnqueueContext(ctx, scheduler.NewTask(task.Type(), task.Payload(), maxRetry, opts...))
+}
+
+// cron is the config's schedules as Redis knows them.
+func cron(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*scheduler.Cron, error) {
+	client := enqueuer{asynq.NewClientFromRedisClient(rdb)}
+	cron := scheduler.NewCron(rdb, client, scheduler.CronConfig{Scope: c.Scope, Log: log})
+	return cron, cron.Set(c.Entries())
+}
+
+// withCron calls do with the config's schedules.
+func withCron(ctx context.Context, g *cli.Globals, do func(*scheduler.Cron) error) error {
+	c, err := g.Load()
+	if err != nil {
+		return err
+	}
+	rdb, err := cli.Connect(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	known, err := cron(rdb, c, nil)
+	if err != nil {
+		return err
+	}
+	return do(known)
+}
+
+type schedulesList struct {
+	JSON bool `help:"Print a JSON array."`
+}
+
+// scheduleStatus is a schedule in JSON.
+type scheduleStatus struct {
+	Name     string     `json:"name"`
+	Cron     string     `json:"cron"`
+	Zone     string     `json:"zone"`
+	Task     string     `json:"task"`
+	State    string     `json:"state"`
+	Next     *time.Time `json:"next"`
+	Last     *time.Time `json:"last"`
+	Outcome  string     `json:"outcome"`
+	Enqueued int64      `json:"enqueued"`
+	Skipped  int64      `json:"skipped"`
+	Failed   int64      `json:"failed"`
+}
+
+func newScheduleStatus(s scheduler.Status) scheduleStatus {
+	status := scheduleStatus{
+		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: zoneName(s.Entry.Zone), Task: s.Entry.Type, State: "active",
+		Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed,
+	}
+	switch {
+	case s.Entry.Disabled:
+		status.State = "disabled"
+	case s.Paused:
+		status.State = "paused"
+	}
+	if len(s.Next) > 0 {
+		status.Next = &s.Next[0]
+	}
+	if !s.Last.IsZero() {
+		status.Last = &s.Last
+	}
+	return status
+}
+
+func zoneName(zone string) string {
+	if zone == "" {
+		return "UTC"
+	}
+	return zone
+}
+
+// Run implements "worker schedules list".
+func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return withCron(ctx, g, func(known *scheduler.Cron) error {
+		list, err := known.List(ctx, 1)
+		if err != nil {
+			return err
+		}
+		statuses := make([]scheduleStatus, len(list))
+		var rows [][]string
+		for i, s := range list {
+			status := newScheduleStatus(s)
+			statuses[i] = status
+			rows = append(rows, []string{
+				status.Name, status.Cron, status.Zone, status.Task, status.State, clock(status.Next), clock(status.Last),
+				status.Outcome, fmt.Sprintf("%d/%d/%d", s.Enqueued, s.Skipped, s.Failed),
+			})
+		}
+		if c.JSON {
+			return printJSON(stdio.Out, statuses)
+		}
+		return cli.Table(stdio.Out, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows)
+	})
+}
+
+// tickFormat shows the offset, which tells the two hours of an autumn night
+// apart.
+const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
+
+func clock(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Format(tickFormat)
+}
+
+type schedulesNext struct {
+	N    int  `arg:"" optional:"" default:"5" help:"How many ticks of each."`
+	JSON bool `help:"Print a JSON array."`
+}
+
+// Run implements "worker schedules next". Where no Redis can be asked it does
+// not know of pauses.
+func (c *schedulesNext) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	if c.N < 1 {
+		return cli.Usagef("n %d: want at least 1", c.N)
+	}
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	ticks, err := nextTicks(ctx, conf, c.N)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(stdio.Out, ticks)
+	}
+	var rows [][]string
+	for _, t := range ticks {
+		rows = append(rows, []string{t.Name, t.Zone, t.Tick.Format(tickFormat), t.Tick.Local().Format(tickFormat)})
+	}
+	return cli.Table(stdio.Out, []string{"NAME", "ZONE", "THERE", "HERE"}, rows)
+}
+
+// scheduleTick is one tick to come.
+type scheduleTick struct {
+	Name string    `json:"name"`
+	Zone string    `json:"zone"`
+	Tick time.Time `json:"tick"`
+}
+
+func nextTicks(ctx context.Context, conf *config.Config, n int) ([]scheduleTick, error) {
+	list, err := statuses(ctx, conf, n)
+	ticks := []scheduleTick{}
+	for _, s := range list {
+		for _, tick := range s.Next {
+			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick})
+		}
+	}
+	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick) })
+	return ticks, err
+}
+
+// statuses asks Redis or, where none is configured and no worker runs, the
+// config alone.
+func statuses(ctx context.Context, conf *config.Config, n int) ([]scheduler.Status, error) {
+	rdb, err := cli.Connect(ctx, conf)
+	if err == nil {
+		defer rdb.Close()
+		known, err := cron(rdb, conf, nil)
+		if err != nil {
+			return nil, err
+		}
+		return known.List(ctx, n)
+	}
+	if !errors.Is(err, cli.ErrNoRedis) {
+		return nil, err
+	}
+	var list []scheduler.Status
+	for _, entry := range conf.Entries() {
+		s := scheduler.Status{Entry: entry}
+		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
+			tick = entry.Next(tick)
+			s.Next = append(s.Next, tick)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+type schedulesRun struct {
+	Name string `arg:"" help:"Name of the schedule."`
+}
+
+// Run implements "worker schedules run".
+func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return withCron(ctx, g, func(known *scheduler.Cron) error {
+		id, err := known.RunNow(ctx, c.Name)
+		if err == nil {
+			fmt.Fprintf(stdio.Out, "enqueued %s\n", id)
+		}
+		return err
+	})
+}
+
+type schedulesPause struct {
+	Name string `arg:"" help:"Name of the schedule."`
+}
+
+// Run implements "worker schedules pause".
+func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return withCron(ctx, g, func(known *scheduler.Cron) error {
+		if err := known.Pause(ctx, c.Name); err != nil {
+			return err
+		}
+		fmt.Fprintf(stdio.Out, "paused %s\n", c.Name)
+		return nil
+	})
+}
+
+type schedulesResume struct {
+	Name string `arg:"" help:"Name of the schedule."`
+}
+
+// Run implements "worker schedules resume".
+func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return withCron(ctx, g, func(known *scheduler.Cron) error {
+		if err := known.Resume(ctx, c.Name); err != nil {
+			return err
+		}
+		fmt.Fprintf(stdio.Out, "resumed %s\n", c.Name)
+		return nil
+	})
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+type throttleCommand struct {
+	Key      string `arg:"" help:"What to count under."`
+	MaxBurst int    `arg:"" help:"How many may pass at once, beyond the first."`
+	Count    int    `arg:"" help:"How many may pass per period."`
+	Period   int    `arg:"" help:"The period, in seconds."`
+	Quantity int    `arg:"" default:"1" help:"How many to take; 0 only looks."`
+}
+
+// Help is the manual of "worker throttle".
+func (throttleCommand) Help() string {
+	return `Prints redis-cell's five lines: 0 if it may pass and 1 if not, the most that can pass at once (MAX-BURST + 1), how many are left, the seconds until a retry can pass (-1 if it passed, or never will), and the seconds until the key is as if never used. The exit code is 0 for both answers.`
+}
+
+// Run implements "worker throttle".
+func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	limiter, done, err := connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	cell, err := limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, time.Duration(c.Period)*time.Second, c.Quantity)
+	if err != nil {
+		return badUnlessDown(err)
+	}
+	for _, n := range cell.Numbers() {
+		fmt.Fprintln(stdio.Out, n)
+	}
+	if cell.Never {
+		fmt.Fprintf(stdio.Err, "worker: quantity %d is above the %d that can ever pass at once\n", c.Quantity, cell.Limit)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+// Package demo runs jobs against an API that counts for itself how often it
+// is called, and reports what the API saw.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Options say how much to do.
+type Options struct {
+	Jobs     int
+	Rate     int       // calls a second that the API allows
+	Redis    string    // URL; empty means a Redis of the demo's own
+	Progress io.Writer // gets a bar if it is a terminal
+}
+
+const (
+	accounts      = 4
+	accountHeader = "Account"
+	// margin is how much later than another a call can set out and still
+	// arrive within a second of it, because the other took longer to arrive.
+	margin = 50 * time.Millisecond
+)
+
+// headgateYAML is the demo's config: what a user would write.
+const headgateYAML = `
+limits:
+  api:     {kind: sliding_log, rate: %[1]d/s, margin: %[3]s}
+  account: {kind: sliding_log, rate: %[2]d/s, margin: %[3]s}
+tasks:
+  http:request:
+    limits:
+      - limit: api
+      - {limit: account, key: payload.headers.Account}
+`
+
+// Run makes the calls and waits until all of them have been made. Whatever the
+// API saw is in the result; an error means that the demo could not run.
+func Run(ctx context.Context, o Options) (Result, error) {
+	perAccount := max(1, o.Rate*2/5)
+	conf, err := config.Parse("demo", fmt.Appendf(nil, headgateYAML, o.Rate, perAccount, margin))
+	if err != nil {
+		return Result{}, err
+	}
+	rdb, done, err := connect(ctx, o.Redis)
+	if err != nil {
+		return Result{}, err
+	}
+	defer done()
+	name := "demo-" + uuid.NewString()
+	d := &demo{
+		Options: o, config: conf, rdb: rdb, queue: name,
+		limiter: throttle.New(rdb, throttle.RedisOptions{Scope: name, App: conf.App}),
+		api:     newAPI(o.Jobs, o.Rate, perAccount),
+	}
+	err = d.run(ctx)
+	return d.result(), errors.Join(err, d.clean())
+}
+
+// connect returns the Redis of the URL, or of a folder that nobody else knows.
+func connect(ctx context.Context, url string) (redis.UniversalClient, func(), error) {
+	if url != "" {
+		r, err := config.ParseRedisURL(url)
+		if err != nil {
+			return nil, nil, cli.Usagef("--redis: %w", err)
+		}
+		rdb, err := cli.Dial(ctx, r)
+		return rdb, func() { _ = rdb.Close() }, err
+	}
+	folder, err := os.MkdirTemp("", "headgate-demo-")
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := embedded.Folder(folder).Start()
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	rdb, err := cli.DialEmbedded(ctx, server.Addr())
+	return rdb, func() {
+		_ = rdb.Close()
+		_ = server.Close()
+		_ = os.RemoveAll(folder)
+	}, err
+}
+
+// demo is one run.
+type demo struct {
+	Options
+	config  *config.Config
+	rdb     redis.UniversalClient
+	limiter *throttle.Redis
+	queue   string
+	api     *api
+	denials atomic.Int64
+	start   time.Time
+}
+
+func (d *demo) run(ctx context.Context) error {
+	server := httptest.NewServer(d.api)
+	defer server.Close()
+	if err := d.limiter.Define(ctx, d.config.Limits...); err != nil {
+		return err
+	}
+	if err := d.enqueue(ctx, server.URL); err != nil {
+		return err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	throttler := scheduler.New(d.rdb, counting{d.limiter, &d.denials},
+		cli.Rules(func() *config.Config { return d.config }), scheduler.Options{Logger: quiet})
+	defer throttler.Close()
+	worker := asynq.NewServerFromRedisClient(d.rdb, throttler.Config(asynq.Config{
+		Concurrency: 2 * d.Rate, Queues: map[string]int{d.queue: 1}, LogLevel: asynq.FatalLevel,
+	}))
+	mux := asynq.NewServeMux()
+	mux.Use(throttler.Middleware)
+	tasks.Register(mux)
+	d.start = time.Now()
+	if err := worker.Start(mux); err != nil {
+		return err
+	}
+	defer worker.Shutdown()
+	return d.wait(ctx)
+}
+
+func (d *demo) enqueue(ctx context.Context, url string) error {
+	client := asynq.NewClientFromRedisClient(d.rdb)
+	for i := range d.Jobs {
+		call := tasks.HTTPRequest{
+			URL:     url + "/?job=" + strconv.Itoa(i),
+			Headers: map[string]string{accountHeader: string(rune('a' + i%accounts))},
+		}
+		payload, err := call.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		task := scheduler.NewTask(tasks.TypeHTTPRequest, payload, 3, asynq.Queue(d.queue))
+		if _, err := client.EnqueueContext(ctx, task); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait shows progress until all jobs have run, or have had far more time than
+// they need.
+func (d *demo) wait(ctx context.Context) error {
+	bar := cli.Bar(d.Progress, d.Jobs, "calls")
+	defer bar.Finish()
+	ctx, cancel := context.WithTimeout(ctx, 3*d.ideal()+30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.api.done:
+			return nil
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil // the result says what is missing
+			}
+			return context.Cause(ctx)
+		case <-tick.C:
+			_ = bar.Set(d.result().Done)
+		}
+	}
+}
+
+// ideal is the least time in which the API lets all calls through: as many as
+// it allows at once, then as many again after each second.
+func (d *demo) ideal() time.Duration {
+	return time.Duration((d.Jobs-1)/d.Rate) * time.Second
+}
+
+func (d *demo) result() Result {
+	a := d.api
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := Result{
+		Jobs: d.Jobs, Done: len(a.runs), DenialsPerJob: float64(d.denials.Load()) / float64(d.Jobs),
+		BusiestSecond: a.all.busiest, AllowedPerSecond: a.perSecond, HTTP429: a.refused,
+		Ideal: d.ideal().Seconds(), allowedPerAccount: a.perAccount,
+	}
+	if !a.last.IsZero() {
+		r.Elapsed = a.last.Sub(d.start).Seconds()
+	}
+	for _, runs := range a.runs {
+		if runs > 1 {
+			r.RanTwice++
+		}
+	}
+	for _, account := range a.accounts {
+		r.busiestAccount = max(r.busiestAccount, account.busiest)
+	}
+	return r
+}
+
+// clean removes what the demo left in Redis, but for meters, which expire.
+func (d *demo) clean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var errs []error
+	for _, l := range d.config.Limits {
+		errs = append(errs, d.limiter.Delete(ctx, l.Name))
+	}
+	err := asynq.NewInspectorFromRedisClient(d.rdb).DeleteQueue(d.queue, true)
+	if !errors.Is(err, asynq.ErrQueueNotFound) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// counting counts the denials of a limiter.
+type counting struct {
+	*throttle.Redis
+	denials *atomic.Int64
+}
+
+// Acquire implements scheduler.Limiter.
+func (c counting) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
+	decision, err := c.Redis.Acquire(ctx, job, needs...)
+	if decision.Outcome == throttle.Denied {
+		c.denials.Add(1)
+	}
+	return decision, err
+}

@@ -1,0 +1,199 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// 2000 a day in New York, 5,000 jobs, from Saturday noon over the day that is
+// an hour short.
+func TestDailyQuotaOverADSTChange(t *testing.T) {
+	newYork, err := time.LoadLocation("America/New_York")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000), Zone: newYork.String()}
+	config := asynq.Config{Concurrency: 8, TaskCheckInterval: 20 * time.Second, DelayedTaskCheckInterval: time.Minute, JanitorInterval: time.Hour}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 4, 1, 12, 0, 0, 0, newYork)))
+		_, rdb := redistest.Mini(t)
+		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}})
+		for i := range 5000 {
+			st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
+		}
+		time.Sleep(60 * time.Hour)
+		st.wantOnce(5000)
+		st.wantClean()
+		var history []throttletest.Admission
+		perDay := map[string]int{}
+		for _, d := range st.limiter.allowed {
+			history = append(history, throttletest.Admission{At: d.At.UnixMicro(), Cost: 1})
+			perDay[d.At.In(newYork).Format(time.DateOnly)]++
+		}
+		if err := throttletest.Check(limit, history); err != nil {
+			t.Error(err)
+		}
+		if perDay["2000-04-01"] != 2000 || perDay["2000-04-02"] != 2000 || perDay["2000-04-03"] != 1000 {
+			t.Errorf("jobs per day: %v, want 2000, 2000, 1000", perDay)
+		}
+		t.Logf("%d jobs, %d denied once, per day %v", len(history), len(st.limiter.denials), perDay)
+	})
+}
+
+func TestConcurrencyWakesOnRelease(t *testing.T) {
+	var running, most atomic.Int32
+	limit := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2, Lease: 9 * time.Second}
+	work := func(context.Context, *asynq.Task) error {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(time.Minute) // many leases long
+		running.Add(-1)
+		return nil
+	}
+	quick := asynq.Config{Concurrency: 5, TaskCheckInterval: time.Second}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: work}, func(t *testing.T, st *stack) {
+		for range 10 {
+			st.enqueue(NewTask("job", nil, 0))
+		}
+		time.Sleep(5*time.Minute + 30*time.Second)
+		st.wantOnce(10)
+		st.wantClean()
+		if most.Load() != 2 {
+			t.Errorf("%d ran at once, want 2", most.Load())
+		}
+	})
+}
+
+// A change of a limit reaches the jobs that wait, whatever they were told.
+func TestLiveChange(t *testing.T) {
+	ctx := context.Background()
+	slow := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)}
+	fast := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10}
+	tests := []struct {
+		name   string
+		before func(st *stack) error
+		change func(st *stack) error
+	}{
+		{"raise", nil, func(st *stack) error { return st.limiter.Set(ctx, fast) }},
+		{"another kind", nil, func(st *stack) error {
+			return st.limiter.Set(ctx, throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)})
+		}},
+		{"reset", nil, func(st *stack) error { return st.limiter.Reset(ctx, "api", "") }},
+		{"resume", func(st *stack) error { return st.limiter.Pause(ctx, "api") }, func(st *stack) error {
+			if err := st.limiter.Reset(ctx, "api", ""); err != nil {
+				return err
+			}
+			return st.limiter.Resume(ctx, "api")
+		}},
+		{"unblock", func(st *stack) error {
+			if err := st.limiter.Reset(ctx, "api", ""); err != nil {
+				return err
+			}
+			return st.limiter.Block(ctx, "api", "", time.Now().Add(10*time.Hour))
+		}, func(st *stack) error { return st.limiter.Block(ctx, "api", "", time.Now()) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			virtual(t, settings{limits: []throttle.Limit{slow}}, func(t *testing.T, st *stack) {
+				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
+					t.Fatal(d, err)
+				}
+				if test.before != nil {
+					st.must(test.before(st))
+				}
+				st.enqueue(NewTask("job", nil, 0))
+				time.Sleep(time.Hour)
+				if n := len(st.ran()); n != 0 {
+					t.Fatalf("ran %d times before the change", n)
+				}
+				st.must(test.change(st))
+				time.Sleep(time.Minute)
+				st.wantOnce(1)
+				st.wantClean()
+			})
+		})
+	}
+}
+
+// Whatever is done to a waiting job by hand, the jobs behind it get its permit.
+func TestJobsHandledByHand(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}
+	tests := []struct {
+		name string
+		hand func(st *stack, id string) error
+		runs int
+	}{
+		{"deleted", func(st *stack, id string) error { return st.tasks.DeleteTask("default", id) }, 3},
+		{"archived", func(st *stack, id string) error { return st.tasks.ArchiveTask("default", id) }, 3},
+		{"run", func(st *stack, id string) error { return st.tasks.RunTask("default", id) }, 4},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			one := idle
+			one.Concurrency = 1
+			virtual(t, settings{config: one, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
+				for i := range 4 {
+					st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprint(i)))
+				}
+				time.Sleep(30 * time.Second)
+				st.must(test.hand(st, "2"))
+				time.Sleep(3*time.Minute + 20*time.Second) // as long as the permits take
+				if n := len(st.ran()); n != test.runs {
+					t.Errorf("%d jobs ran, want %d", n, test.runs)
+				}
+				st.wantClean()
+			})
+		})
+	}
+}
+
+// Without release asynq's own polls bring every job back, later.
+func TestWithoutRelease(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: Options{NoRelease: true}}, func(t *testing.T, st *stack) {
+		for range 20 {
+			st.enqueue(NewTask("job", nil, 0))
+		}
+		time.Sleep(time.Hour)
+		if n := len(st.ran()); n != 20 {
+			t.Errorf("%d jobs ran, want 20", n)
+		}
+		st.wantClean()
+	})
+}
+
+// When the process that pumps is gone, another takes over within 2 s.
+func TestPumpFailover(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
+		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(60, 1)}})
+		for range 40 {
+			st.enqueue(NewTask("job", nil, 0))
+		}
+		time.Sleep(20 * time.Second)
+		st.hg.stop() // and no lease given back
+		st.hg.done.Wait()
+		stopped := time.Now()
+		for holder := st.hg.process; holder == st.hg.process || holder == ""; {
+			holder = st.rdb.Get(t.Context(), "hg:{default}:pump").Val()
+			time.Sleep(10 * time.Millisecond)
+			if time.Since(stopped) > 2*time.Second {
+				t.Fatal("nobody took over within 2 s")
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		if n := len(st.ran()) + len(second.ran()); n != 40 {
+			t.Errorf("%d jobs ran, want 40", n)
+		}
+		st.wantClean()
+	})
+}

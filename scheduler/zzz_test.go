@@ -1,3 +1,0 @@
-package scheduler
-import "time"
-var testTime = time.Unix(5,0)

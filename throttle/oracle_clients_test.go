@@ -1,0 +1,144 @@
+package throttle_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// TestManyClients has 16 goroutines of 4 clients hammer each kind of limit on
+// one redis-server, while the scripts are flushed now and then, and judges by
+// the server's clock what got through.
+func TestManyClients(t *testing.T) {
+	for _, limit := range []throttle.Limit{
+		{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.Rate{N: 7, Per: 10 * time.Millisecond}, Capacity: 20},
+		{Name: "spacing", Kind: throttle.Funnel, Rate: throttle.Every(1900 * time.Microsecond)},
+		{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(999), Capacity: 3, Margin: time.Millisecond},
+		{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 30, Per: 50 * time.Millisecond}, Margin: 5 * time.Millisecond},
+		{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 30, Per: 50 * time.Millisecond}},
+		{Name: "window", Kind: throttle.SlidingWindow, Rate: throttle.Rate{N: 30, Per: 50 * time.Millisecond}},
+		{Name: "running", Kind: throttle.Concurrency, Capacity: 5},
+	} {
+		t.Run(limit.Name, func(t *testing.T) {
+			history := hammer(t, limit, 40)
+			must(t, throttletest.Check(limit, history))
+			if len(history) < 10 {
+				t.Errorf("only %d admitted", len(history))
+			}
+		})
+	}
+}
+
+// TestExactTotals: what does not come back while the test runs is handed out
+// exactly once.
+func TestExactTotals(t *testing.T) {
+	for _, limit := range []throttle.Limit{
+		{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 100, Per: throttle.Month}},
+		{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerDay(100)},
+		{Name: "window", Kind: throttle.SlidingWindow, Rate: throttle.PerDay(100)},
+		{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.PerDay(1), Capacity: 100},
+	} {
+		t.Run(limit.Name, func(t *testing.T) {
+			sum := 0
+			for _, a := range hammer(t, limit, 20) {
+				sum += a.Cost
+			}
+			expect(t, "permits", sum, 100)
+		})
+	}
+}
+
+// hammer has 16 goroutines call so often each, with costs of 1 and 2, and
+// returns what was admitted. Permits of a concurrency limit are given back.
+func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admission {
+	t.Helper()
+	server := redistest.Run(t)
+	var mu sync.Mutex
+	var history []throttletest.Admission
+	var callers sync.WaitGroup
+	for client := range 4 {
+		rdb := server.Client()
+		defer rdb.Close()
+		l := throttle.New(rdb, throttle.RedisOptions{})
+		define(t, l, limit)
+		for caller := range 4 {
+			callers.Go(func() {
+				for i := range calls {
+					if caller == 0 && i%10 == client {
+						if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+							t.Error(err)
+						}
+					}
+					cost := 1 + (i+caller)%2
+					if limit.Kind == throttle.Funnel && limit.Capacity < 2 {
+						cost = 1
+					}
+					d, err := l.AllowN(t.Context(), limit.Name, "k", cost)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if !d.OK() {
+						continue
+					}
+					a := throttletest.Admission{At: d.At.UnixMicro(), Cost: cost}
+					if d.Holder != "" {
+						// It is held at least until Redis is told otherwise.
+						now, err := rdb.Time(t.Context()).Result()
+						if err != nil {
+							t.Error(err)
+						}
+						a.Until = now.UnixMicro()
+						if err := l.Free(t.Context(), d.Holder, throttle.Need{Limit: limit.Name, Key: "k", Cost: cost}); err != nil {
+							t.Error(err)
+						}
+					}
+					mu.Lock()
+					history = append(history, a)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	callers.Wait()
+	return history
+}
+
+// TestKeysExpire: on a redis-server whose clock runs, meters of short periods
+// leave nothing behind but the definitions.
+func TestKeysExpire(t *testing.T) {
+	rdb := redistest.Real(t)
+	l := throttle.New(rdb, throttle.RedisOptions{})
+	short := throttle.Rate{N: 3, Per: time.Millisecond}
+	var limits []throttle.Limit
+	for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
+		limit := throttle.Limit{Name: string(kind), Kind: kind, Rate: short}
+		limits = append(limits, limit)
+		define(t, l, limit)
+		for key := range 3 {
+			_, err := l.Allow(t.Context(), limit.Name, fmt.Sprint(key))
+			must(t, err)
+		}
+	}
+	_, err := l.Throttle(t.Context(), "k", 3, 3, time.Millisecond, 1)
+	must(t, err)
+	expect(t, "keys without an end", eternal(t, rdb), nil)
+	want := []string{"hg:{default}:limits"}
+	for _, limit := range limits {
+		want = append(want, "hg:{default}:limit:"+limit.Name)
+	}
+	// Redis's own clock decides; this waits for as long as it takes.
+	for len(rdb.Keys(t.Context(), "hg:*").Val()) > len(want) {
+		if t.Context().Err() != nil {
+			return
+		}
+	}
+	for _, key := range want {
+		expect(t, key, rdb.Exists(t.Context(), key).Val(), 1)
+	}
+}

@@ -1,0 +1,94 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// hasty is a client that gives up at once when the server does not answer.
+func hasty(t *testing.T, server *redistest.Server) *redis.Client {
+	t.Helper()
+	options := server.Options()
+	options.MaxRetries = -1
+	options.DialerRetries = 1
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() {
+		if err := rdb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rdb
+}
+
+// TestRedisGoneAndBack: every verb says that Redis is unavailable, and works
+// again when it is back, with what it counted before.
+func TestRedisGoneAndBack(t *testing.T) {
+	server := redistest.Run(t, "--appendonly", "yes", "--appendfsync", "always")
+	l := throttle.New(hasty(t, server), throttle.RedisOptions{})
+	define(t, l, log(3))
+	ask(t, l, "log", 1)
+
+	must(t, server.Stop())
+	need := throttle.Need{Limit: "log", Key: "k"}
+	for verb, call := range map[string]func(context.Context) error{
+		"Allow":    func(ctx context.Context) error { _, err := l.Allow(ctx, "log", "k"); return err },
+		"AllowAll": func(ctx context.Context) error { _, err := l.AllowAll(ctx, need); return err },
+		"Peek":     func(ctx context.Context) error { _, err := l.Peek(ctx, "log", "k"); return err },
+		"Throttle": func(ctx context.Context) error { _, err := l.Throttle(ctx, "k", 1, 1, time.Second, 1); return err },
+		"Extend":   func(ctx context.Context) error { _, err := l.Extend(ctx, "h", need); return err },
+		"Free":     func(ctx context.Context) error { return l.Free(ctx, "h", need) },
+		"Define":   func(ctx context.Context) error { return l.Define(ctx, log(3)) },
+		"Set":      func(ctx context.Context) error { return l.Set(ctx, log(3)) },
+		"Delete":   func(ctx context.Context) error { return l.Delete(ctx, "log") },
+		"Limits":   func(ctx context.Context) error { _, err := l.Limits(ctx); return err },
+		"Pause":    func(ctx context.Context) error { return l.Pause(ctx, "log") },
+		"Resume":   func(ctx context.Context) error { return l.Resume(ctx, "log") },
+		"Block":    func(ctx context.Context) error { return l.Block(ctx, "log", "k", time.Now()) },
+		"Reset":    func(ctx context.Context) error { return l.Reset(ctx, "log", "k") },
+		"Acquire":  func(ctx context.Context) error { _, err := l.Acquire(ctx, throttle.Job{ID: "j"}, need); return err },
+		"Pump":     func(ctx context.Context) error { _, _, _, err := l.Pump(ctx, "p", time.Second); return err },
+		"StopPump": func(ctx context.Context) error { return l.StopPump(ctx, "p") },
+		"Forget":   func(ctx context.Context) error { return l.Forget(ctx, "j") },
+		"Waiting":  func(ctx context.Context) error { _, _, err := l.Waiting(ctx, "j"); return err },
+		"Forecast": func(ctx context.Context) error { _, err := l.Forecast(ctx, need); return err },
+		"Backlogs": func(ctx context.Context) error { _, err := l.Backlogs(ctx, "log"); return err },
+	} {
+		if err := call(t.Context()); !errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
+			t.Errorf("%s without Redis: %v, want ErrUnavailable", verb, err)
+		}
+	}
+
+	must(t, server.Restart())
+	expect(t, "left when it is back", ask(t, l, "log", 1).Remaining, 1)
+}
+
+// TestRedisCannotWrite: an error of Redis itself is no decision either.
+func TestRedisCannotWrite(t *testing.T) {
+	rdb := redistest.Real(t)
+	l := throttle.New(rdb, throttle.RedisOptions{})
+	define(t, l, log(3))
+	must(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	d, err := l.Allow(t.Context(), "log", "k")
+	if !errors.Is(err, throttle.ErrUnavailable) || d.Outcome != throttle.Unavailable {
+		t.Errorf("without memory: %v, %v; want ErrUnavailable", d, err)
+	}
+	must(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	expect(t, "left afterwards", ask(t, l, "log", 1).Remaining, 2)
+}
+
+// TestContextEnds: a call that was given up is an unavailable limiter, too.
+func TestContextEnds(t *testing.T) {
+	l := throttle.New(redistest.Real(t), throttle.RedisOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Allow(ctx, "log", "k"); !errors.Is(err, throttle.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want ErrUnavailable and Canceled", err)
+	}
+}

@@ -115,7 +115,7 @@ if r then call('ZREM', LIMBO, job) end
 if not waits_on then
   wait_on(lane, bind.id)
   due(bind.id, at)
-elseif r then
+elseif r or call('ZRANK', P .. 'lane:' .. lane, job) == 0 then
   due(waits_on, now_us)
 end
 if called then

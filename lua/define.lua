@@ -15,7 +15,7 @@ if text == (source == 'file' and was_file or was_text) then return 0 end
 local replaced = source == 'file' and was_file and was_file ~= was_text
 
 call('DEL', key)
-call('HSET', key, 'text', text, 'version', int((version or 0) + 1), unpack(ARGV, 4))
+call('HSET', key, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 4))
 if paused then call('HSET', key, 'paused', paused) end
 local file = source == 'file' and text or was_file
 if file then call('HSET', key, 'file', file) end

@@ -7,16 +7,21 @@
 -- ARGV[2] life of its lease in milliseconds
 -- ARGV[3] life of a grant in microseconds
 -- ARGV[4] most steps in this call
--- Returns {1, microseconds to the next due meter or -1, names of limits whose
---   calendar must be extended, then queue and job for each job called}; {0,
+-- Returns {1, microseconds until it is worth asking again or -1, names of limits
+--   whose calendar must be extended, then queue and job for each job called}; {0,
 --   microseconds until it is worth asking again} where another process pumps
 -- @include lanes
 local process, lease_ms, grant_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
+-- How long until a meter is due, a grant ends or a job is to be forgotten.
 local function next_due_us()
-  local at = call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-  if not at then return -1 end
-  return tonumber(at) > now_us and at - now_us or 0
+  local first
+  for _, times in ipairs({ DUE, GRANTS, LIMBO }) do
+    local at = tonumber(call('ZRANGE', times, 0, 0, 'WITHSCORES')[2])
+    if at and (not first or at < first) then first = at end
+  end
+  if not first then return -1 end
+  return first > now_us and first - now_us or 0
 end
 
 local LEASE = P .. 'pump'

@@ -210,9 +210,7 @@ func (c *Cron) pass(ctx context.Context) time.Duration {
 	seen := time.Now()
 	now, states, err := c.read(ctx, names...)
 	if err != nil {
-		if ctx.Err() == nil {
-			c.report(err)
-		}
+		c.report(ctx, err)
 		return cronRetry(1)
 	}
 	c.mu.Lock()
@@ -237,7 +235,7 @@ func (c *Cron) tendAll(ctx context.Context, items []*cronItem, view func(int) cr
 		})
 	}
 	group.Wait()
-	c.report(errs...)
+	c.report(ctx, errs...)
 }
 
 // tendItem looks after a copy of the item, as Set may read the item meanwhile.
@@ -302,8 +300,11 @@ func (c *Cron) active() iter.Seq[*cronItem] {
 }
 
 // report logs the first of several errors when things start to fail, and one
-// line when they are well again.
-func (c *Cron) report(errs ...error) {
+// line when they are well again. Errors because ctx has ended are none.
+func (c *Cron) report(ctx context.Context, errs ...error) {
+	if ctx.Err() != nil {
+		return
+	}
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,14 +9,17 @@ type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
 	wasN, wasPeriod     int64 // the rate that tat was written with
+	since               int64 // when the rate became what it is
 }
 
 func (g *gcra) define(r *rule) {
 	g.n, g.period, g.capacity = int64(r.Rate.N), r.periodUS(), int64(r.capacity())
+	g.since = r.since
 }
 
 // arrival is tat at the present rate, and never in the past. After a change of
-// the rate what is owed in permits stays, rounded up.
+// the rate what was owed at that moment in permits stays, rounded up, and leaks
+// at the new rate from then on.
 func (g *gcra) arrival(now int64) (tat, rest int64) {
 	if g.wasN == 0 || g.tat < now {
 		return now, 0
@@ -24,8 +27,12 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 	if g.wasN == g.n && g.wasPeriod == g.period {
 		return g.tat, g.rest
 	}
-	us, rest := span(owed(g.tat-now, g.rest, g.wasN, g.wasPeriod), g.n, g.period)
-	return now + us, rest
+	since := min(g.since, now)
+	us, rest := span(owed(g.tat-since, g.rest, g.wasN, g.wasPeriod), g.n, g.period)
+	if since+us < now {
+		return now, 0
+	}
+	return since + us, rest
 }
 
 func (g *gcra) readyAt(now, k int64) int64 {

@@ -89,6 +89,8 @@ func (l Limit) Validate() error {
 	case Funnel, TokenBucket:
 		if l.Capacity < 0 || l.Capacity > maxPermits {
 			wrong("capacity %d: want 1 to %d", l.Capacity, maxPermits)
+		} else if l.Rate.N > 0 && float64(l.capacity())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
+			wrong("capacity %d: at %s it takes over a hundred years to fill; want less", l.Capacity, l.Rate)
 		}
 	case FixedWindow, SlidingLog, SlidingWindow:
 		if l.Capacity != 0 && l.Capacity != l.Rate.N {
@@ -136,6 +138,9 @@ func (l Limit) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// maxFill bounds the times that are reckoned with, for the same reason.
+const maxFill = 100 * 365 * Day
 
 // maxLog is where a sliding log stops being sensible: about 1 MB a meter.
 const maxLog = 100_000

@@ -17,12 +17,12 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin()
+	now := l.begin()
 	for _, limit := range limits {
 		limit.Paused = false
 		words := limit.String()
 		if r := l.rules[limit.Name]; r == nil || r.words != words {
-			l.put(limit, words)
+			l.put(limit, words, now)
 		}
 	}
 	return nil
@@ -35,18 +35,18 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin()
+	now := l.begin()
 	words := ""
 	if r := l.rules[limit.Name]; r != nil {
 		words = r.words
 	}
-	l.put(limit, words)
+	l.put(limit, words, now)
 	return nil
 }
 
 // put makes the limit the one in use. It keeps whether the limit is paused, and
 // spells out the defaults, as Redis does.
-func (l *Local) put(limit Limit, words string) {
+func (l *Local) put(limit Limit, words string, now int64) {
 	was := l.rules[limit.Name]
 	limit.Paused = was != nil && was.Paused
 	limit.Apps = slices.Clone(limit.Apps)
@@ -58,7 +58,11 @@ func (l *Local) put(limit Limit, words string) {
 	default:
 		limit.Capacity = 0
 	}
-	l.rules[limit.Name] = &rule{Limit: limit, words: words}
+	since := now
+	if was != nil && was.String() == limit.String() {
+		since = was.since
+	}
+	l.rules[limit.Name] = &rule{Limit: limit, words: words, since: since}
 }
 
 // Delete implements Limiter. What its meters counted stays, so that deleting a

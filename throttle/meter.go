@@ -24,6 +24,7 @@ type meter interface {
 type rule struct {
 	Limit
 	words   string  // as Define said it last; empty if only Set did
+	since   int64   // when it was defined so, in microseconds
 	windows []int64 // the calendar's boundaries around the last time asked
 }
 

@@ -18,6 +18,7 @@ func hasty(t *testing.T, server *redistest.Server) *redis.Client {
 	options := server.Options()
 	options.MaxRetries = -1
 	options.DialerRetries = 1
+	options.PoolSize = 100 // a full pool would remember that the server was gone
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() {
 		if err := rdb.Close(); err != nil {

@@ -25,6 +25,7 @@ local function concurrency(m)
     local ends = int(now_us + m.lease_us)
     call('ZADD', m.state, ends, m.holder)
     for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
+    while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
     live = live + k
     call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
   end

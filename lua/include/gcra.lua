@@ -22,11 +22,13 @@ local function gcra(m)
       tat, fraction = was_tat, was_fraction
       was_n, was_period = tonumber(was_n), tonumber(was_period)
       if was_n ~= n or was_period ~= period_us then
-        -- The limit was changed: what is owed in permits stays, rounded up.
-        local debt = tat - now_us
+        -- The rate was changed: what was owed at that moment in permits stays,
+        -- rounded up, and leaks at the new rate from then on.
+        local since_us = m.since_us < now_us and m.since_us or now_us
+        local debt = tat - since_us
         local owed = floor(debt * was_n / was_period)
         local us, over = span(owed, was_n, was_period)
-        while us > debt or (us == debt and over > fraction) do
+        while owed > 0 and (us > debt or (us == debt and over > fraction)) do
           owed = owed - 1
           us, over = span(owed, was_n, was_period)
         end
@@ -35,7 +37,8 @@ local function gcra(m)
           us, over = span(owed, was_n, was_period)
         end
         us, fraction = span(owed, n, period_us)
-        tat = now_us + us
+        tat = since_us + us
+        if tat < now_us then tat, fraction = now_us, 0 end
       end
     end
   end

@@ -12,7 +12,7 @@
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
-    'lease_us', 'edges')
+    'lease_us', 'edges', 'since_us')
   local kind = d[1]
   if not kind then return nil end
   if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
@@ -25,6 +25,7 @@ local function load_meter(name, key, app, holder)
     n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
   }
   if kind == 'funnel' or kind == 'token_bucket' then
+    m.since_us = tonumber(d[11])
     gcra(m)
   elseif kind == 'fixed_window' then
     m.margin_us, m.offset_us, m.edges = tonumber(d[7]), tonumber(d[8]), d[10]

@@ -22,19 +22,20 @@ type backlogCommand struct {
 	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js), asynq (no limit at all)."`
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int      `default:"1" help:"Runs of each system, in turns. The median by limit used is printed."`
+	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 	Plot        string   `placeholder:"FILE" help:"Also write a plot, as SVG."`
 	JSON        bool     `name:"json" help:"Print one JSON array."`
 }
 
 func (c *backlogCommand) spec() (spec, error) {
-	s := spec{c.Jobs, c.Rate, c.Capacity, c.Strict, c.Hosts, c.HostRate, c.Arrive, c.Concurrency}
+	s := spec{c.Jobs, c.Rate, c.Capacity, c.Strict, c.Hosts, c.HostRate, c.Arrive, c.Concurrency, c.Waiting}
 	var errs []error
 	for _, flag := range []struct {
 		name        string
 		value, from int
 	}{
 		{"jobs", c.Jobs, 2}, {"rate", c.Rate, 1}, {"capacity", c.Capacity, 1}, {"hosts", c.Hosts, 0},
-		{"host-rate", c.HostRate, 1}, {"arrive", c.Arrive, 0}, {"concurrency", c.Concurrency, 1}, {"repeat", c.Repeat, 1},
+		{"host-rate", c.HostRate, 1}, {"arrive", c.Arrive, 0}, {"concurrency", c.Concurrency, 1}, {"repeat", c.Repeat, 1}, {"waiting", c.Waiting, 0},
 	} {
 		if flag.value < flag.from {
 			errs = append(errs, fmt.Errorf("--%s %d: want %d or more", flag.name, flag.value, flag.from))
@@ -126,7 +127,7 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 	for i, system := range systems {
 		slices.SortStableFunc(runs[i], func(x, y backlogRow) int { return cmp.Compare(x.sortKey(), y.sortKey()) })
 		rows[i] = runs[i][len(runs[i])/2]
-		if system.waiting == nil {
+		if system.waiting == nil || s.Waiting == 0 {
 			continue
 		}
 		bytes, err := system.waiting(b, s)

@@ -38,7 +38,9 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	node := exec.CommandContext(b.ctx, "node", "worker.mjs", settings)
+	ctx, cancel := context.WithTimeout(b.ctx, s.patience())
+	defer cancel()
+	node := exec.CommandContext(ctx, "node", "worker.mjs", settings)
 	node.Dir, node.Stderr = dir, b.stderr
 	stdin, err1 := node.StdinPipe()
 	stdout, err2 := node.StdoutPipe()

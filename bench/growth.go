@@ -12,6 +12,7 @@ type growthCommand struct {
 	Concurrency int    `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int    `default:"1" help:"Runs of each, in turns. The median by limit used is printed."`
 	All         bool   `help:"Also run the wiki's pattern at sizes above 10,000, where it takes long."`
+	Waiting     int    `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 	Plot        string `placeholder:"FILE" help:"Also write a plot, as SVG."`
 	JSON        bool   `name:"json" help:"Print one JSON array."`
 }
@@ -24,7 +25,8 @@ func (c *growthCommand) Run(b *bench) error {
 	var rows []backlogRow
 	for _, jobs := range slices.Sorted(slices.Values(c.Sizes)) {
 		command := backlogCommand{
-			Jobs: jobs, Rate: c.Rate, Capacity: c.Capacity, HostRate: 1, Concurrency: c.Concurrency, Repeat: c.Repeat,
+			Jobs: jobs, Rate: c.Rate, Capacity: c.Capacity, HostRate: 1, Concurrency: c.Concurrency,
+			Repeat: c.Repeat, Waiting: c.Waiting,
 		}
 		if jobs <= maxWikiJobs || c.All {
 			command.Against = []string{"wiki"}

@@ -18,6 +18,7 @@ type limiterCommand struct {
 	Seconds    float64 `default:"1" help:"Length of one round."`
 	Pairs      int     `default:"7" help:"Rounds of each, in turns. The ratio is the median of the pairs."`
 	Goroutines int     `default:"32" help:"How many ask at once."`
+	Hammer     int     `default:"3" help:"Seconds for which each kind of limit is hammered to see what gets through."`
 	JSON       bool    `name:"json" help:"Print one JSON array."`
 }
 
@@ -43,8 +44,8 @@ var limiterColumns = []column[limiterRow]{
 // Run compares headgate with redis_rate: one limit, three limits at once, and
 // every kind of limit.
 func (c *limiterCommand) Run(b *bench) error {
-	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 {
-		return errors.New("--seconds, --pairs, --goroutines: want more than 0")
+	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 || c.Hammer < 1 {
+		return errors.New("--seconds, --pairs, --goroutines, --hammer: want more than 0")
 	}
 	limiter := throttle.New(b.rdb, throttle.RedisOptions{Logger: silent})
 	rate := redis_rate.NewLimiter(b.rdb)
@@ -196,8 +197,7 @@ func together(ctx context.Context, goroutines int, f func(goroutine int) error) 
 // through beyond its guarantee stands what redis_rate, at the same rate, lets
 // through beyond that guarantee: that of a funnel it keeps, others it has not.
 func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_rate.Limiter) ([]limiterRow, error) {
-	const seconds = 3
-	rateAdmitted, err := b.hammerRate(seconds)
+	rateAdmitted, err := b.hammerRate(c.Hammer)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_ra
 		if err != nil {
 			return nil, err
 		}
-		admitted, err := b.hammerKind(limiter, kind, seconds)
+		admitted, err := b.hammerKind(limiter, kind, c.Hammer)
 		if err != nil {
 			return nil, err
 		}
@@ -228,7 +228,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_ra
 			pair[1].Over = new(throttletest.Over(limit, rateAdmitted))
 		}
 		b.note("limiter: %s at %d/s, hammered for %d s: headgate admits %d, redis_rate %d",
-			kind, hammerPermits, seconds, len(admitted), len(rateAdmitted))
+			kind, hammerPermits, c.Hammer, len(admitted), len(rateAdmitted))
 		rows = append(rows, pair...)
 	}
 	return rows, nil

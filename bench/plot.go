@@ -44,16 +44,20 @@ var (
 	latenessP99   = measure{"Lateness p99, ms: permit to handler", func(r backlogRow) (float64, bool) { return known(r.LatenessP99) }, short}
 )
 
+const footnote = "wiki: the pattern of asynq's wiki with redis_rate and short polls; wiki-stock: at asynq's own polls; " +
+	"bullmq: global rate limit; asynq: no limit at all"
+
 // backlogPlot is a panel of bars for each measure, a bar for each system.
 func backlogPlot(s spec, rows []backlogRow) *canvas {
 	const width, panelWidth, barHeight = 860, 410, 26
 	panelHeight := float64(len(rows))*barHeight + 48
-	c := &canvas{width: width, height: 60 + 2*panelHeight}
+	c := &canvas{width: width, height: 90 + 2*panelHeight}
 	c.text(20, 34, left, "title", "A backlog under one limit: "+s.String())
 	for i, m := range []measure{limitUsed, denialsPerJob, cpuPerJob, latenessP99} {
 		x, y := 20+float64(i%2)*(panelWidth+10), 60+float64(i/2)*panelHeight
 		c.bars(x, y, panelWidth, barHeight, m, rows)
 	}
+	c.text(20, c.height-16, left, "small", footnote)
 	return c
 }
 
@@ -92,13 +96,14 @@ func greatest(m measure, rows []backlogRow) float64 {
 
 // growthPlot is a panel of lines for each measure, over the size of the backlog.
 func growthPlot(rows []backlogRow) *canvas {
-	const width, height, panelWidth = 860, 400, 400
+	const width, height, panelWidth = 860, 420, 400
 	c := &canvas{width: width, height: height}
 	first := rows[0]
 	c.text(20, 34, left, "title", fmt.Sprintf("Cost of a job as the backlog grows, at %s/s", thousands(first.Rate)))
 	for i, m := range []measure{denialsPerJob, cpuPerJob} {
-		c.lines(20+float64(i)*(panelWidth+20), 60, panelWidth, height-70, m, rows)
+		c.lines(20+float64(i)*(panelWidth+20), 60, panelWidth, height-110, m, rows)
 	}
+	c.text(20, c.height-16, left, "small", "wiki: the pattern of asynq's wiki with redis_rate and short polls")
 	return c
 }
 

@@ -18,6 +18,7 @@ type spec struct {
 	HostRate    int  // permits a second of each host, one at a time
 	Arrive      int  // jobs enqueued a second while it runs; 0 is all before
 	Concurrency int
+	Waiting     int // jobs that bytes per waiting job are measured with; 0 is not
 }
 
 // job is what a queued job carries.
@@ -89,6 +90,10 @@ func (s spec) ideal() time.Duration {
 	}
 	return ideal
 }
+
+// patience is how long a run may take: what has not run by then would only
+// tell the same.
+func (s spec) patience() time.Duration { return time.Minute + 30*s.ideal() }
 
 // String is the case as tables name it.
 func (s spec) String() string {

@@ -161,11 +161,9 @@ func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
 	return nil
 }
 
-// await waits until all jobs have run, or gives up: after a minute and thirty
-// times the ideal, the rest would only tell the same.
+// await waits until all jobs have run, or patience ends.
 func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
-	patience := time.Minute + 30*s.ideal()
-	timer := time.NewTimer(time.Until(begin.Add(patience)))
+	timer := time.NewTimer(time.Until(begin.Add(s.patience())))
 	defer timer.Stop()
 	select {
 	case <-all:
@@ -181,7 +179,7 @@ func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
 // less that of as many that asynq has scheduled.
 func waiter(start starter) func(*bench, spec) (int64, error) {
 	return func(b *bench, s spec) (int64, error) {
-		s.Jobs = 10000
+		s.Jobs = s.Waiting
 		s.Strict, s.Arrive = false, 0
 		scheduled, err := b.grown(s, func(j job) error { return b.enqueue(j, asynq.ProcessIn(time.Hour)) },
 			func(q *asynq.QueueInfo) int { return q.Scheduled })

@@ -18,27 +18,23 @@
 local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local seen = P .. 'seen:' .. job
 
-local r = read_job(job)
+-- Where nobody waits and nothing is blocked, only the meters decide.
+local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
+local r = not quiet and read_job(job)
 local meters, refusal = load_needs(7, app, job)
 if not meters then
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
 end
-if call('EXISTS', BLOCKED) == 1 then
+
+-- A job that no longer waits but asks in the same attempt was admitted: its
+-- answer got lost. One that is denied leaves a record.
+if not r and call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
+if quiet then
+  local _, at = binding(meters)
+  if at <= now_us then return take_all(meters) end
+elseif call('EXISTS', P .. 'blocked') == 1 then
   for i = 1, #meters do apply_block(meters[i]) end
-end
-
-local function admit()
-  call('SET', seen, attempt, 'PX', '10000')
-  return take_all(meters)
-end
-
-if not r then
-  if call('GET', seen) == attempt then return take_all(meters, true) end
-  if call('EXISTS', JOBS) == 0 then
-    local _, at = binding(meters)
-    if at <= now_us then return admit() end
-  end
 end
 
 local ids, costs = {}, {}
@@ -54,7 +50,7 @@ end
 
 -- Whom it must let pass: a newcomer everyone who waits, a known job those with
 -- an earlier ticket in its lane, a called job nobody.
-local waits_on = call('HGET', AT, lane)
+local waits_on = call('HGET', P .. 'at', lane)
 local ahead, in_line, called = 0, false, false
 if not r then
   in_line = waits_on
@@ -79,7 +75,8 @@ if r or not waits_on then
     elseif r then
       forget_job(job, r)
     end
-    return admit()
+    if ticket then call('SET', seen, attempt, 'PX', '10000') end
+    return take_all(meters)
   end
 end
 
@@ -88,7 +85,7 @@ local last, expected, guess = bind, at or now_us, false
 for i = 1, #meters do
   local m = meters[i]
   local before = m.others + ahead * m.cost
-  if not r then before = call('HINCRBY', DEMAND, m.id, costs[i]) - m.cost end
+  if not r then before = call('HINCRBY', P .. 'demand', m.id, costs[i]) - m.cost end
   local ready = m.ready_at(before + m.cost)
   if not last or ready > expected then last, expected = m, ready end
   guess = guess or m.guess
@@ -98,8 +95,9 @@ if patience_us >= 0 and wait_us > patience_us then
   if r then
     forget_job(job, r)
   else
-    for i = 1, #meters do count(DEMAND, ids[i], -meters[i].cost) end
+    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
   end
+  call('DEL', seen)
   return reply(TOO_LATE, last, expected)
 end
 
@@ -109,9 +107,9 @@ ticket = ticket or call('INCR', P .. 'seq') + head_start
 local put_back_us = wait_us * 1.5 + 5000000
 if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
 local forget_us = now_us + put_back_us + 65000000
-call('HSET', JOBS, job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
+call('HSET', P .. 'jobs', job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
 call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
-if r then call('ZREM', LIMBO, job) end
+if r then call('ZREM', P .. 'limbo', job) end
 if not waits_on then
   wait_on(lane, bind.id)
   due(bind.id, at)

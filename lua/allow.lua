@@ -13,7 +13,7 @@ local app, holder = ARGV[1], ARGV[2]
 
 local meters, refusal = load_needs(3, app, holder)
 if not meters then return refusal end
-if call('EXISTS', BLOCKED, JOBS) > 0 then
+if call('EXISTS', P .. 'blocked', P .. 'jobs') > 0 then
   for i = 1, #meters do apply_block(meters[i]) end
   expire_grants()
   load_others(meters)

@@ -13,7 +13,7 @@ for i = 2, #ARGV, 3 do
   local waiting, at = 0, -1
   if m then
     apply_block(m)
-    waiting = tonumber(call('HGET', DEMAND, m.id) or 0)
+    waiting = tonumber(call('HGET', P .. 'demand', m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
   end
   out[#out + 1] = now_us

@@ -16,7 +16,7 @@ local process, lease_ms, grant_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), 
 -- How long until a meter is due, a grant ends or a job is to be forgotten.
 local function next_due_us()
   local first
-  for _, times in ipairs({ DUE, GRANTS, LIMBO }) do
+  for _, times in ipairs({ P .. 'due', P .. 'grants', P .. 'limbo' }) do
     local at = tonumber(call('ZRANGE', times, 0, 0, 'WITHSCORES')[2])
     if at and (not first or at < first) then first = at end
   end
@@ -34,14 +34,14 @@ call('SET', LEASE, process, 'PX', lease_ms)
 
 local called, stale = {}, {}
 expire_grants()
-local overdue = call('ZRANGEBYSCORE', LIMBO, '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
+local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
 for i = 1, #overdue, 2 do
   local job = overdue[i]
   local r = read_job(job)
   if not r then
-    call('ZREM', LIMBO, job)
+    call('ZREM', P .. 'limbo', job)
   elseif overdue[i + 1] == '0' then
-    call('ZADD', LIMBO, r.forget_us, job)
+    call('ZADD', P .. 'limbo', r.forget_us, job)
     called[#called + 1], called[#called + 2] = r.queue, job
   else
     forget_job(job, r)
@@ -57,7 +57,7 @@ local function meter(id)
     m = load_meter(name, key) or false
     if m then
       apply_block(m)
-      m.others = tonumber(call('HGET', GRANTED, id) or 0)
+      m.others = tonumber(call('HGET', P .. 'granted', id) or 0)
       if m.stale then stale[#stale + 1] = name end
     end
     known[id] = m
@@ -88,14 +88,14 @@ local function call_back(job, r, meters)
   call('ZREM', P .. 'lane:' .. r.lane, job)
   called[#called + 1], called[#called + 2] = r.queue, job
   if not meters then
-    call('ZADD', LIMBO, r.forget_us, job)
+    call('ZADD', P .. 'limbo', r.forget_us, job)
     return
   end
-  call('ZADD', GRANTS, int(now_us + grant_us), job)
+  call('ZADD', P .. 'grants', int(now_us + grant_us), job)
   for i = 1, #meters do
     local m = meters[i]
     m.others = m.others + m.cost
-    call('HINCRBY', GRANTED, m.id, int(m.cost))
+    call('HINCRBY', P .. 'granted', m.id, int(m.cost))
   end
 end
 
@@ -108,12 +108,12 @@ local function serve(id)
     steps = steps - 1
     if lanes ~= 1 or not lane then lane = call('ZRANGE', queue, 0, 0)[1] end
     if not lane then
-      call('ZREM', DUE, id)
+      call('ZREM', P .. 'due', id)
       return
     end
     if looked ~= lane then job, r, meters, bind, at = look(lane, id) end
     if job and meters and at > now_us and bind.id == id then
-      call('ZADD', DUE, int(at), id)
+      call('ZADD', P .. 'due', int(at), id)
       return
     end
     local turn = job and (not meters or at <= now_us)
@@ -136,7 +136,7 @@ local function serve(id)
   end
 end
 
-local ids = call('ZRANGEBYSCORE', DUE, '-inf', int(now_us), 'LIMIT', 0, 100)
+local ids = call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now_us), 'LIMIT', 0, 100)
 for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end

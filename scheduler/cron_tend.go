@@ -197,7 +197,7 @@ func (c *Cron) carryOut(ctx context.Context, it *cronItem, v *cronView) (bool, e
 		}
 	}
 	to := v.cronState
-	to.last, to.tick = latest(v.last, tick), tick
+	to.last, to.tick = tick, tick
 	to.intent, to.intentAt = time.Time{}, time.Time{}
 	if payloadErr != nil {
 		return c.fail(ctx, it, v, to, fmt.Errorf("payload: %w", payloadErr))

@@ -94,7 +94,7 @@ func TestGCRAKeepsWhatIsOwedWhenTheLimitChanges(t *testing.T) {
 		{PerMinute(1), 8, 0, time.Minute},
 		{PerMinute(1), 5, 0, 4 * time.Minute},
 	} {
-		g.define(&rule{Limit: Limit{Kind: Funnel, Rate: tt.rate, Capacity: tt.capacity}})
+		g.define(&rule{Limit: Limit{Kind: Funnel, Rate: tt.rate, Capacity: tt.capacity}, since: now})
 		if got := g.left(now); got != tt.left {
 			t.Errorf("%s capacity %d: %d left, want %d", tt.rate, tt.capacity, got, tt.left)
 		}

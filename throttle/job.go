@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/lua"
@@ -64,7 +63,7 @@ func (r *Redis) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	if strings.Contains(job.Queue, "\n") || strings.Contains(job.ID, "\n") {
 		return Decision{}, errors.New("job: want an ID and a queue without line breaks")
 	}
-	args := []any{job.ID, job.Queue, r.app, uuid.NewString(), job.Priority.headStart(), patience}
+	args := []any{job.ID, job.Queue, r.app, r.unique(), job.Priority.headStart(), patience}
 	return r.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, job.ID)
 }
 

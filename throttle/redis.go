@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +30,8 @@ type Redis struct {
 	prefix string
 	app    string
 	log    *slog.Logger
+	self   string        // of all limiters in all processes only this one
+	calls  atomic.Uint64 // of this limiter
 }
 
 var _ Limiter = (*Redis)(nil)
@@ -54,7 +58,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		opts.Logger = slog.Default()
 	}
 	prefix := "hg:{" + opts.Scope + "}:"
-	return &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger}
+	return &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
 }
 
 // Allow implements Limiter.
@@ -82,7 +86,7 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	holder := uuid.NewString()
+	holder := r.unique()
 	args := appendNeeds([]any{r.app, holder}, needs)
 	return r.decide(ctx, lua.Allow, args, needs, holder)
 }
@@ -198,6 +202,11 @@ func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, a
 
 func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, r.rdb, r.keys, args...)
+}
+
+// unique returns a text that no other call gets.
+func (r *Redis) unique() string {
+	return r.self + strconv.FormatUint(r.calls.Add(1), 36)
 }
 
 // unavailable marks an error of Redis or of the way there.

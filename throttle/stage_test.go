@@ -148,7 +148,7 @@ function framed.call(command, ...)
     return server.call('PERSIST', args[1])
   elseif command == 'SET' and args[3] == 'PX' then
     if not string.find(args[4], '^[1-9]%%d*$') then error('SET has PX ' .. args[4]) end
-    return server.call('SET', args[1], args[2])
+    return server.call('SET', args[1], args[2], unpack(args, 5))
   end
   return server.call(command, ...)
 end

@@ -35,7 +35,7 @@ await new Promise(resolve => {
   worker.on('completed', () => { if (starts.length === jobs) resolve() })
 })
 console.log('done')
-console.log(JSON.stringify(starts))
+await new Promise(resolve => process.stdout.write(JSON.stringify(starts) + '\n', resolve))
 await worker.close()
 await queue.close()
 process.exit(0)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,7 +24,7 @@ func (s *spool) add(ctx context.Context, l line) error {
 	if s.started != nil {
 		return s.started.add(ctx, l)
 	}
-	text, err := json.Marshal(l.Job)
+	text, err := l.Line()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 type archivedCommand struct {
 	List   archivedList   `cmd:"" help:"List archived jobs, the newest first."`
 	Show   archivedShow   `cmd:"" help:"Show one archived job and why it was archived."`
-	Retry  archivedRetry  `cmd:"" help:"Run archived jobs again, with all of their attempts."`
+	Retry  archivedRetry  `cmd:"" help:"Run archived jobs once more."`
 	Delete archivedDelete `cmd:"" help:"Delete archived jobs."`
 }
 

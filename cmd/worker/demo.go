@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/demo"
 )
 
 type demoCommand struct {
-	Jobs int  `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
-	Rate int  `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
-	JSON bool `help:"Print one JSON object instead of a table."`
+	Jobs   int           `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
+	Rate   int           `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
+	Margin time.Duration `default:"100ms" placeholder:"DURATION" help:"Margin of the limits: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
+	JSON   bool          `help:"Print one JSON object instead of a table."`
 }
 
 // Help is the manual of "worker demo".
@@ -25,7 +27,10 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 	if c.Jobs < 1 || c.Rate < 1 {
 		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", c.Jobs, c.Rate)
 	}
-	result, err := demo.Run(ctx, demo.Options{Jobs: c.Jobs, Rate: c.Rate, Redis: g.Redis, Progress: stdio.Err})
+	if c.Margin < 0 || c.Margin >= time.Second || c.Margin%time.Microsecond != 0 {
+		return cli.Usagef("--margin %s: want 0s to less than 1s, in whole microseconds", c.Margin)
+	}
+	result, err := demo.Run(ctx, demo.Options{Jobs: c.Jobs, Rate: c.Rate, Margin: c.Margin, Redis: g.Redis, Progress: stdio.Err})
 	if err != nil {
 		return err
 	}

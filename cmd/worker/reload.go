@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -37,35 +35,26 @@ func (w *worker) watch(ctx context.Context) {
 		w.log.Warn("the config is read again only on SIGHUP", "error", err)
 		watcher = &fsnotify.Watcher{} // whose channels never have anything
 	}
-	text := w.read()
 	timer := time.NewTimer(settle) // the file may have changed since it was loaded
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			text = w.read()
+			w.text, _ = os.ReadFile(w.globals.Path())
 			w.reload(ctx)
 		case <-watcher.Events:
 			timer.Reset(settle)
 		case err := <-watcher.Errors:
 			w.log.Warn("watching the config's folder", "error", err)
 		case <-timer.C:
-			if now := w.read(); !bytes.Equal(now, text) {
-				text = now
+			// Without a file the text is nil, as good as that of an empty one.
+			if text, _ := os.ReadFile(w.globals.Path()); !bytes.Equal(text, w.text) {
+				w.text = text
 				w.reload(ctx)
 			}
 		}
 	}
-}
-
-// read is the text of the config file, nil if there is none.
-func (w *worker) read() []byte {
-	text, err := os.ReadFile(w.globals.Path())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.log.Warn("reading the config", "error", err)
-	}
-	return text
 }
 
 // reload makes the config file's limits, rules and schedules current. A file

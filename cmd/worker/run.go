@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ A call that is answered with Retry-After blocks the limits that its job has a ke
 
 // Run implements "worker run".
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	text, _ := os.ReadFile(g.Path()) // Load reports what is wrong with it
 	conf, err := g.Load()
 	if err != nil {
 		return err
@@ -45,6 +47,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	w.text = text
 	return w.serve(ctx)
 }
 

@@ -3,9 +3,9 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
@@ -45,8 +45,8 @@ func ParseJob(line []byte) (Job, error) {
 	if err := decoder.Decode(&object); err != nil || object == nil {
 		return j, notObject(line, err)
 	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return j, fmt.Errorf("something follows the object: want one JSON object a line")
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return j, errors.New("something follows the object: want one JSON object a line")
 	}
 	for _, f := range j.fields() {
 		text, ok := object[f.name]
@@ -63,7 +63,8 @@ func ParseJob(line []byte) (Job, error) {
 
 func notObject(line []byte, err error) error {
 	const want = `want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`
-	if _, syntax := err.(*json.SyntaxError); syntax || err == io.ErrUnexpectedEOF { //nolint:errorlint // never wrapped
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	if syntax || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("not JSON, %w: %s", err, want)
 	}
 	return fmt.Errorf("%s: %s", short(line), want)
@@ -85,8 +86,9 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// MarshalJSON writes what ParseJob reads.
-func (j Job) MarshalJSON() ([]byte, error) {
+// Line writes a filled job as ParseJob reads it. The payload stays as it is, to
+// the letter, because asynq.Unique compares it.
+func (j Job) Line() ([]byte, error) {
 	object := map[string]any{"type": j.Type, "id": j.ID, "queue": j.Queue, "max_retry": j.MaxRetry}
 	for _, f := range j.fields() {
 		switch v := f.to.(type) {
@@ -107,17 +109,11 @@ func (j Job) MarshalJSON() ([]byte, error) {
 	if j.Priority != "" {
 		object["priority"] = j.Priority
 	}
-	return marshalPlain(object)
-}
-
-// marshalPlain is json.Marshal that leaves & < > as they are: payloads are kept
-// to the letter.
-func marshalPlain(v any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return slices.Clip(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), err
+	err := encoder.Encode(object)
+	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
 }
 
 // duration is written as text in JSON.

@@ -28,8 +28,11 @@ import (
 
 // Options say how much to do.
 type Options struct {
-	Jobs     int
-	Rate     int       // calls a second that the API allows
+	Jobs int
+	Rate int // calls a second that the API allows
+	// Margin is how much longer one call may take to arrive than another that
+	// sets out a second later, without the API seeing both within a second.
+	Margin   time.Duration
 	Redis    string    // URL; empty means a Redis of the demo's own
 	Progress io.Writer // gets a bar if it is a terminal
 }
@@ -37,9 +40,6 @@ type Options struct {
 const (
 	accounts      = 4
 	accountHeader = "Account"
-	// margin is how much later than another a call can set out and still
-	// arrive within a second of it, because the other took longer to arrive.
-	margin = 50 * time.Millisecond
 )
 
 // headgateYAML is the demo's config: what a user would write.
@@ -58,7 +58,7 @@ tasks:
 // API saw is in the result; an error means that the demo could not run.
 func Run(ctx context.Context, o Options) (Result, error) {
 	perAccount := max(1, o.Rate*2/5)
-	conf, err := config.Parse("demo", fmt.Appendf(nil, headgateYAML, o.Rate, perAccount, margin))
+	conf, err := config.Parse("demo", fmt.Appendf(nil, headgateYAML, o.Rate, perAccount, o.Margin))
 	if err != nil {
 		return Result{}, err
 	}

@@ -5,6 +5,7 @@
 -- count against it, so asking twice is asking once.
 local function concurrency(m)
   local n = m.capacity
+  m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
   call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
   local live = call('ZCARD', m.state)
   if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then

@@ -4,16 +4,17 @@
 -- made here by Redis's clock. A window opens margin_us after its start.
 local function fixed_window(m)
   local n, period_us = m.n, m.period_us
+  local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
   local edges, here
 
-  if m.edges then
+  if stored then
     edges = {}
-    for edge in string.gmatch(m.edges, '%d+') do edges[#edges + 1] = tonumber(edge) end
+    for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
   end
 
   -- The start of the i-th window after the one that holds `at`.
   local function locate(at)
-    if not edges then return at - (at - m.offset_us) % period_us end
+    if not edges then return at - (at - offset_us) % period_us end
     here = 0
     while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
     if here == 0 or here == #edges then m.stale = true end
@@ -36,13 +37,13 @@ local function fixed_window(m)
     if was_start > start then start = locate(was_start) end
     if was_start >= start then count = tonumber(was_count) end
   end
-  local open = start + m.margin_us
+  local open = start + margin_us
   local spare = n > count and n - count or 0
 
   function m.ready_at(k)
     local at = open
     if k == 0 then return now_us end
-    if k > spare then at = starts(ceil((k - spare) / n)) + m.margin_us end
+    if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
     return at > now_us and at or now_us
   end
 

@@ -2,17 +2,17 @@
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
 -- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+
+-- The time that k permits stand for: whole microseconds, and n-ths of one.
+local function span(k, n, period_us)
+  local rest = period_us % n
+  local parts = k * rest
+  local fraction = parts % n
+  return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
+end
+
 local function gcra(m)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-
-  -- The time that k permits stand for: whole microseconds, and n-ths of one.
-  local function span(k, per_n, per_us)
-    local rest = per_us % per_n
-    local parts = k * rest
-    local fraction = parts % per_n
-    return k * ((per_us - rest) / per_n) + (parts - fraction) / per_n, fraction
-  end
-
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
@@ -24,7 +24,8 @@ local function gcra(m)
       if was_n ~= n or was_period ~= period_us then
         -- The rate was changed: what was owed at that moment in permits stays,
         -- rounded up, and leaks at the new rate from then on.
-        local since_us = m.since_us < now_us and m.since_us or now_us
+        local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
+        if since_us > now_us then since_us = now_us end
         local debt = tat - since_us
         local owed = floor(debt * was_n / was_period)
         local us, over = span(owed, was_n, was_period)

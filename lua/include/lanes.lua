@@ -3,11 +3,8 @@
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local JOBS, DEMAND, GRANTED = P .. 'jobs', P .. 'demand', P .. 'granted'
-local GRANTS, LIMBO, DUE, AT, BLOCKED = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at', P .. 'blocked'
-
 local function read_job(job)
-  local record = call('HGET', JOBS, job)
+  local record = call('HGET', P .. 'jobs', job)
   if not record then return nil end
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
@@ -26,7 +23,7 @@ end
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
 -- if it is before everything else it would look at.
 local function due(id, at)
-  if call('ZADD', DUE, 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', DUE, 0, 0)[1] == id then
+  if call('ZADD', P .. 'due', 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', P .. 'due', 0, 0)[1] == id then
     call('PUBLISH', P .. 'wake', int(at - now_us))
   end
 end
@@ -36,22 +33,22 @@ local function due_if_waited_for(id)
 end
 
 local function wait_on(lane, id)
-  call('HSET', AT, lane, id)
+  call('HSET', P .. 'at', lane, id)
   call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
 end
 
 local function stop_waiting(lane)
-  local id = call('HGET', AT, lane)
+  local id = call('HGET', P .. 'at', lane)
   if id then
     call('ZREM', P .. 'q:' .. id, lane)
-    call('HDEL', AT, lane)
+    call('HDEL', P .. 'at', lane)
   end
 end
 
 -- Takes a called job's grant back. What it leaves goes to the next.
 local function drop_grant(job, r)
-  if call('ZREM', GRANTS, job) == 0 then return false end
-  for i = 1, #r.ids do count(GRANTED, r.ids[i], -r.costs[i]) end
+  if call('ZREM', P .. 'grants', job) == 0 then return false end
+  for i = 1, #r.ids do count(P .. 'granted', r.ids[i], -r.costs[i]) end
   return true
 end
 
@@ -59,15 +56,15 @@ end
 -- pump calls it once more, in case it was never told, and forgets it when its
 -- put-back would have brought it anyway: limbo holds that time, or 0 at first.
 local function expire_grants()
-  local late = call('ZRANGEBYSCORE', GRANTS, '-inf', int(now_us), 'LIMIT', 0, 100)
+  local late = call('ZRANGEBYSCORE', P .. 'grants', '-inf', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(late[i])
     if r then
       drop_grant(late[i], r)
-      call('ZADD', LIMBO, 0, late[i])
+      call('ZADD', P .. 'limbo', 0, late[i])
       for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
     else
-      call('ZREM', GRANTS, late[i])
+      call('ZREM', P .. 'grants', late[i])
     end
   end
 end
@@ -78,23 +75,23 @@ local function forget_job(job, r)
   if drop_grant(job, r) then
     for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
   elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', AT, r.lane)
+    local id = call('HGET', P .. 'at', r.lane)
     if id then due(id, now_us) end
     if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
   else
-    call('ZREM', LIMBO, job)
+    call('ZREM', P .. 'limbo', job)
   end
-  call('HDEL', JOBS, job)
-  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+  call('HDEL', P .. 'jobs', job)
+  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
 -- Forgets a called job that has come: its grant is dropped already.
 local function forget_called(job, r)
-  call('HDEL', JOBS, job)
-  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+  call('HDEL', P .. 'jobs', job)
+  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
 -- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', GRANTED, meters[i].id) or 0) end
+  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end

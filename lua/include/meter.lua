@@ -11,8 +11,8 @@
 -- take changes it. Where m.guess is true nobody knows when permits come back.
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
-  local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
-    'lease_us', 'edges', 'since_us')
+  local limit = P .. 'limit:' .. name
+  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
   local kind = d[1]
   if not kind then return nil end
   if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
@@ -21,21 +21,19 @@ local function load_meter(name, key, app, holder)
 
   local id = name .. '|' .. key
   local m = {
-    id = id, name = name, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
+    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
     n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
   }
   if kind == 'funnel' or kind == 'token_bucket' then
-    m.since_us = tonumber(d[11])
     gcra(m)
-  elseif kind == 'fixed_window' then
-    m.margin_us, m.offset_us, m.edges = tonumber(d[7]), tonumber(d[8]), d[10]
-    fixed_window(m)
   elseif kind == 'sliding_log' then
     sliding_log(m)
   elseif kind == 'sliding_window' then
     sliding_window(m)
+  elseif kind == 'fixed_window' then
+    fixed_window(m)
   else
-    m.lease_us, m.guess = tonumber(d[9]), true
+    m.guess = true
     concurrency(m)
   end
 

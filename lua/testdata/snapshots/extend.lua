@@ -27,7 +27,8 @@ for i = 2, #ARGV, 3 do
       local was = call('ZSCORE', state, permit)
       if was and tonumber(was) > now_us then call('ZADD', state, ends, permit) else held = 0 end
     end
-    if held == 1 then call('PEXPIRE', state, int(ceil(lease_us / 1000) + 1000)) end
+    local last = call('ZRANGE', state, -1, -1, 'WITHSCORES')[2]
+    if last then call('PEXPIRE', state, int(ceil((tonumber(last) - now_us) / 1000) + 1000)) end
   end
 end
 return held

@@ -19,17 +19,17 @@ local function int(x) return string.format('%.0f', x) end
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
 -- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+
+-- The time that k permits stand for: whole microseconds, and n-ths of one.
+local function span(k, n, period_us)
+  local rest = period_us % n
+  local parts = k * rest
+  local fraction = parts % n
+  return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
+end
+
 local function gcra(m)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-
-  -- The time that k permits stand for: whole microseconds, and n-ths of one.
-  local function span(k, per_n, per_us)
-    local rest = per_us % per_n
-    local parts = k * rest
-    local fraction = parts % per_n
-    return k * ((per_us - rest) / per_n) + (parts - fraction) / per_n, fraction
-  end
-
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
@@ -39,11 +39,14 @@ local function gcra(m)
       tat, fraction = was_tat, was_fraction
       was_n, was_period = tonumber(was_n), tonumber(was_period)
       if was_n ~= n or was_period ~= period_us then
-        -- The limit was changed: what is owed in permits stays, rounded up.
-        local debt = tat - now_us
+        -- The rate was changed: what was owed at that moment in permits stays,
+        -- rounded up, and leaks at the new rate from then on.
+        local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
+        if since_us > now_us then since_us = now_us end
+        local debt = tat - since_us
         local owed = floor(debt * was_n / was_period)
         local us, over = span(owed, was_n, was_period)
-        while us > debt or (us == debt and over > fraction) do
+        while owed > 0 and (us > debt or (us == debt and over > fraction)) do
           owed = owed - 1
           us, over = span(owed, was_n, was_period)
         end
@@ -52,12 +55,14 @@ local function gcra(m)
           us, over = span(owed, was_n, was_period)
         end
         us, fraction = span(owed, n, period_us)
-        tat = now_us + us
+        tat = since_us + us
+        if tat < now_us then tat, fraction = now_us, 0 end
       end
     end
   end
 
   function m.ready_at(k)
+    if k == 0 then return now_us end
     local at
     if k <= capacity then
       local us, over = span(capacity - k, n, period_us)
@@ -96,16 +101,17 @@ end
 -- made here by Redis's clock. A window opens margin_us after its start.
 local function fixed_window(m)
   local n, period_us = m.n, m.period_us
+  local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
   local edges, here
 
-  if m.edges then
+  if stored then
     edges = {}
-    for edge in string.gmatch(m.edges, '%d+') do edges[#edges + 1] = tonumber(edge) end
+    for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
   end
 
   -- The start of the i-th window after the one that holds `at`.
   local function locate(at)
-    if not edges then return at - (at - m.offset_us) % period_us end
+    if not edges then return at - (at - offset_us) % period_us end
     here = 0
     while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
     if here == 0 or here == #edges then m.stale = true end
@@ -128,13 +134,13 @@ local function fixed_window(m)
     if was_start > start then start = locate(was_start) end
     if was_start >= start then count = tonumber(was_count) end
   end
-  local open = start + m.margin_us
+  local open = start + margin_us
   local spare = n > count and n - count or 0
 
   function m.ready_at(k)
     local at = open
     if k == 0 then return now_us end
-    if k > spare then at = starts(ceil((k - spare) / n)) + m.margin_us end
+    if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
     return at > now_us and at or now_us
   end
 
@@ -216,11 +222,10 @@ local function sliding_window(m)
 
   local state = call('GET', m.state)
   if state then
-    local read = string.gmatch(state, '%d+')
-    local was_width = tonumber(read())
-    for b in read do
-      b = tonumber(b)
-      local count = tonumber(read())
+    local was_width, rest = string.match(state, '^(%d+)(.*)$')
+    was_width = tonumber(was_width)
+    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+      local b, count = tonumber(part), tonumber(taken)
       -- The limit was changed: a part goes where its last microsecond lies.
       if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
       if leaves(b) > now_us then
@@ -282,6 +287,7 @@ end
 -- count against it, so asking twice is asking once.
 local function concurrency(m)
   local n = m.capacity
+  m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
   call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
   local live = call('ZCARD', m.state)
   if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
@@ -302,8 +308,9 @@ local function concurrency(m)
     local ends = int(now_us + m.lease_us)
     call('ZADD', m.state, ends, m.holder)
     for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
+    while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
     live = live + k
-    call('PEXPIRE', m.state, int(ceil(m.lease_us / 1000) + 1000))
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
   end
 
   function m.left()
@@ -319,34 +326,35 @@ end
 -- A meter answers: ready_at(k), the earliest microsecond at which k more permits
 -- may be taken (k above the capacity: an estimate for those who wait), left(),
 -- and full_at(), when it is as if never used. take(k) takes them. Nothing but
--- take changes it. Returns nil where the limit does not exist for this app.
+-- take changes it. Where m.guess is true nobody knows when permits come back.
+-- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
-  local d = call('HMGET', P .. 'limit:' .. name, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused', 'margin_us', 'offset_us',
-    'lease_us', 'edges')
+  local limit = P .. 'limit:' .. name
+  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
   local kind = d[1]
   if not kind then return nil end
   if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
 
   local id = name .. '|' .. key
   local m = {
-    id = id, name = name, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
+    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
     n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
   }
   if kind == 'funnel' or kind == 'token_bucket' then
     gcra(m)
-  elseif kind == 'fixed_window' then
-    m.margin_us, m.offset_us, m.edges = tonumber(d[7]), tonumber(d[8]), d[10]
-    fixed_window(m)
   elseif kind == 'sliding_log' then
     sliding_log(m)
   elseif kind == 'sliding_window' then
     sliding_window(m)
+  elseif kind == 'fixed_window' then
+    fixed_window(m)
   else
-    m.lease_us = tonumber(d[9])
+    m.guess = true
     concurrency(m)
   end
 
   if d[6] then
+    m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
   end
@@ -379,7 +387,10 @@ local function load_needs(first, app, holder)
     local index = (i - first) / 3
     if not m then return nil, { NO_LIMIT, index, now_us } end
     m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
-    if m.cost > m.capacity then return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity } end
+    if m.cost > m.capacity then
+      apply_block(m)
+      return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
+    end
     if m.stale then stale[#stale + 1] = m.name end
     meters[#meters + 1] = m
   end
@@ -400,22 +411,23 @@ local function binding(meters, current)
 end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
-local function reply(outcome, m, at, lease_us)
+local function reply(outcome, m, at, time_us)
   local left = m.left() - m.others
-  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, lease_us or 0 }
+  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end
 
--- Takes the permits of all meters and replies with the one that has least left.
-local function take_all(meters)
+-- Takes the permits of all meters, unless they were taken before, and replies
+-- with the one that has least left.
+local function take_all(meters, before)
   local tightest, least, lease_us = meters[1], nil, nil
   for i = 1, #meters do
     local m = meters[i]
-    if m.cost > 0 then m.take(m.cost) end
+    if m.cost > 0 and not before then m.take(m.cost) end
     if #meters > 1 then
       local left = m.left() - m.others
       if not least or left < least then tightest, least = m, left end
     end
-    if m.lease_us and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+    if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
   return reply(ALLOWED, tightest, now_us, lease_us)
 end
@@ -423,14 +435,11 @@ end
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local JOBS, DEMAND, GRANTED = P .. 'jobs', P .. 'demand', P .. 'granted'
-local GRANTS, LIMBO, DUE, AT, BLOCKED = P .. 'grants', P .. 'limbo', P .. 'due', P .. 'at', P .. 'blocked'
-
 local function read_job(job)
-  local record = call('HGET', JOBS, job)
+  local record = call('HGET', P .. 'jobs', job)
   if not record then return nil end
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
-  local r = { ticket = tonumber(ticket), forget_us = forget_us, queue = queue, lane = lane, ids = {}, costs = {} }
+  local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
   for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
   return r
@@ -446,7 +455,7 @@ end
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
 -- if it is before everything else it would look at.
 local function due(id, at)
-  if call('ZADD', DUE, 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', DUE, 0, 0)[1] == id then
+  if call('ZADD', P .. 'due', 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', P .. 'due', 0, 0)[1] == id then
     call('PUBLISH', P .. 'wake', int(at - now_us))
   end
 end
@@ -456,22 +465,22 @@ local function due_if_waited_for(id)
 end
 
 local function wait_on(lane, id)
-  call('HSET', AT, lane, id)
+  call('HSET', P .. 'at', lane, id)
   call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
 end
 
 local function stop_waiting(lane)
-  local id = call('HGET', AT, lane)
+  local id = call('HGET', P .. 'at', lane)
   if id then
     call('ZREM', P .. 'q:' .. id, lane)
-    call('HDEL', AT, lane)
+    call('HDEL', P .. 'at', lane)
   end
 end
 
 -- Takes a called job's grant back. What it leaves goes to the next.
 local function drop_grant(job, r)
-  if call('ZREM', GRANTS, job) == 0 then return false end
-  for i = 1, #r.ids do count(GRANTED, r.ids[i], -r.costs[i]) end
+  if call('ZREM', P .. 'grants', job) == 0 then return false end
+  for i = 1, #r.ids do count(P .. 'granted', r.ids[i], -r.costs[i]) end
   return true
 end
 
@@ -479,15 +488,15 @@ end
 -- pump calls it once more, in case it was never told, and forgets it when its
 -- put-back would have brought it anyway: limbo holds that time, or 0 at first.
 local function expire_grants()
-  local late = call('ZRANGEBYSCORE', GRANTS, '-inf', int(now_us), 'LIMIT', 0, 100)
+  local late = call('ZRANGEBYSCORE', P .. 'grants', '-inf', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(late[i])
     if r then
       drop_grant(late[i], r)
-      call('ZADD', LIMBO, 0, late[i])
+      call('ZADD', P .. 'limbo', 0, late[i])
       for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
     else
-      call('ZREM', GRANTS, late[i])
+      call('ZREM', P .. 'grants', late[i])
     end
   end
 end
@@ -498,25 +507,25 @@ local function forget_job(job, r)
   if drop_grant(job, r) then
     for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
   elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', AT, r.lane)
+    local id = call('HGET', P .. 'at', r.lane)
     if id then due(id, now_us) end
     if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
   else
-    call('ZREM', LIMBO, job)
+    call('ZREM', P .. 'limbo', job)
   end
-  call('HDEL', JOBS, job)
-  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+  call('HDEL', P .. 'jobs', job)
+  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
 -- Forgets a called job that has come: its grant is dropped already.
 local function forget_called(job, r)
-  call('HDEL', JOBS, job)
-  for i = 1, #r.ids do count(DEMAND, r.ids[i], -r.costs[i]) end
+  call('HDEL', P .. 'jobs', job)
+  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
 -- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', GRANTED, meters[i].id) or 0) end
+  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end
 local app = ARGV[1]
 
@@ -526,7 +535,7 @@ for i = 2, #ARGV, 3 do
   local waiting, at = 0, -1
   if m then
     apply_block(m)
-    waiting = tonumber(call('HGET', DEMAND, m.id) or 0)
+    waiting = tonumber(call('HGET', P .. 'demand', m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
   end
   out[#out + 1] = now_us

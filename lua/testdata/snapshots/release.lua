@@ -1,5 +1,6 @@
 -- Moves called jobs from asynq's retry or scheduled set to the head of their
--- queue's pending list. The one script that knows asynq's private layout.
+-- queue's pending list, behind those called before. The one script that knows
+-- asynq's private layout; the field `called` in a task's hash is our own.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
 -- KEYS[3] asynq:{queue}:scheduled
@@ -9,25 +10,40 @@
 --   already, done (archived or completed), or gone
 local pending, retry, scheduled = KEYS[1], KEYS[2], KEYS[3]
 local task = ARGV[1]
+local call = redis.call
 local sets = { retry = retry, scheduled = scheduled }
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_ns = time[1] .. string.format('%06d', time[2]) .. '000'
-local out, heads = {}, {}
+local out, moved = {}, {}
 for i = 2, #ARGV do
-  local key = task .. ARGV[i]
-  local state = redis.call('HGET', key, 'state')
+  local job = task .. ARGV[i]
+  local state = call('HGET', job, 'state')
   local fate = 'done'
   if not state then
     fate = 'gone'
-  elseif sets[state] and redis.call('ZREM', sets[state], ARGV[i]) == 1 then
-    redis.call('HSET', key, 'state', 'pending', 'pending_since', now_ns)
-    table.insert(heads, 1, ARGV[i])
+  elseif sets[state] and call('ZREM', sets[state], ARGV[i]) == 1 then
+    call('HSET', job, 'state', 'pending', 'pending_since', now_ns, 'called', '1')
+    moved[#moved + 1] = ARGV[i]
     fate = 'moved'
   elseif state == 'active' or state == 'pending' then
     fate = state
   end
   out[i - 1] = fate
 end
-if #heads > 0 then redis.call('RPUSH', pending, unpack(heads)) end
+if #moved == 0 then return out end
+
+-- asynq pops from the right. Beyond 64 the workers cannot keep up, and order
+-- matters less than the cost of keeping it.
+local line = {}
+while #line < 64 do
+  local id = call('LINDEX', pending, -1 - #line)
+  if not id or call('HEXISTS', task .. id, 'called') == 0 then break end
+  line[#line + 1] = id
+end
+if #line > 0 then call('LTRIM', pending, 0, -1 - #line) end
+for i = 1, #moved do line[#line + 1] = moved[i] end
+local push = {}
+for i = #line, 1, -1 do push[#push + 1] = line[i] end
+call('RPUSH', pending, unpack(push))
 return out

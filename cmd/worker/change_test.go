@@ -1,0 +1,59 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestMostSpecific(t *testing.T) {
+	shared := throttle.Need{Limit: "shared", Cost: 1}
+	other := throttle.Need{Limit: "other", Cost: 1}
+	host := throttle.Need{Limit: "host", Key: "example.com", Cost: 1}
+	tests := []struct {
+		name        string
+		needs, want []throttle.Need
+	}{
+		{"only those with a key", []throttle.Need{shared, host}, []throttle.Need{host}},
+		{"all where none has one", []throttle.Need{shared, other}, []throttle.Need{shared, other}},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, mostSpecific(tt.needs)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestSetKeepsWhatNoFlagNames(t *testing.T) {
+	rate, kind := throttle.PerMinute(3), throttle.SlidingLog
+	old := throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5, Apps: []string{"a"}}
+	tests := []struct {
+		name string
+		set  limitsSet
+		want throttle.Limit
+	}{
+		{"nothing", limitsSet{}, old},
+		{"rate", limitsSet{Rate: &rate}, throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: rate, Capacity: 5, Apps: []string{"a"}}},
+		{"another kind has no capacity", limitsSet{Kind: &kind}, throttle.Limit{Name: "n", Kind: kind, Rate: throttle.PerSecond(1), Apps: []string{"a"}}},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, tt.set.change(old)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestNeedRestart(t *testing.T) {
+	old, next := config.Default(), config.Default()
+	next.Limits = []throttle.Limit{{Name: "new"}}
+	if got := needRestart(old, next); len(got) > 0 {
+		t.Errorf("a new limit needs a restart for %v", got)
+	}
+	next.Concurrency, next.Queues, next.Scope = 3, map[string]int{"q": 1}, "other"
+	if diff := cmp.Diff([]string{"scope", "concurrency", "queues"}, needRestart(old, next)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+type limitsPeek struct {
+	Name string `arg:"" help:"Name of the limit."`
+	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	JSON bool   `help:"Print a JSON object."`
+}
+
+// Run implements "worker limits peek".
+func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	limiter, done, err := connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d, err := limiter.Peek(ctx, c.Name, c.Key)
+	if err != nil {
+		return badUnlessDown(err)
+	}
+	if d.Outcome == throttle.NoLimit {
+		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
+	}
+	if c.JSON {
+		return printJSON(stdio.Out, map[string]any{
+			"limit": d.Limit, "key": d.Key, "capacity": d.Capacity, "remaining": d.Remaining,
+			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
+		})
+	}
+	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
+	if d.RetryAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
+	}
+	if d.ResetAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", all in %s", in(d.ResetAfter))
+	}
+	fmt.Fprintln(stdio.Out)
+	return nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+type limitsSet struct {
+	Name     string         `arg:"" help:"Name of the limit."`
+	Kind     *throttle.Kind `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
+	Rate     *throttle.Rate `placeholder:"RATE" help:"Such as 10/s, 2000/day or 1/2s."`
+	Capacity *int           `placeholder:"N" help:"The most permits at once."`
+	Margin   *time.Duration `placeholder:"DURATION" help:"Room for the jitter of the way to the other side, such as 50ms."`
+	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
+	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
+	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
+}
+
+// Help is the manual of "worker limits set".
+func (limitsSet) Help() string {
+	return `Of a limit that exists, what no flag names stays as it is.`
+}
+
+// Run implements "worker limits set".
+func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	limiter, done, err := connect(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	limit, _, err := find(ctx, limiter, c.Name)
+	if err != nil {
+		return err
+	}
+	limit = c.change(limit)
+	if err := limiter.Set(ctx, limit); err != nil {
+		return badUnlessDown(err)
+	}
+	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
+	return nil
+}
+
+// change is the limit with what the flags say. One that becomes another kind
+// loses what only the old kind had.
+func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
+	if c.Kind != nil && *c.Kind != l.Kind {
+		l = throttle.Limit{Name: l.Name, Kind: *c.Kind, Rate: l.Rate, Margin: l.Margin, Apps: l.Apps, Paused: l.Paused}
+	}
+	assign(&l.Rate, c.Rate)
+	assign(&l.Capacity, c.Capacity)
+	assign(&l.Margin, c.Margin)
+	assign(&l.Zone, c.Zone)
+	assign(&l.Apps, c.Apps)
+	assign(&l.Lease, c.Lease)
+	return l
+}
+
+func assign[T any](to, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}

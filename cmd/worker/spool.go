@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+// takeSpool enqueues the jobs that were added while no worker was running.
+func (w *worker) takeSpool(ctx context.Context) error {
+	if w.store.own == nil {
+		return nil
+	}
+	lines, done, err := w.store.own.TakeSpool()
+	if err != nil {
+		return err
+	}
+	client := asynq.NewClientFromRedisClient(w.store)
+	added := 0
+	for _, line := range lines {
+		job, err := cli.ParseJob(line)
+		if err == nil {
+			_, err = client.EnqueueContext(ctx, job.Fill(cli.JobOptions{}, w.config.Load()).Task())
+		}
+		if err != nil {
+			w.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
+			continue
+		}
+		added++
+	}
+	if len(lines) > 0 {
+		w.log.Info("took the jobs that were enqueued while no worker was running", "jobs", added)
+	}
+	return done()
+}

@@ -1,0 +1,83 @@
+package clitest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// server is what a script has started.
+type server struct {
+	redis *redisServer
+
+	mu       sync.Mutex
+	paths    []string // of all calls
+	released chan struct{}
+}
+
+func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
+
+// api answers 200, on /slow only after release, on /status/N with N, and on
+// /busy with 429 and a Retry-After of an hour.
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 0, "api")
+	s := of(ts)
+	s.released = make(chan struct{})
+	srv := httptest.NewServer(s)
+	ts.Defer(func() { srv.CloseClientConnections(); srv.Close() })
+	ts.Setenv("API", srv.URL)
+}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.paths = append(s.paths, r.URL.Path)
+	s.mu.Unlock()
+	switch path := r.URL.Path; {
+	case path == "/slow":
+		select {
+		case <-s.released:
+		case <-r.Context().Done():
+		}
+	case path == "/busy":
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	case strings.HasPrefix(path, "/status/"):
+		status, err := strconv.Atoi(strings.TrimPrefix(path, "/status/"))
+		if err != nil {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+	}
+}
+
+func calls(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 1 || len(args) == 2), "calls N [PATH]")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	until(ts, args[0]+" calls", func() bool { return of(ts).count(args[1:]) >= want })
+	if got := of(ts).count(args[1:]); got != want {
+		ts.Fatalf("%d calls, want %d", got, want)
+	}
+}
+
+func (s *server) count(path []string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.paths {
+		if len(path) == 0 || p == path[0] {
+			n++
+		}
+	}
+	return n
+}
+
+func release(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 0, "release")
+	close(of(ts).released)
+}

@@ -1,0 +1,55 @@
+// Package clitest runs scripts that use the commands as people do: worker and
+// enqueue as processes of their own, on the embedded Redis and on real ones.
+//
+// Beside testscript's commands a script has
+//
+//	fails CODE COMMAND ARG…   the command ends with this exit code
+//	poll REGEXP COMMAND ARG…  repeats the command until its output matches
+//	signal NAME               sends TERM, INT or HUP to all background processes
+//	api                       starts an HTTP server and sets $API to its URL
+//	calls N [PATH]            waits until the server has had N calls
+//	release                   lets the calls of $API/slow be answered
+//	redis [KIND]              starts Redis (plain, durable, tls, sentinel or
+//	                          cluster) and sets $REDIS to its URL
+//	redis stop|restart        what it says, to a durable one
+//	jobs STATE N [QUEUE]      the queue has so many jobs in this state
+package clitest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Run runs the scripts of testdata/script. The command of the package under
+// test comes from testscript.Main; the others are packages to build.
+func Run(t *testing.T, others ...string) {
+	bin := t.TempDir()
+	for _, pkg := range others {
+		build := exec.Command("go", "build", "-o", bin, pkg)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			home := filepath.Join(env.WorkDir, "home")
+			env.Setenv("HOME", home)
+			env.Setenv("TZ", "UTC")
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+			env.Values["server"] = &server{}
+			return os.Mkdir(home, 0o755)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"fails": fails, "poll": poll, "signal": signal,
+			"api": api, "calls": calls, "release": release,
+			"redis": redisCommand, "jobs": jobs,
+		},
+	})
+}

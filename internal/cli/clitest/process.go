@@ -1,0 +1,61 @@
+package clitest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func usage(ts *testscript.TestScript, ok bool, text string) {
+	if !ok {
+		ts.Fatalf("usage: %s", text)
+	}
+}
+
+func fails(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) > 1, "fails CODE COMMAND ARG…")
+	code, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != code {
+		ts.Fatalf("ended with %v, want exit code %d", err, code)
+	}
+}
+
+func poll(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) > 1, "poll REGEXP COMMAND ARG…")
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	until(ts, "output like "+args[0], func() bool {
+		_ = ts.Exec(args[1], args[2:]...) // it may fail until it is time
+		return want.MatchString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))
+	})
+}
+
+// until waits for a condition for some 30 s.
+func until(ts *testscript.TestScript, what string, ok func() bool) {
+	pause := time.NewTicker(100 * time.Millisecond)
+	defer pause.Stop()
+	for range 300 {
+		if ok() {
+			return
+		}
+		<-pause.C
+	}
+	ts.Fatalf("no %s in time", what)
+}
+
+func signal(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}
+	usage(ts, !neg && len(args) == 1 && signals[args[0]] != nil, "signal TERM|INT|HUP")
+	for _, cmd := range ts.BackgroundCmds() {
+		ts.Check(cmd.Process.Signal(signals[args[0]]))
+	}
+}

@@ -1,0 +1,86 @@
+package clitest
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// redisServer is a Redis of some kind.
+type redisServer struct {
+	plain  *redistest.Server // nil for sentinel and cluster
+	client redis.UniversalClient
+	url    string
+}
+
+func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart]")
+	kind := strings.Join(append(args, "plain")[:1], "")
+	s := of(ts)
+	switch kind {
+	case "stop":
+		ts.Check(s.redis.plain.Stop())
+		return
+	case "restart":
+		ts.Check(s.redis.plain.Restart())
+		return
+	}
+	var closer io.Closer
+	s.redis, closer = start(ts, kind)
+	ts.Defer(func() { _ = s.redis.client.Close(); _ = closer.Close() })
+	ts.Setenv("REDIS", s.redis.url)
+}
+
+func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
+	switch kind {
+	case "plain":
+		s, err := redistest.Start()
+		ts.Check(err)
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "durable":
+		s, err := redistest.Start("--appendonly", "yes", "--appendfsync", "always")
+		ts.Check(err)
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "tls":
+		s, err := redistest.StartTLS()
+		ts.Check(err)
+		ts.Setenv("SSL_CERT_FILE", s.CertFile())
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "sentinel":
+		s, err := redistest.StartSentinel()
+		ts.Check(err)
+		return &redisServer{nil, s.Client(), "redis-sentinel://" + s.Watcher.Addr() + "/" + redistest.PrimaryName}, s
+	case "cluster":
+		c, err := redistest.StartCluster()
+		ts.Check(err)
+		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}, c
+	}
+	ts.Fatalf("no kind of Redis: %s", kind)
+	return nil, nil
+}
+
+func jobs(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 2 || len(args) == 3), "jobs STATE N [QUEUE]")
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	queue := append(args, "default")[2]
+	inspector := asynq.NewInspectorFromRedisClient(of(ts).redis.client)
+	got := -1
+	until(ts, args[1]+" jobs "+args[0], func() bool {
+		info, err := inspector.GetQueueInfo(queue)
+		if err != nil {
+			info = &asynq.QueueInfo{} // there is no such queue yet
+		}
+		got = map[string]int{
+			"pending": info.Pending, "active": info.Active, "scheduled": info.Scheduled,
+			"retry": info.Retry, "archived": info.Archived, "completed": info.Completed, "any": info.Size,
+		}[args[0]]
+		return got == want
+	})
+}

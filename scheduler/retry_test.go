@@ -1,0 +1,78 @@
+package scheduler
+
+import (
+	"errors"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"pgregory.net/rapid"
+)
+
+func TestBackoffCeiling(t *testing.T) {
+	tests := []struct {
+		name string
+		b    Backoff
+		want []time.Duration // after retries 0, 1, 2, 3, 40, 1000
+	}{
+		{"zero value", Backoff{}, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, time.Hour, time.Hour}},
+		{"linear", Backoff{Growth: Linear, Base: 10 * time.Second, Cap: time.Minute},
+			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, time.Minute, time.Minute}},
+		{"constant", Backoff{Growth: Constant, Base: 5 * time.Second},
+			[]time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second}},
+		{"base above cap", Backoff{Base: time.Hour, Cap: time.Minute},
+			[]time.Duration{time.Minute, time.Minute, time.Minute, time.Minute, time.Minute, time.Minute}},
+	}
+	for _, test := range tests {
+		test.b.Jitter = None
+		for i, n := range []int{0, 1, 2, 3, 40, 1000} {
+			if got := test.b.Delay(n); got != test.want[i] {
+				t.Errorf("%s: Delay(%d) = %s, want %s", test.name, n, got, test.want[i])
+			}
+		}
+	}
+}
+
+func TestJitterStaysInItsRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := Backoff{
+			Growth: Growth(rapid.IntRange(0, 2).Draw(t, "growth")),
+			Base:   time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "base")),
+			Cap:    time.Duration(rapid.Int64Range(0, int64(24*time.Hour)).Draw(t, "cap")),
+		}
+		n := rapid.IntRange(0, 100).Draw(t, "n")
+		full := b.ceiling(n)
+		low := map[Jitter]time.Duration{Full: 0, Equal: full / 2, None: full}
+		for jitter, low := range low {
+			b.Jitter = jitter
+			if got := b.Delay(n); got < low || got > full {
+				t.Fatalf("jitter %d: Delay(%d) = %s, want %s to %s", jitter, n, got, low, full)
+			}
+		}
+	})
+}
+
+func TestRetryPolicyClasses(t *testing.T) {
+	once := 1
+	p := RetryPolicy{
+		Backoff: Backoff{Growth: Constant, Base: time.Second, Jitter: None},
+		Classes: []ErrorClass{
+			{Match: regexp.MustCompile("429"), Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}},
+			{Match: regexp.MustCompile("no such host"), MaxRetry: &once},
+		},
+	}
+	if got := p.Delay(3, errors.New("answered 429")); got != time.Minute {
+		t.Errorf("429: %s, want 1m", got)
+	}
+	if got := p.Delay(3, errors.New("boom")); got != time.Second {
+		t.Errorf("boom: %s, want 1s", got)
+	}
+	a := attempt{retried: 1, maxRetry: 5}
+	if err := a.judge(errors.New("no such host"), p); !errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("no such host after a retry: %v, want archived", err)
+	}
+	if err := a.judge(errors.New("boom"), p); errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("boom after a retry: %v, want another", err)
+	}
+}

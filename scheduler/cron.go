@@ -142,16 +142,14 @@ func newItems(entries []Entry) (map[string]*cronItem, error) {
 	items := make(map[string]*cronItem, len(entries))
 	var errs []error
 	for _, e := range entries {
-		if err := e.Validate(); err != nil {
-			errs = append(errs, err)
-			continue
-		}
 		if _, ok := items[e.Name]; ok {
 			errs = append(errs, &EntryError{e.Name, "name", e.Name,
 				"is there twice: each schedule needs a name of its own"})
 		}
-		rule, err := newTickRule(e)
-		errs = append(errs, err)
+		if err := e.Validate(); err != nil {
+			errs = append(errs, err)
+		}
+		rule, _ := newTickRule(e) // Validate has reported its error
 		items[e.Name] = &cronItem{entry: e, rule: rule}
 	}
 	return items, errors.Join(errs...)

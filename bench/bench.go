@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,11 +69,29 @@ func (b *bench) usage() (usage, error) {
 	return usage{time.Duration((user + system) * 1e9), commands}, errors.Join(err1, err2, err3)
 }
 
-// dataset is the memory of Redis's keys, without that of its connections.
+// dataset is the memory of all keys that stay, by Redis's own count. Keys that
+// expire are not in it, nor are connections and the table of keys.
 func (b *bench) dataset() (int64, error) {
-	info, err := b.rdb.InfoMap(b.ctx, "memory").Result()
+	keys, err := b.rdb.Keys(b.ctx, "*").Result()
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(info["Memory"]["used_memory_dataset"], 10, 64)
+	sum := int64(0)
+	for batch := range slices.Chunk(keys, 1000) {
+		pipeline := b.rdb.Pipeline()
+		sizes := make([]*redis.IntCmd, len(batch))
+		lives := make([]*redis.DurationCmd, len(batch))
+		for i, key := range batch {
+			sizes[i], lives[i] = pipeline.MemoryUsage(b.ctx, key, 0), pipeline.PTTL(b.ctx, key)
+		}
+		if _, err := pipeline.Exec(b.ctx); err != nil && !errors.Is(err, redis.Nil) { // Nil: expired meanwhile
+			return 0, err
+		}
+		for i := range batch {
+			if lives[i].Val() == -1 {
+				sum += sizes[i].Val()
+			}
+		}
+	}
+	return sum, nil
 }

@@ -32,6 +32,13 @@ if holder and holder ~= process then
 end
 call('SET', LEASE, process, 'PX', lease_ms)
 
+-- Where a called job without a grant stands until it comes or is forgotten. One
+-- that has waited for longer than was foreseen still has a minute to come.
+local function to_limbo(job, r)
+  local soon, at = now_us + 60000000, tonumber(r.forget_us)
+  call('ZADD', P .. 'limbo', int(at > soon and at or soon), job)
+end
+
 local called, stale = {}, {}
 expire_grants()
 local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
@@ -41,7 +48,7 @@ for i = 1, #overdue, 2 do
   if not r then
     call('ZREM', P .. 'limbo', job)
   elseif overdue[i + 1] == '0' then
-    call('ZADD', P .. 'limbo', r.forget_us, job)
+    to_limbo(job, r)
     called[#called + 1], called[#called + 2] = r.queue, job
   else
     forget_job(job, r)
@@ -88,7 +95,7 @@ local function call_back(job, r, meters)
   call('ZREM', P .. 'lane:' .. r.lane, job)
   called[#called + 1], called[#called + 2] = r.queue, job
   if not meters then
-    call('ZADD', P .. 'limbo', r.forget_us, job)
+    to_limbo(job, r)
     return
   end
   call('ZADD', P .. 'grants', int(now_us + grant_us), job)

@@ -41,13 +41,14 @@ type yard struct {
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by meter, since its limit last changed
 	jobs      map[string]*job
-	count     int
+	count     int // of jobs so far
+	ticket    int // the last that one of them got
 	changes   int // how often limits have changed in a way that can break a promise
 }
 
 type job struct {
 	id      string
-	number  int
+	ticket  int
 	needs   []throttle.Need
 	state   string // waiting, called or running
 	called  time.Time
@@ -94,7 +95,7 @@ func (y *yard) define(t *rapid.T, l throttle.Limit) {
 
 func (y *yard) submit(t *rapid.T) {
 	y.count++
-	j := &job{id: fmt.Sprint("j", y.count), number: y.count}
+	j := &job{id: fmt.Sprint("j", y.count)}
 	for _, name := range slices.Sorted(maps.Keys(y.limits)) {
 		if rapid.IntRange(0, 2).Draw(t, "needs "+name) > 0 || name == "l0" {
 			key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
@@ -116,6 +117,7 @@ func (y *yard) ask(t *rapid.T, j *job) throttle.Decision {
 	d := y.acquire(t, j.id, j.needs...)
 	switch d.Outcome {
 	case throttle.Denied:
+		y.keepsTicket(t, j)
 		j.state = "waiting"
 	case throttle.Allowed:
 		y.run(j, d.At.UnixMicro())
@@ -123,6 +125,25 @@ func (y *yard) ask(t *rapid.T, j *job) throttle.Decision {
 		t.Fatalf("%s: %s", j.id, d)
 	}
 	return d
+}
+
+// keepsTicket: a denied job has a ticket, behind all others at first. It keeps
+// that, unless it was called and took a minute to come.
+func (y *yard) keepsTicket(t *rapid.T, j *job) {
+	record, err := y.rdb.HGet(background, "hg:{default}:jobs", j.id).Result()
+	if err != nil {
+		t.Fatalf("%s was denied, but is not known: %v", j.id, err)
+	}
+	text, _, _ := strings.Cut(record, "\n")
+	ticket, _ := strconv.Atoi(text)
+	switch {
+	case ticket == j.ticket:
+	case j.state == "waiting" || j.state == "called" && y.now.Before(j.called.Add(time.Minute)):
+		t.Fatalf("%s had ticket %d and has %d", j.id, j.ticket, ticket)
+	case ticket <= y.ticket:
+		t.Fatalf("%s got ticket %d after %d", j.id, ticket, y.ticket)
+	}
+	j.ticket, y.ticket = ticket, max(ticket, y.ticket)
 }
 
 func (y *yard) run(j *job, now int64) {
@@ -144,7 +165,7 @@ func (y *yard) in(state string) (jobs []*job) {
 			jobs = append(jobs, j)
 		}
 	}
-	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.id, b.id) })
 	return jobs
 }
 
@@ -178,7 +199,7 @@ func (y *yard) pumpOnce(t *rapid.T) (called []string, next time.Duration) {
 		}
 		if j.state == "waiting" {
 			for _, before := range y.in("waiting") {
-				if before.number < j.number && before.lane() == j.lane() {
+				if before.ticket < j.ticket && before.lane() == j.lane() {
 					t.Fatalf("%s was called before %s of the same lane", j.id, before.id)
 				}
 			}
@@ -222,7 +243,7 @@ func (y *yard) comeEarly(t *rapid.T) {
 		return
 	}
 	for _, before := range y.in("waiting") {
-		if before.number < j.number && before.lane() == j.lane() {
+		if before.ticket < j.ticket && before.lane() == j.lane() {
 			t.Fatalf("%s ran before %s of the same lane", j.id, before.id)
 		}
 	}
@@ -339,7 +360,7 @@ func (y *yard) drain(t *rapid.T) {
 		if next < 0 {
 			break
 		}
-		y.stage.wait(next)
+		y.stage.wait(max(next, 10*time.Millisecond))
 	}
 	y.judge(t)
 	if len(y.jobs) > 0 {

@@ -452,6 +452,37 @@ func TestNewHeadWithSmallerCost(t *testing.T) {
 	})
 }
 
+// TestHeadIsForgotten: what the head of a lane waited for is not what the next
+// one needs.
+func TestHeadIsForgotten(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3))
+		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 2})
+		s.acquire(t, "big", throttle.Need{Limit: "l", Key: "k", Cost: 3})
+		s.acquire(t, "small", one("l"))
+		expect(t, "called behind the big one", s.pumped(t), nil)
+		must(t, s.jobs.Forget(background, "big"))
+		expect(t, "called", s.pumped(t), []string{"small"})
+	})
+}
+
+// TestCalledJobIsDenied: what was kept for it goes to others at once.
+func TestCalledJobIsDenied(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 9), perMinute("m", 1))
+		both := []throttle.Need{one("l"), one("m")}
+		s.acquire(t, "a", both...)
+		s.acquire(t, "b", both...)
+		s.acquire(t, "c", one("m"))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		must(t, s.jobs.Block(background, "l", "k", s.now.Add(time.Hour)))
+		d := s.acquire(t, "b", both...)
+		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "l", time.Hour})
+		expect(t, "called in its place", s.pumped(t), []string{"c"})
+	})
+}
+
 func TestMaxWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))

@@ -24,7 +24,6 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			p := &pair{
 				redis: s, local: localStage(), backwards: rapid.IntRange(0, 3).Draw(t, "clock goes backwards") == 0,
 				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{},
-				newRate: map[string]bool{},
 			}
 			for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
 				p.define(t, p.anyLimit(t, fmt.Sprintf("l%d", i)))
@@ -51,9 +50,6 @@ type pair struct {
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
 	denied    *lastDenial
 	leases    []lease
-	// newRate is the funnels whose rate has changed: what they owe from before
-	// still leaks at the old one until they are used, so they promise nothing.
-	newRate map[string]bool
 }
 
 type lastDenial struct {
@@ -205,7 +201,7 @@ func (p *pair) look(t *rapid.T) {
 
 // comeBack holds the last denial to its word, if nothing has changed since.
 func (p *pair) comeBack(t *rapid.T) {
-	if p.denied == nil || slices.ContainsFunc(p.denied.needs, func(n throttle.Need) bool { return p.newRate[n.Limit] }) {
+	if p.denied == nil || p.behind > 0 || p.shutsAgain(p.denied.needs) {
 		t.Skip("nothing was promised")
 	}
 	needs, retryAfter := p.denied.needs, p.denied.retryAfter
@@ -217,6 +213,14 @@ func (p *pair) comeBack(t *rapid.T) {
 	if d := p.ask(t, needs); !d.OK() {
 		t.Fatalf("at retry-after: %s", d)
 	}
+}
+
+// shutsAgain is whether a meter that is open now can be shut when the others
+// are: a fixed window with a margin at the start of the next one.
+func (p *pair) shutsAgain(needs []throttle.Need) bool {
+	return len(needs) > 1 && slices.ContainsFunc(needs, func(n throttle.Need) bool {
+		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0
+	})
 }
 
 func (p *pair) advance(d time.Duration) {
@@ -240,13 +244,19 @@ func (p *pair) setBack(t *rapid.T) {
 	p.advance(-d)
 }
 
-// redefine changes a limit, but not its kind. A meter that is older than the
-// period it was written for may be gone, so for a longer one it starts anew.
+// redefine changes a limit, but not its kind. A meter that would count for
+// nothing by the old words may be gone, so where the new ones count for longer
+// it starts anew.
 func (p *pair) redefine(t *rapid.T) {
 	was := p.limits[p.name(t)]
 	l := anyLimitOf(t, was.Name, was.Kind)
 	p.judge(t)
-	if l.Rate.Per+l.Margin > was.Rate.Per+was.Margin {
+	longer := l.Rate.Per+l.Margin > was.Rate.Per+was.Margin
+	if l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket {
+		interval := func(l throttle.Limit) float64 { return float64(l.Rate.Per+l.Margin) / float64(l.Rate.N) }
+		longer = interval(l) > interval(was)
+	}
+	if longer {
 		for _, key := range []string{"a", "b"} {
 			p.resetKey(t, l.Name, key)
 		}
@@ -255,9 +265,6 @@ func (p *pair) redefine(t *rapid.T) {
 		p.restartHistory(l.Name + "|" + key)
 	}
 	p.denied = nil
-	if l.Capacity > 0 && (l.Rate != was.Rate || l.Margin != was.Margin) {
-		p.newRate[l.Name] = true
-	}
 	p.define(t, l)
 }
 

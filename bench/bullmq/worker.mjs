@@ -1,7 +1,8 @@
 // Runs a backlog on BullMQ for the bench, which starts this program with one
-// argument, {port, jobs, concurrency, max, duration}. It adds the jobs, prints
-// "ready", waits for a line on standard input, runs the jobs, prints "done",
-// and then one JSON array: the microsecond at which each job started, in order.
+// argument, {port, jobs, concurrency, max, duration}. It adds the jobs, connects
+// a worker, prints "ready", waits for a line on standard input, runs the jobs,
+// prints "done", and then one JSON array: the microsecond at which each job
+// started, in order.
 import { once } from 'node:events'
 import { Queue, Worker } from 'bullmq'
 
@@ -22,18 +23,23 @@ for (let first = 0; first < jobs; first += 1000) {
   await queue.addBulk(batch)
 }
 await queue.setGlobalRateLimit(max, duration)
-console.log('ready')
-await once(process.stdin, 'data')
-
 const starts = []
-const worker = new Worker('bench', async () => { starts.push(nowMicros()) }, { connection, concurrency })
+const worker = new Worker('bench', async () => { starts.push(nowMicros()) }, {
+  connection, concurrency, autorun: false,
+})
 worker.on('error', error => {
   console.error(error.message)
   process.exit(1)
 })
-await new Promise(resolve => {
+await worker.waitUntilReady()
+console.log('ready')
+await once(process.stdin, 'data')
+
+const all = new Promise(resolve => {
   worker.on('completed', () => { if (starts.length === jobs) resolve() })
 })
+worker.run()
+await all
 console.log('done')
 await new Promise(resolve => process.stdout.write(JSON.stringify(starts) + '\n', resolve))
 await worker.close()

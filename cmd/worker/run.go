@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -38,6 +39,14 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		fmt.Fprintln(stdio.Out, "the config is right")
 		return nil
 	}
+	err = c.run(ctx, g, conf, text, stdio)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it was stopped before it had started
+	}
+	return err
+}
+
+func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {
 	s, err := openStore(ctx, conf, stdio)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hibiken/asynq"
 
@@ -18,20 +19,20 @@ func (w *worker) takeSpool(ctx context.Context) error {
 		return err
 	}
 	client := asynq.NewClientFromRedisClient(w.store)
-	added := 0
 	for _, line := range lines {
 		job, err := cli.ParseJob(line)
 		if err == nil {
 			_, err = client.EnqueueContext(ctx, job.Fill(cli.JobOptions{}, w.config.Load()).Task())
+			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
+				return err // the next worker takes all of them again
+			}
 		}
 		if err != nil {
 			w.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
-			continue
 		}
-		added++
 	}
 	if len(lines) > 0 {
-		w.log.Info("took the jobs that were enqueued while no worker was running", "jobs", added)
+		w.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
 	}
 	return done()
 }

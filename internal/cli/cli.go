@@ -54,7 +54,11 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	return report(stdio.Err, name, command.Run())
+	err = command.Run()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	return report(stdio.Err, name, err)
 }
 
 // exit is how --help leaves the parser.

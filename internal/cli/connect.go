@@ -57,7 +57,7 @@ func Dial(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("Redis at %s cannot be reached: %w", r, reason.or(err)), rdb.Close())
+		return nil, errors.Join(fmt.Errorf("cannot reach Redis at %s: %w", r, reason.or(err)), rdb.Close())
 	}
 	return rdb, nil
 }

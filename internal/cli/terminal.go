@@ -22,7 +22,7 @@ func IsTerminal(w io.Writer) bool {
 // Logger writes colours on a terminal, and key=value lines elsewhere.
 func Logger(w io.Writer) *slog.Logger {
 	if IsTerminal(w) {
-		return slog.New(tint.NewHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
 }

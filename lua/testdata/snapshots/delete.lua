@@ -331,7 +331,9 @@ local function load_meter(name, key, app, holder)
   local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
   local kind = d[1]
   if not kind then return nil end
-  if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
+  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
 
   local id = name .. '|' .. key
   local m = {

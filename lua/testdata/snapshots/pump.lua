@@ -339,7 +339,9 @@ local function load_meter(name, key, app, holder)
   local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
   local kind = d[1]
   if not kind then return nil end
-  if app and d[5] and not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true) then return nil end
+  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
 
   local id = name .. '|' .. key
   local m = {
@@ -554,6 +556,13 @@ if holder and holder ~= process then
 end
 call('SET', LEASE, process, 'PX', lease_ms)
 
+-- Where a called job without a grant stands until it comes or is forgotten. One
+-- that has waited for longer than was foreseen still has a minute to come.
+local function to_limbo(job, r)
+  local soon, at = now_us + 60000000, tonumber(r.forget_us)
+  call('ZADD', P .. 'limbo', int(at > soon and at or soon), job)
+end
+
 local called, stale = {}, {}
 expire_grants()
 local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
@@ -563,7 +572,7 @@ for i = 1, #overdue, 2 do
   if not r then
     call('ZREM', P .. 'limbo', job)
   elseif overdue[i + 1] == '0' then
-    call('ZADD', P .. 'limbo', r.forget_us, job)
+    to_limbo(job, r)
     called[#called + 1], called[#called + 2] = r.queue, job
   else
     forget_job(job, r)
@@ -610,7 +619,7 @@ local function call_back(job, r, meters)
   call('ZREM', P .. 'lane:' .. r.lane, job)
   called[#called + 1], called[#called + 2] = r.queue, job
   if not meters then
-    call('ZADD', P .. 'limbo', r.forget_us, job)
+    to_limbo(job, r)
     return
   end
   call('ZADD', P .. 'grants', int(now_us + grant_us), job)

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/headgate/headgate/internal/config"
+)
+
+type testGrammar struct {
+	Globals
+	Fail failCommand `cmd:"" help:"Fail."`
+}
+
+// failCommand returns the error that is bound to it.
+type failCommand struct{ err error }
+
+func (c *failCommand) Run() error { return c.err }
+
+func TestExitCodes(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	tests := []struct {
+		name   string
+		ctx    context.Context
+		args   []string
+		err    error
+		code   int
+		stderr string
+	}{
+		{"success", t.Context(), []string{"fail"}, nil, 0, ""},
+		{"failure", t.Context(), []string{"fail"}, errors.New("no luck"), 1, "tool: no luck\n"},
+		{"usage", t.Context(), []string{"fail"}, Usagef("n %d: want 1", 2), 2, "tool: n 2: want 1\n"},
+		{"several", t.Context(), []string{"fail"}, errors.Join(errors.New("one"), errors.New("two")), 1, "tool: one\ntool: two\n"},
+		{"config", t.Context(), []string{"fail"}, config.Errors{{File: "f", Line: 1, Column: 2, Message: "bad"}}, 2, "tool: f:1:2: bad\n"},
+		{"said already", t.Context(), []string{"fail"}, BadInput, 2, ""},
+		{"unknown flag", t.Context(), []string{"fail", "--no"}, nil, 2, "tool: unknown flag --no\n"},
+		{"help", t.Context(), []string{"--help"}, nil, 0, ""},
+		{"interrupted", canceled, []string{"fail"}, context.Canceled, 1, "tool: interrupted\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			g := &testGrammar{Fail: failCommand{tt.err}}
+			code := Main(tt.ctx, "tool", "about", g, &g.Globals, tt.args, IO{Out: &out, Err: &stderr})
+			if code != tt.code || stderr.String() != tt.stderr {
+				t.Errorf("exit code %d, %q; want %d, %q", code, stderr.String(), tt.code, tt.stderr)
+			}
+		})
+	}
+}

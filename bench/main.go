@@ -1,4 +1,4 @@
-// Bench measures headgate beside other systems on a redis-server of its own.
+// Command bench measures headgate beside other systems on a redis-server of its own.
 //
 //	go run ./bench limiter     decisions a second, memory, and what got through
 //	go run ./bench overhead    jobs a second when no limit denies

@@ -11,33 +11,44 @@ local function span(k, n, period_us)
   return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
 end
 
+-- How many permits a time stands for, the inverse of span, rounded up.
+local function owed(us, fraction, n, period_us)
+  local parts = us * n + fraction
+  if parts < 9007199254740992 then
+    local over = parts % period_us
+    return (parts - over) / period_us + (over > 0 and 1 or 0)
+  end
+  local k = floor(parts / period_us) -- near it, where numbers are not exact
+  local at, over = span(k, n, period_us)
+  while k > 0 and (at > us or (at == us and over >= fraction)) do
+    k = k - 1
+    at, over = span(k, n, period_us)
+  end
+  while at < us or (at == us and over < fraction) do
+    k = k + 1
+    at, over = span(k, n, period_us)
+  end
+  return k
+end
+
 local function gcra(m)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local rate = int(n) .. ' ' .. int(period_us)
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
-    local was_tat, was_fraction, was_n, was_period = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
-    was_tat, was_fraction = tonumber(was_tat), tonumber(was_fraction)
+    local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
+    was_tat = tonumber(was_tat)
     if was_tat >= now_us then
-      tat, fraction = was_tat, was_fraction
-      was_n, was_period = tonumber(was_n), tonumber(was_period)
-      if was_n ~= n or was_period ~= period_us then
+      tat, fraction = was_tat, tonumber(was_fraction)
+      if was_rate ~= rate then
         -- The rate was changed: what was owed at that moment in permits stays,
         -- rounded up, and leaks at the new rate from then on.
+        local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
         local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
         if since_us > now_us then since_us = now_us end
-        local debt = tat - since_us
-        local owed = floor(debt * was_n / was_period)
-        local us, over = span(owed, was_n, was_period)
-        while owed > 0 and (us > debt or (us == debt and over > fraction)) do
-          owed = owed - 1
-          us, over = span(owed, was_n, was_period)
-        end
-        while us < debt or (us == debt and over < fraction) do
-          owed = owed + 1
-          us, over = span(owed, was_n, was_period)
-        end
-        us, fraction = span(owed, n, period_us)
+        local us
+        us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
         tat = since_us + us
         if tat < now_us then tat, fraction = now_us, 0 end
       end
@@ -63,15 +74,12 @@ local function gcra(m)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     local ttl_ms = ceil((tat - now_us) / 1000) + 1000
-    call('SET', m.state, string.format('%.0f %.0f %.0f %.0f', tat, fraction, n, period_us), 'PX', int(ttl_ms))
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
   end
 
   function m.left()
-    local k = floor(capacity - (tat - now_us) * n / period_us)
-    if k < 0 then k = 0 end
-    while k < capacity and m.ready_at(k + 1) <= now_us do k = k + 1 end
-    while k > 0 and m.ready_at(k) > now_us do k = k - 1 end
-    return k
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
   end
 
   function m.full_at()

@@ -14,6 +14,7 @@ local function load_needs(first, app, holder)
     if not m then return nil, { NO_LIMIT, index, now_us } end
     m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
     if m.cost > m.capacity then
+      if m.stale then return nil, { STALE, m.name, now_us } end
       apply_block(m)
       return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
     end
@@ -37,23 +38,21 @@ local function binding(meters, current)
 end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
-local function reply(outcome, m, at, time_us)
-  local left = m.left() - m.others
+local function reply(outcome, m, at, time_us, left)
+  left = left or m.left() - m.others
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end
 
 -- Takes the permits of all meters, unless they were taken before, and replies
 -- with the one that has least left.
 local function take_all(meters, before)
-  local tightest, least, lease_us = meters[1], nil, nil
+  local tightest, least, lease_us
   for i = 1, #meters do
     local m = meters[i]
     if m.cost > 0 and not before then m.take(m.cost) end
-    if #meters > 1 then
-      local left = m.left() - m.others
-      if not least or left < least then tightest, least = m, left end
-    end
+    local left = m.left() - m.others
+    if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  return reply(ALLOWED, tightest, now_us, lease_us)
+  return reply(ALLOWED, tightest, now_us, lease_us, least)
 end

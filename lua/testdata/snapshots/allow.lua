@@ -32,33 +32,44 @@ local function span(k, n, period_us)
   return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
 end
 
+-- How many permits a time stands for, the inverse of span, rounded up.
+local function owed(us, fraction, n, period_us)
+  local parts = us * n + fraction
+  if parts < 9007199254740992 then
+    local over = parts % period_us
+    return (parts - over) / period_us + (over > 0 and 1 or 0)
+  end
+  local k = floor(parts / period_us) -- near it, where numbers are not exact
+  local at, over = span(k, n, period_us)
+  while k > 0 and (at > us or (at == us and over >= fraction)) do
+    k = k - 1
+    at, over = span(k, n, period_us)
+  end
+  while at < us or (at == us and over < fraction) do
+    k = k + 1
+    at, over = span(k, n, period_us)
+  end
+  return k
+end
+
 local function gcra(m)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local rate = int(n) .. ' ' .. int(period_us)
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
-    local was_tat, was_fraction, was_n, was_period = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
-    was_tat, was_fraction = tonumber(was_tat), tonumber(was_fraction)
+    local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
+    was_tat = tonumber(was_tat)
     if was_tat >= now_us then
-      tat, fraction = was_tat, was_fraction
-      was_n, was_period = tonumber(was_n), tonumber(was_period)
-      if was_n ~= n or was_period ~= period_us then
+      tat, fraction = was_tat, tonumber(was_fraction)
+      if was_rate ~= rate then
         -- The rate was changed: what was owed at that moment in permits stays,
         -- rounded up, and leaks at the new rate from then on.
+        local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
         local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
         if since_us > now_us then since_us = now_us end
-        local debt = tat - since_us
-        local owed = floor(debt * was_n / was_period)
-        local us, over = span(owed, was_n, was_period)
-        while owed > 0 and (us > debt or (us == debt and over > fraction)) do
-          owed = owed - 1
-          us, over = span(owed, was_n, was_period)
-        end
-        while us < debt or (us == debt and over < fraction) do
-          owed = owed + 1
-          us, over = span(owed, was_n, was_period)
-        end
-        us, fraction = span(owed, n, period_us)
+        local us
+        us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
         tat = since_us + us
         if tat < now_us then tat, fraction = now_us, 0 end
       end
@@ -84,15 +95,12 @@ local function gcra(m)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     local ttl_ms = ceil((tat - now_us) / 1000) + 1000
-    call('SET', m.state, string.format('%.0f %.0f %.0f %.0f', tat, fraction, n, period_us), 'PX', int(ttl_ms))
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
   end
 
   function m.left()
-    local k = floor(capacity - (tat - now_us) * n / period_us)
-    if k < 0 then k = 0 end
-    while k < capacity and m.ready_at(k + 1) <= now_us do k = k + 1 end
-    while k > 0 and m.ready_at(k) > now_us do k = k - 1 end
-    return k
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
   end
 
   function m.full_at()
@@ -394,6 +402,7 @@ local function load_needs(first, app, holder)
     if not m then return nil, { NO_LIMIT, index, now_us } end
     m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
     if m.cost > m.capacity then
+      if m.stale then return nil, { STALE, m.name, now_us } end
       apply_block(m)
       return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
     end
@@ -417,25 +426,23 @@ local function binding(meters, current)
 end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
-local function reply(outcome, m, at, time_us)
-  local left = m.left() - m.others
+local function reply(outcome, m, at, time_us, left)
+  left = left or m.left() - m.others
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end
 
 -- Takes the permits of all meters, unless they were taken before, and replies
 -- with the one that has least left.
 local function take_all(meters, before)
-  local tightest, least, lease_us = meters[1], nil, nil
+  local tightest, least, lease_us
   for i = 1, #meters do
     local m = meters[i]
     if m.cost > 0 and not before then m.take(m.cost) end
-    if #meters > 1 then
-      local left = m.left() - m.others
-      if not least or left < least then tightest, least = m, left end
-    end
+    local left = m.left() - m.others
+    if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  return reply(ALLOWED, tightest, now_us, lease_us)
+  return reply(ALLOWED, tightest, now_us, lease_us, least)
 end
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is

@@ -14,27 +14,40 @@
 --   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
 --   allowed, and if denied how long to put the job back for; {6, names, now_us}
 --   where calendars must be extended
--- @include lanes
+-- @include needs
 local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local seen = P .. 'seen:' .. job
 
--- Where nobody waits and nothing is blocked, only the meters decide.
-local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
-local r = not quiet and read_job(job)
 local meters, refusal = load_needs(7, app, job)
-if not meters then
+
+-- A job that does not wait but asks in the same attempt was admitted: its answer
+-- got lost. One that is denied leaves a record.
+local function answered()
+  return call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt
+end
+
+-- Where nobody waits and nothing is blocked, only the meters decide. What
+-- follows is not even loaded then.
+local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
+if quiet then
+  if refusal then return refusal end
+  if answered() then return take_all(meters, true) end
+  local _, at = binding(meters)
+  if at <= now_us then return take_all(meters) end
+end
+
+-- @include lanes
+
+local r = not quiet and read_job(job)
+if refusal then
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
 end
-
--- A job that no longer waits but asks in the same attempt was admitted: its
--- answer got lost. One that is denied leaves a record.
-if not r and call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
-if quiet then
-  local _, at = binding(meters)
-  if at <= now_us then return take_all(meters) end
-elseif call('EXISTS', P .. 'blocked') == 1 then
-  for i = 1, #meters do apply_block(meters[i]) end
+if not quiet then
+  if not r and answered() then return take_all(meters, true) end
+  if call('EXISTS', P .. 'blocked') == 1 then
+    for i = 1, #meters do apply_block(meters[i]) end
+  end
 end
 
 local ids, costs = {}, {}

@@ -8,17 +8,25 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, shortest lease in microseconds or 0}; {6, names, now_us}
 --   where calendars must be extended
--- @include lanes
+-- @include needs
 local app, holder = ARGV[1], ARGV[2]
 
 local meters, refusal = load_needs(3, app, holder)
 if not meters then return refusal end
-if call('EXISTS', P .. 'blocked', P .. 'jobs') > 0 then
-  for i = 1, #meters do apply_block(meters[i]) end
-  expire_grants()
-  load_others(meters)
+
+local function answer()
+  local bind, at = binding(meters)
+  if at > now_us then return reply(DENIED, bind, at) end
+  return take_all(meters)
 end
 
-local bind, at = binding(meters)
-if at > now_us then return reply(DENIED, bind, at) end
-return take_all(meters)
+-- Where nobody waits and nothing is blocked, only the meters decide. What
+-- follows is not even loaded then.
+if call('EXISTS', P .. 'blocked', P .. 'jobs') == 0 then return answer() end
+
+-- @include lanes
+
+for i = 1, #meters do apply_block(meters[i]) end
+expire_grants()
+load_others(meters)
+return answer()

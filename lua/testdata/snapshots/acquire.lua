@@ -450,6 +450,27 @@ local function take_all(meters, before)
   end
   return reply(ALLOWED, tightest, now_us, lease_us, least)
 end
+local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local seen = P .. 'seen:' .. job
+
+local meters, refusal = load_needs(7, app, job)
+
+-- A job that does not wait but asks in the same attempt was admitted: its answer
+-- got lost. One that is denied leaves a record.
+local function answered()
+  return call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt
+end
+
+-- Where nobody waits and nothing is blocked, only the meters decide. What
+-- follows is not even loaded then.
+local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
+if quiet then
+  if refusal then return refusal end
+  if answered() then return take_all(meters, true) end
+  local _, at = binding(meters)
+  if at <= now_us then return take_all(meters) end
+end
+
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
@@ -546,26 +567,17 @@ end
 local function load_others(meters)
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end
-local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local seen = P .. 'seen:' .. job
 
--- Where nobody waits and nothing is blocked, only the meters decide.
-local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
 local r = not quiet and read_job(job)
-local meters, refusal = load_needs(7, app, job)
-if not meters then
+if refusal then
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
 end
-
--- A job that no longer waits but asks in the same attempt was admitted: its
--- answer got lost. One that is denied leaves a record.
-if not r and call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
-if quiet then
-  local _, at = binding(meters)
-  if at <= now_us then return take_all(meters) end
-elseif call('EXISTS', P .. 'blocked') == 1 then
-  for i = 1, #meters do apply_block(meters[i]) end
+if not quiet then
+  if not r and answered() then return take_all(meters, true) end
+  if call('EXISTS', P .. 'blocked') == 1 then
+    for i = 1, #meters do apply_block(meters[i]) end
+  end
 end
 
 local ids, costs = {}, {}

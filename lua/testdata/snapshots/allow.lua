@@ -444,6 +444,21 @@ local function take_all(meters, before)
   end
   return reply(ALLOWED, tightest, now_us, lease_us, least)
 end
+local app, holder = ARGV[1], ARGV[2]
+
+local meters, refusal = load_needs(3, app, holder)
+if not meters then return refusal end
+
+local function answer()
+  local bind, at = binding(meters)
+  if at > now_us then return reply(DENIED, bind, at) end
+  return take_all(meters)
+end
+
+-- Where nobody waits and nothing is blocked, only the meters decide. What
+-- follows is not even loaded then.
+if call('EXISTS', P .. 'blocked', P .. 'jobs') == 0 then return answer() end
+
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
@@ -540,16 +555,8 @@ end
 local function load_others(meters)
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end
-local app, holder = ARGV[1], ARGV[2]
 
-local meters, refusal = load_needs(3, app, holder)
-if not meters then return refusal end
-if call('EXISTS', P .. 'blocked', P .. 'jobs') > 0 then
-  for i = 1, #meters do apply_block(meters[i]) end
-  expire_grants()
-  load_others(meters)
-end
-
-local bind, at = binding(meters)
-if at > now_us then return reply(DENIED, bind, at) end
-return take_all(meters)
+for i = 1, #meters do apply_block(meters[i]) end
+expire_grants()
+load_others(meters)
+return answer()

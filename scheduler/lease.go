@@ -33,6 +33,8 @@ func (t *Throttler) hold(ctx context.Context, l leases) (_ context.Context, free
 			select {
 			case <-done:
 				return
+			case <-t.stopped: // its handler was given up
+				return
 			case <-ticker.C:
 			}
 			held, err := t.limiter.Extend(ctx, l.decision.Holder, l.needs...)

@@ -83,6 +83,7 @@ type Throttler struct {
 	release  atomic.Bool  // whether called jobs can be moved, and so come in time
 	grant    atomic.Int64 // how long permits are kept for a called job
 	down     atomic.Bool  // whether the limiter was unavailable when last asked
+	stopped  <-chan struct{}
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -100,7 +101,7 @@ func New(rdb redis.UniversalClient, limiter Limiter, rules Rules, opts Options) 
 	t := &Throttler{
 		limiter: limiter, rules: rules, log: opts.Logger, interval: opts.PumpInterval,
 		process: uuid.NewString(), client: asynq.NewClientFromRedisClient(rdb),
-		tasks: asynq.NewInspectorFromRedisClient(rdb), releaser: releaser{rdb}, stop: stop,
+		tasks: asynq.NewInspectorFromRedisClient(rdb), releaser: releaser{rdb}, stopped: ctx.Done(), stop: stop,
 	}
 	t.release.Store(!opts.NoRelease)
 	t.grant.Store(int64(minGrant))
@@ -109,7 +110,8 @@ func New(rdb redis.UniversalClient, limiter Limiter, rules Rules, opts Options) 
 }
 
 // Close stops calling jobs back and lets another process take over at once.
-// Jobs that wait then stay in asynq's retry set.
+// Jobs that wait then stay in asynq's retry set. Call it after the server's
+// Shutdown: what still runs keeps its leases only until they end.
 func (t *Throttler) Close() error {
 	t.stop()
 	t.done.Wait()

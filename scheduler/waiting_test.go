@@ -197,3 +197,31 @@ func TestPumpFailover(t *testing.T) {
 		st.wantClean()
 	})
 }
+
+// Two workers whose configs differ send each other's jobs from lane to lane;
+// every job still runs once and nothing is left behind.
+func TestTwoConfigVersions(t *testing.T) {
+	limits := []throttle.Limit{perMinute(6, 1), {Name: "new", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(5)}}
+	virtual(t, settings{limits: limits}, func(t *testing.T, st *stack) {
+		newer := start(t, st.rdb, settings{config: idle, limits: limits, rule: func(*asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: "api"}, {Limit: "new", Cost: 2}}}, nil
+		}})
+		for range 40 {
+			st.enqueue(NewTask("job", nil, 0))
+		}
+		time.Sleep(2 * time.Hour)
+		ids := map[string]int{}
+		for _, r := range append(st.ran(), newer.ran()...) {
+			ids[r.id]++
+		}
+		for id, times := range ids {
+			if times != 1 {
+				t.Errorf("job %s ran %d times", id, times)
+			}
+		}
+		if len(ids) != 40 || len(st.ran()) == 0 || len(newer.ran()) == 0 {
+			t.Errorf("%d jobs ran, %d and %d by each, want 40 in all and some by each", len(ids), len(st.ran()), len(newer.ran()))
+		}
+		st.wantClean()
+	})
+}

@@ -11,7 +11,7 @@ import (
 type demoCommand struct {
 	Jobs   int           `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
 	Rate   int           `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
-	Margin time.Duration `default:"100ms" placeholder:"DURATION" help:"Margin of the limits: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
+	Margin time.Duration `default:"150ms" placeholder:"DURATION" help:"Margin of the limits: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
 	JSON   bool          `help:"Print one JSON object instead of a table."`
 }
 

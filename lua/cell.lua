@@ -10,7 +10,7 @@
 -- @include gcra
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity }
+local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
 gcra(m)
 local outcome = 1
 local at = m.ready_at(quantity)

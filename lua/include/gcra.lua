@@ -32,8 +32,7 @@ local function owed(us, fraction, n, period_us)
 end
 
 local function gcra(m)
-  local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local rate = int(n) .. ' ' .. int(period_us)
+  local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then

@@ -59,8 +59,7 @@ local function owed(us, fraction, n, period_us)
 end
 
 local function gcra(m)
-  local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local rate = int(n) .. ' ' .. int(period_us)
+  local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
@@ -356,9 +355,10 @@ local function load_meter(name, key, app, holder)
   end
 
   local id = name .. '|' .. key
-  local m = {
+  local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
+    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
     gcra(m)
@@ -455,20 +455,16 @@ local seen = P .. 'seen:' .. job
 
 local meters, refusal = load_needs(7, app, job)
 
--- A job that does not wait but asks in the same attempt was admitted: its answer
--- got lost. One that is denied leaves a record.
-local function answered()
-  return call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt
-end
-
 -- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then.
+-- follows is not even loaded then. A job that does not wait but asks in the same
+-- attempt was admitted: its answer got lost.
 local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
 if quiet then
   if refusal then return refusal end
-  if answered() then return take_all(meters, true) end
   local _, at = binding(meters)
+  if call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
   if at <= now_us then return take_all(meters) end
+  call('DEL', seen)
 end
 
 
@@ -574,7 +570,7 @@ if refusal then
   return refusal
 end
 if not quiet then
-  if not r and answered() then return take_all(meters, true) end
+  if not r and call('GET', seen) == attempt then return take_all(meters, true) end
   if call('EXISTS', P .. 'blocked') == 1 then
     for i = 1, #meters do apply_block(meters[i]) end
   end
@@ -593,9 +589,9 @@ end
 
 -- Whom it must let pass: a newcomer everyone who waits, a known job those with
 -- an earlier ticket in its lane, a called job nobody.
-local waits_on = call('HGET', P .. 'at', lane)
-local ahead, in_line, called = 0, false, false
+local ahead, in_line, called, waits_on = 0, false, false, nil
 if not r then
+  waits_on = call('HGET', P .. 'at', lane)
   in_line = waits_on
   for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
 else
@@ -609,7 +605,7 @@ end
 -- Who joins a lane that waits already need not know what is free.
 local bind, at
 if r or not waits_on then
-  expire_grants()
+  if not called then expire_grants() end
   load_others(meters)
   bind, at = binding(meters)
   if at <= now_us and not in_line then
@@ -618,7 +614,7 @@ if r or not waits_on then
     elseif r then
       forget_job(job, r)
     end
-    if ticket then call('SET', seen, attempt, 'PX', '10000') end
+    call('SET', seen, attempt, 'PX', '10000')
     return take_all(meters)
   end
 end
@@ -640,7 +636,6 @@ if patience_us >= 0 and wait_us > patience_us then
   else
     for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
   end
-  call('DEL', seen)
   return reply(TOO_LATE, last, expected)
 end
 
@@ -652,7 +647,10 @@ if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
 local forget_us = now_us + put_back_us + 65000000
 call('HSET', P .. 'jobs', job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
 call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
-if r then call('ZREM', P .. 'limbo', job) end
+if r then
+  call('ZREM', P .. 'limbo', job)
+  waits_on = call('HGET', P .. 'at', lane)
+end
 if not waits_on then
   wait_on(lane, bind.id)
   due(bind.id, at)

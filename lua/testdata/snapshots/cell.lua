@@ -51,8 +51,7 @@ local function owed(us, fraction, n, period_us)
 end
 
 local function gcra(m)
-  local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local rate = int(n) .. ' ' .. int(period_us)
+  local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
@@ -107,7 +106,7 @@ local function gcra(m)
 end
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity }
+local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
 gcra(m)
 local outcome = 1
 local at = m.ready_at(quantity)

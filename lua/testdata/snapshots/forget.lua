@@ -47,8 +47,7 @@ local function owed(us, fraction, n, period_us)
 end
 
 local function gcra(m)
-  local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local rate = int(n) .. ' ' .. int(period_us)
+  local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
   local tat, fraction = now_us, 0
   local state = call('GET', m.state)
   if state then
@@ -344,9 +343,10 @@ local function load_meter(name, key, app, holder)
   end
 
   local id = name .. '|' .. key
-  local m = {
+  local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]),
+    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
     gcra(m)

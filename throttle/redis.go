@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,7 +239,7 @@ func normalize(needs []Need) ([]Need, error) {
 		switch {
 		case n.Cost < 0 || n.Cost > math.MaxInt32:
 			return nil, fmt.Errorf("cost %d of limit %s: want 1 or more", n.Cost, n.Limit)
-		case !validName.MatchString(n.Limit):
+		case !isName(n.Limit):
 			return nil, fmt.Errorf("limit %q: want 1 to 100 letters, digits, or _ . : -", n.Limit)
 		case len(n.Key) > maxKey || strings.ContainsFunc(n.Key, func(c rune) bool { return c < ' ' }):
 			return nil, fmt.Errorf("key %.40q of limit %s: want at most %d bytes and no control characters", n.Key, n.Limit, maxKey)
@@ -254,7 +255,7 @@ func merge(needs []Need) []Need {
 	}
 	sorted := slices.Clone(needs)
 	slices.SortStableFunc(sorted, func(a, b Need) int {
-		return strings.Compare(a.Limit+"|"+a.Key, b.Limit+"|"+b.Key)
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
 	})
 	merged := sorted[:1]
 	for _, n := range sorted[1:] {

@@ -11,19 +11,23 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// Two processes run one schedule on a real Redis: each tick is enqueued once.
-func TestTwoWorkersTickOnce(t *testing.T) {
+// Three processes run one schedule on a real Redis: each tick is enqueued once.
+// How late its call arrives is logged.
+func TestWorkersTickOnce(t *testing.T) {
 	const seconds = 30
 	ticks := make(chan int, 10*seconds)
+	late := make(chan time.Duration, 10*seconds)
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		tick, err := strconv.Atoi(r.URL.Query().Get("tick"))
 		if err != nil {
 			t.Errorf("call %s: %v", r.URL, err)
 		}
+		late <- time.Since(time.Unix(int64(tick), 0))
 		ticks <- tick
 	}))
 	defer api.Close()
@@ -35,7 +39,7 @@ schedules:
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range 3 {
 		worker := exec.CommandContext(t.Context(), "worker", "run", "--config", config)
 		worker.Stderr = os.Stderr
 		if err := worker.Start(); err != nil {
@@ -61,5 +65,10 @@ schedules:
 			t.Fatalf("ticks %v: want each second once", got)
 		}
 	}
-	t.Logf("%d jobs in %d seconds", len(got), seconds)
+	var delays []time.Duration
+	for range got {
+		delays = append(delays, <-late)
+	}
+	slices.Sort(delays)
+	t.Logf("%d jobs in %d seconds, late by %s in the middle and %s at most", len(got), seconds, delays[len(delays)/2], delays[len(delays)-1])
 }

@@ -6,51 +6,73 @@
 -- ARGV[1] job
 -- ARGV[2] queue it comes from and is called back to
 -- ARGV[3] app that asks
--- ARGV[4] attempt: a text that only repeats of this very call share
--- ARGV[5] tickets of head start: 0 normal, negative earlier, positive later
--- ARGV[6] longest wait in microseconds, or -1 for any
--- ARGV[7…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[4] caller: a name of who makes one call at a time
+-- ARGV[5] number of its call, which only repeats of this very call share
+-- ARGV[6] tickets of head start: 0 normal, negative earlier, positive later
+-- ARGV[7] longest wait in microseconds, or -1 for any
+-- ARGV[8…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
 --   allowed, and if denied how long to put the job back for; {6, names, now_us}
 --   where calendars must be extended
 -- @include needs
-local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local seen = P .. 'seen:' .. job
+local job, queue, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local head_start, patience_us = tonumber(ARGV[6]), tonumber(ARGV[7])
+local admitted = P .. 'admitted:' .. caller
 
-local meters, refusal = load_needs(7, app, job)
+local meters, refusal = load_needs(8, app, job)
+
+-- Waiting jobs count twice here.
+local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
+
+-- Takes the permits, unless this very call took them before: its answer got lost.
+local function admit()
+  return take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
+end
 
 -- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then. A job that does not wait but asks in the same
--- attempt was admitted: its answer got lost.
-local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
-if quiet then
+-- follows is not even loaded then.
+if there == 0 then
   if refusal then return refusal end
   local _, at = binding(meters)
-  if call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
-  if at <= now_us then return take_all(meters) end
-  call('DEL', seen)
+  if at <= now_us then return admit() end
+end
+
+local ids, costs, lane, cost_text = {}, {}, nil, nil
+if meters then
+  for i = 1, #meters do
+    ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+    if there % 2 == 1 then apply_block(meters[i]) end
+  end
+  lane, cost_text = table.concat(ids, '\n'), table.concat(costs, ',')
+end
+
+-- A called job takes what is kept for it, and lets nobody pass.
+local record = there > 1 and call('HGET', P .. 'jobs', job)
+local called = false
+if meters and record then
+  local tail = '\n' .. cost_text .. '\n' .. queue .. '\n' .. lane
+  called = string.sub(record, -#tail) == tail and call('ZREM', P .. 'grants', job) == 1
+end
+if called then
+  for i = 1, #meters do count(P .. 'granted', ids[i], -meters[i].cost) end
+  local _, at = binding(meters)
+  if at <= now_us then
+    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
+    call('HDEL', P .. 'jobs', job)
+    return admit()
+  end
 end
 
 -- @include lanes
 
-local r = not quiet and read_job(job)
+local r = record and parse_job(record)
+local ticket = r and r.ticket
 if refusal then
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
 end
-if not quiet then
-  if not r and call('GET', seen) == attempt then return take_all(meters, true) end
-  if call('EXISTS', P .. 'blocked') == 1 then
-    for i = 1, #meters do apply_block(meters[i]) end
-  end
-end
-
-local ids, costs = {}, {}
-for i = 1, #meters do ids[i], costs[i] = meters[i].id, int(meters[i].cost) end
-local lane = table.concat(ids, '\n')
-local cost_text = table.concat(costs, ',')
-local ticket = r and r.ticket
+if not r and call('GET', admitted) == number then return take_all(meters, true) end
 if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
   -- Its rule changed while it waited: it keeps its ticket, nothing else.
   forget_job(job, r)
@@ -58,34 +80,28 @@ if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
 end
 
 -- Whom it must let pass: a newcomer everyone who waits, a known job those with
--- an earlier ticket in its lane, a called job nobody.
-local ahead, in_line, called, waits_on = 0, false, false, nil
+-- an earlier ticket in its lane.
+local ahead, in_line, waits_on = 0, false, nil
 if not r then
   waits_on = call('HGET', P .. 'at', lane)
   in_line = waits_on
   for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
-else
-  called = drop_grant(job, r)
-  if not called then
-    ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
-    in_line = ahead > 0
-  end
+elseif not called then
+  ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
+  in_line = ahead > 0
 end
 
 -- Who joins a lane that waits already need not know what is free.
 local bind, at
 if r or not waits_on then
-  if not called then expire_grants() end
-  load_others(meters)
+  if not called then
+    expire_grants()
+    load_others(meters)
+  end
   bind, at = binding(meters)
   if at <= now_us and not in_line then
-    if called then
-      forget_called(job, r)
-    elseif r then
-      forget_job(job, r)
-    end
-    call('SET', seen, attempt, 'PX', '10000')
-    return take_all(meters)
+    if r then forget_job(job, r) end
+    return admit()
   end
 end
 

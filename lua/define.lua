@@ -7,6 +7,7 @@
 -- ARGV[4…] field, value of the definition
 -- Returns 0 unchanged, 1 changed, 2 the file's new words replaced a `set`
 -- @include wake
+-- @include gist
 local name, source, text = ARGV[1], ARGV[2], ARGV[3]
 local key = P .. 'limit:' .. name
 
@@ -17,6 +18,7 @@ local replaced = source == 'file' and was_file and was_file ~= was_text
 call('DEL', key)
 call('HSET', key, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 4))
 if paused then call('HSET', key, 'paused', paused) end
+store_gist(key)
 local file = source == 'file' and text or was_file
 if file then call('HSET', key, 'file', file) end
 call('SADD', P .. 'limits', name)

@@ -4,11 +4,13 @@
 -- ARGV[2] 1 pauses, 0 resumes
 -- Returns 1, or 0 if there is no such limit
 -- @include wake
+-- @include gist
 local name, pause = ARGV[1], ARGV[2]
 local key = P .. 'limit:' .. name
 
 if call('EXISTS', key) == 0 then return 0 end
 if pause == '1' then call('HSET', key, 'paused', '1') else call('HDEL', key, 'paused') end
+store_gist(key)
 call('HINCRBY', key, 'version', '1')
 wake(name)
 return 1

@@ -1,4 +1,5 @@
--- Calls waiting jobs back, exactly as many as permits exist for.
+-- Calls waiting jobs back, exactly as many as permits exist for, and those whose
+-- permit will exist in a moment along with them: each is to come at its time.
 -- One process works while its lease lives; it need not live while nothing is due.
 -- Bounded: what is left over stays due. A permit is promised, not taken: the
 -- called job takes it when it comes.
@@ -6,12 +7,14 @@
 -- ARGV[1] process that pumps
 -- ARGV[2] life of its lease in milliseconds
 -- ARGV[3] life of a grant in microseconds
--- ARGV[4] most steps in this call
+-- ARGV[4] how far ahead jobs are called, in microseconds
+-- ARGV[5] most steps in this call
 -- Returns {1, microseconds until it is worth asking again or -1, names of limits
---   whose calendar must be extended, then queue and job for each job called}; {0,
---   microseconds until it is worth asking again} where another process pumps
+--   whose calendar must be extended, then queue, job and microseconds until its
+--   permits exist for each job called}; {0, microseconds until it is worth asking
+--   again} where another process pumps
 -- @include lanes
-local process, lease_ms, grant_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local process, lease_ms, grant_us, ahead_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 -- How long until a meter is due, a grant ends or a job is to be forgotten.
 local function next_due_us()
@@ -39,7 +42,12 @@ local function to_limbo(job, r)
   call('ZADD', P .. 'limbo', int(at > soon and at or soon), job)
 end
 
-local called, stale = {}, {}
+local out, stale = { 1, 0, '' }, {}
+local function tell(job, r, at)
+  local i = #out
+  out[i + 1], out[i + 2], out[i + 3] = r.queue, job, at - now_us
+end
+
 expire_grants()
 local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
 for i = 1, #overdue, 2 do
@@ -49,7 +57,7 @@ for i = 1, #overdue, 2 do
     call('ZREM', P .. 'limbo', job)
   elseif overdue[i + 1] == '0' then
     to_limbo(job, r)
-    called[#called + 1], called[#called + 2] = r.queue, job
+    tell(job, r, now_us)
   else
     forget_job(job, r)
   end
@@ -89,16 +97,24 @@ local function look(lane, current)
   return job, r, meters, bind, at
 end
 
+-- Until when a permit must exist for its job to be called now. A job of several
+-- limits is not called ahead: it would keep the permits of one while it waits
+-- for another's. Nor is one where nobody knows when permits come back.
+local function horizon(meters)
+  if #meters > 1 or meters[1].guess then return now_us end
+  return now_us + ahead_us
+end
+
 -- Keeps a permit of each meter for the job. Where a limit is gone or too small
 -- the job is called to learn it.
-local function call_back(job, r, meters)
+local function call_back(job, r, meters, at)
   call('ZREM', P .. 'lane:' .. r.lane, job)
-  called[#called + 1], called[#called + 2] = r.queue, job
+  tell(job, r, meters and at or now_us)
   if not meters then
     to_limbo(job, r)
     return
   end
-  call('ZADD', P .. 'grants', int(now_us + grant_us), job)
+  call('ZADD', P .. 'grants', int(at + grant_us), job)
   for i = 1, #meters do
     local m = meters[i]
     m.others = m.others + m.cost
@@ -119,13 +135,13 @@ local function serve(id)
       return
     end
     if looked ~= lane then job, r, meters, bind, at = look(lane, id) end
-    if job and meters and at > now_us and bind.id == id then
+    local turn = job and (not meters or at <= horizon(meters))
+    if job and not turn and bind.id == id then
       call('ZADD', P .. 'due', int(at), id)
       return
     end
-    local turn = job and (not meters or at <= now_us)
     if turn then
-      call_back(job, r, meters)
+      call_back(job, r, meters, at)
       job, r, meters, bind, at = look(lane, id)
     end
     looked = lane
@@ -148,6 +164,5 @@ for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end
 
-local out = { 1, next_due_us(), table.concat(stale, ' ') }
-for i = 1, #called do out[i + 3] = called[i] end
+out[2], out[3] = next_due_us(), table.concat(stale, ' ')
 return out

@@ -13,6 +13,10 @@ import (
 )
 
 const (
+	// ahead is how long before its permit exists a job's call may be known.
+	// Many calls cost Redis little more than one; but what changes meanwhile,
+	// such as a pause, can cost those jobs a second denial.
+	ahead = 50 * time.Millisecond
 	// maxSleep bounds what a lost wake-up can cost.
 	maxSleep = 5 * time.Second
 	// standby is how much later than the process that pumps the others ask.
@@ -23,7 +27,7 @@ const (
 )
 
 // pump calls waiting jobs back as their permits appear. It sleeps until the
-// next permit is due, or somebody says that one is due sooner. Every process
+// next permit appears, or somebody says that one appears sooner. Every process
 // runs one; Redis lets one of them work.
 func (t *Throttler) pump(ctx context.Context) {
 	if err := t.checkRelease(ctx); err != nil {
@@ -32,26 +36,52 @@ func (t *Throttler) pump(ctx context.Context) {
 	wakes := t.limiter.Wakes(ctx)
 	defer wakes.Close()
 	messages := wakes.ChannelWithSubscriptions()
-	underway := map[throttle.Called]time.Time{}
+	var calls []call
+	var ask time.Time
 	for ctx.Err() == nil {
-		called, next, active, err := t.limiter.Pump(ctx, t.process, time.Duration(t.grant.Load()))
-		t.note(err)
-		for _, job := range called {
-			underway[job] = time.Now()
+		if !time.Now().Before(ask) {
+			var fresh []call
+			fresh, ask = t.ask(ctx)
+			calls = append(calls, fresh...)
 		}
-		t.callBack(ctx, called, underway)
-		switch {
-		case err != nil:
-			next = time.Second
-		case len(underway) > 0:
-			next = t.interval
-		case next < 0 || next > maxSleep:
-			next = maxSleep
-		case !active:
-			next += standby
+		calls = t.callBack(ctx, calls)
+		next := ask
+		for _, c := range calls {
+			if c.at.Before(next) {
+				next = c.at
+			}
 		}
-		sleep(ctx, messages, next, t.interval)
+		ask = sleep(ctx, messages, next, ask, t.interval)
 	}
+}
+
+// call is a job to be called back, and when its permits exist.
+type call struct {
+	throttle.Called
+	at time.Time
+}
+
+// ask finds out which jobs to call back, and when to ask again.
+func (t *Throttler) ask(ctx context.Context) ([]call, time.Time) {
+	called, next, active, err := t.limiter.Pump(ctx, t.process, time.Duration(t.grant.Load()), ahead)
+	t.note(err)
+	switch {
+	case err != nil:
+		next = time.Second
+	case next < 0 || next > maxSleep:
+		next = maxSleep
+	case !active:
+		next += standby
+	}
+	now := time.Now()
+	if !t.release.Load() {
+		return nil, now.Add(next)
+	}
+	calls := make([]call, len(called))
+	for i, c := range called {
+		calls[i] = call{c, now.Add(c.In)}
+	}
+	return calls, now.Add(next)
 }
 
 // checkRelease turns release off if asynq's layout is another than it knows.
@@ -68,68 +98,79 @@ func (t *Throttler) checkRelease(ctx context.Context) error {
 			return nil
 		}
 		t.note(err)
-		sleep(ctx, nil, time.Second, time.Second)
+		pause := time.Now().Add(time.Second)
+		sleep(ctx, nil, pause, pause, 0)
 	}
 	return ctx.Err()
 }
 
-// callBack releases newly called jobs, and those underway whose handlers had
-// not returned from the denial, and leaves the latter in underway. What will
-// never come is forgotten, so that its permit goes to the next at once.
-func (t *Throttler) callBack(ctx context.Context, called []throttle.Called, underway map[throttle.Called]time.Time) {
-	if !t.release.Load() {
-		clear(underway)
-		return
-	}
-	jobs := called
-	for job, since := range underway {
-		if time.Since(since) > underwayFor {
-			delete(underway, job)
-		} else if !slices.Contains(called, job) {
-			jobs = append(jobs, job)
+// callBack releases the jobs whose permits exist and returns those it must try
+// later: those whose time has not come, and those whose handlers have not
+// returned from the denial. What will never come is forgotten, so that its
+// permit goes to the next at once.
+func (t *Throttler) callBack(ctx context.Context, calls []call) (later []call) {
+	now := time.Now()
+	var due []throttle.Called
+	var since []time.Time
+	for _, c := range calls {
+		if c.at.After(now) {
+			later = append(later, c)
+		} else {
+			due, since = append(due, c.Called), append(since, c.at)
 		}
 	}
-	fates, err := t.releaser.release(ctx, jobs)
+	if len(due) == 0 {
+		return later
+	}
+	fates, err := t.releaser.release(ctx, due)
 	t.note(err)
 	var lost []string
-	for job, fate := range fates {
-		if fate != fateActive {
-			delete(underway, job)
-		}
-		if fate == fateDone || fate == fateGone {
-			lost = append(lost, job.ID)
+	var underway []call
+	for i, fate := range fates {
+		switch fate {
+		case fateDone, fateGone:
+			lost = append(lost, due[i].ID)
+		case fateActive, fateUnknown:
+			if now.Sub(since[i]) < underwayFor {
+				underway = append(underway, call{due[i], since[i]})
+			}
 		}
 	}
 	t.note(t.limiter.Forget(ctx, lost...))
+	return slices.Concat(underway, later)
 }
 
-// sleep waits until the next round is due: after next, or when a message says
-// that it is due sooner, but never less than an interval, so that permits that
-// appear together are given out together.
-func sleep(ctx context.Context, messages <-chan any, next, interval time.Duration) {
-	start := time.Now()
-	timer := time.NewTimer(max(next, interval))
+// sleep waits until next, and returns when to ask again: at `ask`, or sooner if
+// a message says so. It waits an interval at least, so that permits that appear
+// together are given out together.
+func sleep(ctx context.Context, messages <-chan any, next, ask time.Time, interval time.Duration) time.Time {
+	earliest := time.Now().Add(interval)
+	wait := func() time.Duration { return max(time.Until(next), time.Until(earliest)) }
+	timer := time.NewTimer(wait())
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ask
 		case <-timer.C:
-			return
+			return ask
 		case message := <-messages:
-			sooner := time.Since(start)
+			sooner := time.Now()
 			switch m := message.(type) {
 			case *redis.Message:
 				us, _ := strconv.ParseInt(m.Payload, 10, 64)
-				sooner += time.Duration(us) * time.Microsecond
+				sooner = sooner.Add(time.Duration(us) * time.Microsecond)
 			case *redis.Subscription: // reconnected: anything may have been missed
 			default:
 				messages = nil
 				continue
 			}
-			if sooner < next {
+			if sooner.Before(ask) {
+				ask = sooner
+			}
+			if sooner.Before(next) {
 				next = sooner
-				timer.Reset(max(next, interval) - time.Since(start))
+				timer.Reset(wait())
 			}
 		}
 	}

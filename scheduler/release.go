@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"time"
 
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
@@ -25,25 +24,31 @@ const (
 	fateActive = "active" // its handler has not returned yet: try again soon
 	fateDone   = "done"   // archived or completed meanwhile
 	fateGone   = "gone"   // deleted meanwhile
+
+	fateUnknown = "" // Redis did not say
 )
 
 // release moves the jobs, the first to run first, and returns what became of
 // each: one round trip per queue.
-func (r releaser) release(ctx context.Context, jobs []throttle.Called) (map[throttle.Called]string, error) {
-	byQueue := map[string][]any{}
-	for _, job := range jobs {
-		byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
+func (r releaser) release(ctx context.Context, jobs []throttle.Called) (fates []string, err error) {
+	byQueue := map[string][]int{}
+	for i, job := range jobs {
+		byQueue[job.Queue] = append(byQueue[job.Queue], i)
 	}
-	fates := make(map[throttle.Called]string, len(jobs))
-	for queue, ids := range byQueue {
+	fates = make([]string, len(jobs))
+	for queue, indexes := range byQueue {
 		prefix := "asynq:{" + queue + "}:"
 		keys := []string{prefix + "pending", prefix + "retry", prefix + "scheduled"}
-		reply, err := lua.Release.Run(ctx, r.rdb, keys, append([]any{prefix + "t:"}, ids...)...).StringSlice()
+		args := []any{prefix + "t:"}
+		for _, i := range indexes {
+			args = append(args, jobs[i].ID)
+		}
+		reply, err := lua.Release.Run(ctx, r.rdb, keys, args...).StringSlice()
 		if err != nil {
 			return fates, err
 		}
-		for i, fate := range reply {
-			fates[throttle.Called{Queue: queue, ID: ids[i].(string)}] = fate
+		for k, i := range indexes {
+			fates[i] = reply[k]
 		}
 	}
 	return fates, nil
@@ -70,8 +75,8 @@ func (r releaser) check(ctx context.Context) (err error) {
 	if info, err = tasks.GetTaskInfo(queue, info.ID); err != nil {
 		return err
 	}
-	if fates[job] != fateMoved || info.State != asynq.TaskStatePending {
-		return fmt.Errorf("%w: a job was %s and is %s", errLayout, fates[job], info.State)
+	if fates[0] != fateMoved || info.State != asynq.TaskStatePending {
+		return fmt.Errorf("%w: a job was %s and is %s", errLayout, fates[0], info.State)
 	}
 	return nil
 }

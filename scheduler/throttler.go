@@ -50,7 +50,7 @@ type Limiter interface {
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
-	Pump(ctx context.Context, process string, grant time.Duration) (called []throttle.Called, next time.Duration, active bool, err error)
+	Pump(ctx context.Context, process string, grant, ahead time.Duration) (called []throttle.Called, next time.Duration, active bool, err error)
 	StopPump(ctx context.Context, process string) error
 	Forget(ctx context.Context, jobs ...string) error
 	Wakes(ctx context.Context) *redis.PubSub

@@ -43,7 +43,7 @@ func (s *stage) acquireJob(t redistest.TB, job throttle.Job, needs ...throttle.N
 func (s *stage) pump(t redistest.TB) (called []string, next time.Duration) {
 	t.Helper()
 	for range 1000 {
-		jobs, next, active, err := s.jobs.Pump(background, "pump", grant)
+		jobs, next, active, err := s.jobs.Pump(background, "pump", grant, 0)
 		if err != nil || !active {
 			t.Fatalf("pump: active %t, %v", active, err)
 		}
@@ -86,7 +86,7 @@ func (s *stage) traces(t redistest.TB) (keys []string) {
 		name := strings.TrimPrefix(key, "hg:{default}:")
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "limits", "limit", "m", "seen", "seq", "pump":
+		case "limits", "limit", "m", "admitted", "seq", "pump":
 		default:
 			keys = append(keys, name)
 		}
@@ -161,7 +161,7 @@ func TestRepeatedCall(t *testing.T) {
 		run := func(job, attempt string) []any {
 			t.Helper()
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{"hg:{default}:"},
-				job, "default", "", attempt, 0, -1, "c", "k", 1, "l", "k", 2).Slice()
+				job, "default", "", "caller", attempt, 0, -1, "c", "k", 1, "l", "k", 2).Slice()
 			must(t, err)
 			return reply
 		}
@@ -600,7 +600,7 @@ func TestOneProcessPumps(t *testing.T) {
 	s.acquire(t, "b", one("l"))
 	pump := func(process string) (bool, time.Duration) {
 		t.Helper()
-		_, next, active, err := s.jobs.Pump(background, process, grant)
+		_, next, active, err := s.jobs.Pump(background, process, grant, 0)
 		must(t, err)
 		return active, next
 	}

@@ -31,7 +31,7 @@ func TestCluster(t *testing.T) {
 			must(t, err)
 			expect(t, "a job", d.Outcome, want)
 		}
-		_, _, active, err := l.Pump(background, "pump", time.Second)
+		_, _, active, err := l.Pump(background, "pump", time.Second, 0)
 		must(t, err)
 		expect(t, "pumps", active, true)
 		limits, err := l.Limits(background)

@@ -184,7 +184,7 @@ func ExampleRedis_Acquire() {
 			clock.SetTime(d.At.Add(d.RetryAfter))
 		}
 	}
-	called, _, _, _ := limiter.Pump(ctx, "this process", time.Second)
+	called, _, _, _ := limiter.Pump(ctx, "this process", time.Second, 0)
 	for _, job := range called {
 		d, _ := limiter.Acquire(ctx, throttle.Job{ID: job.ID, Queue: job.Queue}, need)
 		fmt.Println(job.ID, d)

@@ -63,12 +63,28 @@ func (r *Redis) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	if strings.Contains(job.Queue, "\n") || strings.Contains(job.ID, "\n") {
 		return Decision{}, errors.New("job: want an ID and a queue without line breaks")
 	}
-	args := []any{job.ID, job.Queue, r.app, r.unique(), job.Priority.headStart(), patience}
+	c := r.callers.Get().(*caller)
+	defer r.callers.Put(c)
+	c.calls++
+	args := []any{job.ID, job.Queue, r.app, c.name, c.calls, job.Priority.headStart(), patience}
 	return r.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, job.ID)
 }
 
+// caller makes one Acquire at a time. Redis remembers the number of its last
+// call that was allowed, so a call that the client repeats, because the answer
+// got lost, is not charged twice.
+type caller struct {
+	name  string
+	calls uint64
+}
+
 // Called is a job that Pump calls back: its permits are kept for it.
-type Called struct{ Queue, ID string }
+type Called struct {
+	Queue, ID string
+	// In is how long it takes until the permits exist. The job must not ask
+	// for them sooner.
+	In time.Duration
+}
 
 // PumpLease is how long a process that pumps keeps others from it after each
 // call: if it dies, another takes over after that time.
@@ -78,13 +94,14 @@ const PumpLease = 1500 * time.Millisecond
 // others: about 2 ms.
 const pumpSteps = 100
 
-// Pump calls waiting jobs back, exactly as many as permits exist for, and says
-// how long until it is worth calling again: negative where nothing is due. One
-// process works at a time; all others are told active = false. A called job's
-// permits are kept for it for the time that grant says. Wakes tells of work
-// that comes up earlier than said.
-func (r *Redis) Pump(ctx context.Context, process string, grant time.Duration) (called []Called, next time.Duration, active bool, err error) {
-	reply, err := r.run(ctx, lua.Pump, process, PumpLease.Milliseconds(), grant.Microseconds(), pumpSteps).Slice()
+// Pump calls waiting jobs back, exactly as many as permits exist for, now or
+// within the time that ahead says, and says how long until it is worth calling
+// again: negative where nothing is due. One process works at a time; all others
+// are told active = false. A called job's permits are kept for it for the time
+// that grant says, from when they exist. Wakes tells of work that comes up
+// earlier than said.
+func (r *Redis) Pump(ctx context.Context, process string, grant, ahead time.Duration) (called []Called, next time.Duration, active bool, err error) {
+	reply, err := r.run(ctx, lua.Pump, process, PumpLease.Milliseconds(), grant.Microseconds(), ahead.Microseconds(), pumpSteps).Slice()
 	if err != nil {
 		return nil, 0, false, unavailable(err)
 	}
@@ -102,8 +119,9 @@ func (r *Redis) Pump(ctx context.Context, process string, grant time.Duration) (
 		}
 		wait = 0
 	}
-	for i := 3; i < len(reply); i += 2 {
-		called = append(called, Called{reply[i].(string), reply[i+1].(string)})
+	for i := 3; i < len(reply); i += 3 {
+		in := time.Duration(reply[i+2].(int64)) * time.Microsecond
+		called = append(called, Called{reply[i].(string), reply[i+1].(string), max(0, in)})
 	}
 	return called, wait, true, nil
 }

@@ -47,7 +47,7 @@ func TestLongLane(t *testing.T) {
 	must(t, limiter.Delete(t.Context(), "api"))
 	called := map[string]bool{}
 	for len(called) < jobs+1 {
-		batch, _, _, err := limiter.Pump(t.Context(), "me", time.Second)
+		batch, _, _, err := limiter.Pump(t.Context(), "me", time.Second, 0)
 		must(t, err)
 		if len(batch) == 0 || len(batch) > 100 {
 			t.Fatalf("%d called at once after %d, want 1 to 100", len(batch), len(called))

@@ -54,7 +54,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 		"Block":    func(ctx context.Context) error { return l.Block(ctx, "log", "k", time.Now()) },
 		"Reset":    func(ctx context.Context) error { return l.Reset(ctx, "log", "k") },
 		"Acquire":  func(ctx context.Context) error { _, err := l.Acquire(ctx, throttle.Job{ID: "j"}, need); return err },
-		"Pump":     func(ctx context.Context) error { _, _, _, err := l.Pump(ctx, "p", time.Second); return err },
+		"Pump":     func(ctx context.Context) error { _, _, _, err := l.Pump(ctx, "p", time.Second, 0); return err },
 		"StopPump": func(ctx context.Context) error { return l.StopPump(ctx, "p") },
 		"Forget":   func(ctx context.Context) error { return l.Forget(ctx, "j") },
 		"Waiting":  func(ctx context.Context) error { _, _, err := l.Waiting(ctx, "j"); return err },

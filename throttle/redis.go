@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,9 @@ type Redis struct {
 	app    string
 	log    *slog.Logger
 	self   string        // of all limiters in all processes only this one
-	calls  atomic.Uint64 // of this limiter
+	names  atomic.Uint64 // given by unique
+
+	callers sync.Pool // of *caller
 }
 
 var _ Limiter = (*Redis)(nil)
@@ -59,7 +62,9 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		opts.Logger = slog.Default()
 	}
 	prefix := "hg:{" + opts.Scope + "}:"
-	return &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
+	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
+	r.callers.New = func() any { return &caller{name: r.unique()} }
+	return r
 }
 
 // Allow implements Limiter.
@@ -205,9 +210,9 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 
-// unique returns a text that no other call gets.
+// unique returns a name that nothing else gets.
 func (r *Redis) unique() string {
-	return r.self + strconv.FormatUint(r.calls.Add(1), 36)
+	return r.self + strconv.FormatUint(r.names.Add(1), 36)
 }
 
 // unavailable marks an error of Redis or of the way there.

@@ -3,9 +3,7 @@
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
-  if not record then return nil end
+local function parse_job(record)
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
@@ -13,11 +11,9 @@ local function read_job(job)
   return r
 end
 
--- Adds to a counter of permits, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-  return n
+local function read_job(job)
+  local record = call('HGET', P .. 'jobs', job)
+  return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
@@ -81,12 +77,6 @@ local function forget_job(job, r)
   else
     call('ZREM', P .. 'limbo', job)
   end
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
--- Forgets a called job that has come: its grant is dropped already.
-local function forget_called(job, r)
   call('HDEL', P .. 'jobs', job)
   for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end

@@ -12,17 +12,22 @@
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
-  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
-  local kind = d[1]
-  if not kind then return nil end
-  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
-    return nil
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
   end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
@@ -38,7 +43,7 @@ local function load_meter(name, key, app, holder)
     concurrency(m)
   end
 
-  if d[6] then
+  if paused then
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end

@@ -6,10 +6,11 @@
 -- ARGV[1] job
 -- ARGV[2] queue it comes from and is called back to
 -- ARGV[3] app that asks
--- ARGV[4] attempt: a text that only repeats of this very call share
--- ARGV[5] tickets of head start: 0 normal, negative earlier, positive later
--- ARGV[6] longest wait in microseconds, or -1 for any
--- ARGV[7…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[4] caller: a name of who makes one call at a time
+-- ARGV[5] number of its call, which only repeats of this very call share
+-- ARGV[6] tickets of head start: 0 normal, negative earlier, positive later
+-- ARGV[7] longest wait in microseconds, or -1 for any
+-- ARGV[8…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
 --   allowed, and if denied how long to put the job back for; {6, names, now_us}
@@ -25,6 +26,12 @@ local now_us = time[1] * 1000000 + time[2]
 
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
@@ -347,17 +354,22 @@ end
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
-  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
-  local kind = d[1]
-  if not kind then return nil end
-  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
-    return nil
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
   end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
@@ -373,7 +385,7 @@ local function load_meter(name, key, app, holder)
     concurrency(m)
   end
 
-  if d[6] then
+  if paused then
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
@@ -450,30 +462,59 @@ local function take_all(meters, before)
   end
   return reply(ALLOWED, tightest, now_us, lease_us, least)
 end
-local job, queue, app, attempt, head_start, patience_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local seen = P .. 'seen:' .. job
+local job, queue, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local head_start, patience_us = tonumber(ARGV[6]), tonumber(ARGV[7])
+local admitted = P .. 'admitted:' .. caller
 
-local meters, refusal = load_needs(7, app, job)
+local meters, refusal = load_needs(8, app, job)
+
+-- Waiting jobs count twice here.
+local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
+
+-- Takes the permits, unless this very call took them before: its answer got lost.
+local function admit()
+  return take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
+end
 
 -- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then. A job that does not wait but asks in the same
--- attempt was admitted: its answer got lost.
-local quiet = call('EXISTS', P .. 'jobs', P .. 'blocked') == 0
-if quiet then
+-- follows is not even loaded then.
+if there == 0 then
   if refusal then return refusal end
   local _, at = binding(meters)
-  if call('SET', seen, attempt, 'PX', '10000', 'GET') == attempt then return take_all(meters, true) end
-  if at <= now_us then return take_all(meters) end
-  call('DEL', seen)
+  if at <= now_us then return admit() end
+end
+
+local ids, costs, lane, cost_text = {}, {}, nil, nil
+if meters then
+  for i = 1, #meters do
+    ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+    if there % 2 == 1 then apply_block(meters[i]) end
+  end
+  lane, cost_text = table.concat(ids, '\n'), table.concat(costs, ',')
+end
+
+-- A called job takes what is kept for it, and lets nobody pass.
+local record = there > 1 and call('HGET', P .. 'jobs', job)
+local called = false
+if meters and record then
+  local tail = '\n' .. cost_text .. '\n' .. queue .. '\n' .. lane
+  called = string.sub(record, -#tail) == tail and call('ZREM', P .. 'grants', job) == 1
+end
+if called then
+  for i = 1, #meters do count(P .. 'granted', ids[i], -meters[i].cost) end
+  local _, at = binding(meters)
+  if at <= now_us then
+    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
+    call('HDEL', P .. 'jobs', job)
+    return admit()
+  end
 end
 
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
-  if not record then return nil end
+local function parse_job(record)
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
@@ -481,11 +522,9 @@ local function read_job(job)
   return r
 end
 
--- Adds to a counter of permits, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-  return n
+local function read_job(job)
+  local record = call('HGET', P .. 'jobs', job)
+  return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
@@ -553,34 +592,18 @@ local function forget_job(job, r)
   for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
--- Forgets a called job that has come: its grant is dropped already.
-local function forget_called(job, r)
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
 -- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end
 
-local r = not quiet and read_job(job)
+local r = record and parse_job(record)
+local ticket = r and r.ticket
 if refusal then
   if r and refusal[1] ~= STALE then forget_job(job, r) end
   return refusal
 end
-if not quiet then
-  if not r and call('GET', seen) == attempt then return take_all(meters, true) end
-  if call('EXISTS', P .. 'blocked') == 1 then
-    for i = 1, #meters do apply_block(meters[i]) end
-  end
-end
-
-local ids, costs = {}, {}
-for i = 1, #meters do ids[i], costs[i] = meters[i].id, int(meters[i].cost) end
-local lane = table.concat(ids, '\n')
-local cost_text = table.concat(costs, ',')
-local ticket = r and r.ticket
+if not r and call('GET', admitted) == number then return take_all(meters, true) end
 if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
   -- Its rule changed while it waited: it keeps its ticket, nothing else.
   forget_job(job, r)
@@ -588,34 +611,28 @@ if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
 end
 
 -- Whom it must let pass: a newcomer everyone who waits, a known job those with
--- an earlier ticket in its lane, a called job nobody.
-local ahead, in_line, called, waits_on = 0, false, false, nil
+-- an earlier ticket in its lane.
+local ahead, in_line, waits_on = 0, false, nil
 if not r then
   waits_on = call('HGET', P .. 'at', lane)
   in_line = waits_on
   for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
-else
-  called = drop_grant(job, r)
-  if not called then
-    ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
-    in_line = ahead > 0
-  end
+elseif not called then
+  ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
+  in_line = ahead > 0
 end
 
 -- Who joins a lane that waits already need not know what is free.
 local bind, at
 if r or not waits_on then
-  if not called then expire_grants() end
-  load_others(meters)
+  if not called then
+    expire_grants()
+    load_others(meters)
+  end
   bind, at = binding(meters)
   if at <= now_us and not in_line then
-    if called then
-      forget_called(job, r)
-    elseif r then
-      forget_job(job, r)
-    end
-    call('SET', seen, attempt, 'PX', '10000')
-    return take_all(meters)
+    if r then forget_job(job, r) end
+    return admit()
   end
 end
 

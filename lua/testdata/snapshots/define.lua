@@ -17,6 +17,12 @@ local now_us = time[1] * 1000000 + time[2]
 
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
@@ -339,17 +345,22 @@ end
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
-  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
-  local kind = d[1]
-  if not kind then return nil end
-  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
-    return nil
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
   end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
@@ -365,7 +376,7 @@ local function load_meter(name, key, app, holder)
     concurrency(m)
   end
 
-  if d[6] then
+  if paused then
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
@@ -446,9 +457,7 @@ end
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
-  if not record then return nil end
+local function parse_job(record)
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
@@ -456,11 +465,9 @@ local function read_job(job)
   return r
 end
 
--- Adds to a counter of permits, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-  return n
+local function read_job(job)
+  local record = call('HGET', P .. 'jobs', job)
+  return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
@@ -528,12 +535,6 @@ local function forget_job(job, r)
   for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
--- Forgets a called job that has come: its grant is dropped already.
-local function forget_called(job, r)
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
 -- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
@@ -546,6 +547,14 @@ local function wake(name)
     if string.sub(ids[i], 1, #name + 1) == name .. '|' then due(ids[i], now_us) end
   end
 end
+
+-- The part of a limit's definition that every call needs, as one field: "kind n
+-- period_us capacity", and a mark where there is more to read.
+local function store_gist(limit)
+  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
+  local mark = (d[5] or d[6]) and ' +' or ''
+  call('HSET', limit, 'gist', table.concat({ d[1], d[2], d[3], d[4] }, ' ') .. mark)
+end
 local name, source, text = ARGV[1], ARGV[2], ARGV[3]
 local key = P .. 'limit:' .. name
 
@@ -556,6 +565,7 @@ local replaced = source == 'file' and was_file and was_file ~= was_text
 call('DEL', key)
 call('HSET', key, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 4))
 if paused then call('HSET', key, 'paused', paused) end
+store_gist(key)
 local file = source == 'file' and text or was_file
 if file then call('HSET', key, 'file', file) end
 call('SADD', P .. 'limits', name)

@@ -1,4 +1,5 @@
--- Calls waiting jobs back, exactly as many as permits exist for.
+-- Calls waiting jobs back, exactly as many as permits exist for, and those whose
+-- permit will exist in a moment along with them: each is to come at its time.
 -- One process works while its lease lives; it need not live while nothing is due.
 -- Bounded: what is left over stays due. A permit is promised, not taken: the
 -- called job takes it when it comes.
@@ -6,10 +7,12 @@
 -- ARGV[1] process that pumps
 -- ARGV[2] life of its lease in milliseconds
 -- ARGV[3] life of a grant in microseconds
--- ARGV[4] most steps in this call
+-- ARGV[4] how far ahead jobs are called, in microseconds
+-- ARGV[5] most steps in this call
 -- Returns {1, microseconds until it is worth asking again or -1, names of limits
---   whose calendar must be extended, then queue and job for each job called}; {0,
---   microseconds until it is worth asking again} where another process pumps
+--   whose calendar must be extended, then queue, job and microseconds until its
+--   permits exist for each job called}; {0, microseconds until it is worth asking
+--   again} where another process pumps
 -- What every script starts with: the scope's key prefix and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
@@ -21,6 +24,12 @@ local now_us = time[1] * 1000000 + time[2]
 
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
@@ -343,17 +352,22 @@ end
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
-  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
-  local kind = d[1]
-  if not kind then return nil end
-  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
-    return nil
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
   end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
@@ -369,7 +383,7 @@ local function load_meter(name, key, app, holder)
     concurrency(m)
   end
 
-  if d[6] then
+  if paused then
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
@@ -450,9 +464,7 @@ end
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
-  if not record then return nil end
+local function parse_job(record)
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
@@ -460,11 +472,9 @@ local function read_job(job)
   return r
 end
 
--- Adds to a counter of permits, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-  return n
+local function read_job(job)
+  local record = call('HGET', P .. 'jobs', job)
+  return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
@@ -532,17 +542,11 @@ local function forget_job(job, r)
   for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end
 
--- Forgets a called job that has come: its grant is dropped already.
-local function forget_called(job, r)
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
 -- Has every meter count the permits that are kept for called jobs.
 local function load_others(meters)
   for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
 end
-local process, lease_ms, grant_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local process, lease_ms, grant_us, ahead_us, steps = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 -- How long until a meter is due, a grant ends or a job is to be forgotten.
 local function next_due_us()
@@ -570,7 +574,12 @@ local function to_limbo(job, r)
   call('ZADD', P .. 'limbo', int(at > soon and at or soon), job)
 end
 
-local called, stale = {}, {}
+local out, stale = { 1, 0, '' }, {}
+local function tell(job, r, at)
+  local i = #out
+  out[i + 1], out[i + 2], out[i + 3] = r.queue, job, at - now_us
+end
+
 expire_grants()
 local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
 for i = 1, #overdue, 2 do
@@ -580,7 +589,7 @@ for i = 1, #overdue, 2 do
     call('ZREM', P .. 'limbo', job)
   elseif overdue[i + 1] == '0' then
     to_limbo(job, r)
-    called[#called + 1], called[#called + 2] = r.queue, job
+    tell(job, r, now_us)
   else
     forget_job(job, r)
   end
@@ -620,16 +629,24 @@ local function look(lane, current)
   return job, r, meters, bind, at
 end
 
+-- Until when a permit must exist for its job to be called now. A job of several
+-- limits is not called ahead: it would keep the permits of one while it waits
+-- for another's. Nor is one where nobody knows when permits come back.
+local function horizon(meters)
+  if #meters > 1 or meters[1].guess then return now_us end
+  return now_us + ahead_us
+end
+
 -- Keeps a permit of each meter for the job. Where a limit is gone or too small
 -- the job is called to learn it.
-local function call_back(job, r, meters)
+local function call_back(job, r, meters, at)
   call('ZREM', P .. 'lane:' .. r.lane, job)
-  called[#called + 1], called[#called + 2] = r.queue, job
+  tell(job, r, meters and at or now_us)
   if not meters then
     to_limbo(job, r)
     return
   end
-  call('ZADD', P .. 'grants', int(now_us + grant_us), job)
+  call('ZADD', P .. 'grants', int(at + grant_us), job)
   for i = 1, #meters do
     local m = meters[i]
     m.others = m.others + m.cost
@@ -650,13 +667,13 @@ local function serve(id)
       return
     end
     if looked ~= lane then job, r, meters, bind, at = look(lane, id) end
-    if job and meters and at > now_us and bind.id == id then
+    local turn = job and (not meters or at <= horizon(meters))
+    if job and not turn and bind.id == id then
       call('ZADD', P .. 'due', int(at), id)
       return
     end
-    local turn = job and (not meters or at <= now_us)
     if turn then
-      call_back(job, r, meters)
+      call_back(job, r, meters, at)
       job, r, meters, bind, at = look(lane, id)
     end
     looked = lane
@@ -679,6 +696,5 @@ for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end
 
-local out = { 1, next_due_us(), table.concat(stale, ' ') }
-for i = 1, #called do out[i + 3] = called[i] end
+out[2], out[3] = next_due_us(), table.concat(stale, ' ')
 return out

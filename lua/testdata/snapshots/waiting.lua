@@ -14,6 +14,12 @@ local now_us = time[1] * 1000000 + time[2]
 
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
@@ -336,17 +342,22 @@ end
 -- Returns nil where the limit does not exist for this app.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
-  local d = call('HMGET', limit, 'kind', 'n', 'period_us', 'capacity', 'apps', 'paused')
-  local kind = d[1]
-  if not kind then return nil end
-  if app and d[5] and (string.find(app, ',', 1, true) or not string.find(',' .. d[5] .. ',', ',' .. app .. ',', 1, true)) then
-    return nil
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
   end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(d[2]), period_us = tonumber(d[3]), capacity = tonumber(d[4]), rate = d[2] .. ' ' .. d[3],
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
@@ -362,7 +373,7 @@ local function load_meter(name, key, app, holder)
     concurrency(m)
   end
 
-  if d[6] then
+  if paused then
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
@@ -443,9 +454,7 @@ end
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when
 -- to forget it, its costs, its queue, its lane.
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
-  if not record then return nil end
+local function parse_job(record)
   local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
   local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
   for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
@@ -453,11 +462,9 @@ local function read_job(job)
   return r
 end
 
--- Adds to a counter of permits, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-  return n
+local function read_job(job)
+  local record = call('HGET', P .. 'jobs', job)
+  return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
@@ -521,12 +528,6 @@ local function forget_job(job, r)
   else
     call('ZREM', P .. 'limbo', job)
   end
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
--- Forgets a called job that has come: its grant is dropped already.
-local function forget_called(job, r)
   call('HDEL', P .. 'jobs', job)
   for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
 end

@@ -19,7 +19,7 @@ type backlogCommand struct {
 	Hosts       int      `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
 	HostRate    int      `default:"1" help:"Permits a second of each host, one at a time."`
 	Arrive      int      `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
-	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js), asynq (no limit at all)."`
+	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js), asynq (no limit at all), asynq-paced (the same with jobs arriving at the limit's rate, enqueuing not counted)."`
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int      `default:"1" help:"Runs of each system, in turns. The median by limit used is printed."`
 	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
@@ -117,7 +117,7 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", system.name, err)
 			}
-			row := newBacklogRow(system.name, s, out)
+			row := newBacklogRow(system, s, out)
 			runs[i] = append(runs[i], row)
 			b.note("%s: %s, run %d of %d: %.1f s, %s of the limit used, %s denials/job, Redis %.3f ms/job",
 				s, system.name, turn+1, repeat, row.Elapsed, percent(row.LimitUsed), number(row.Denials, 3), row.CPU)
@@ -147,21 +147,21 @@ func (r backlogRow) sortKey() float64 {
 	return *r.LimitUsed
 }
 
-func newBacklogRow(name string, s spec, out outcome) backlogRow {
+func newBacklogRow(system system, s spec, out outcome) backlogRow {
 	done := max(1, len(out.starts))
 	row := backlogRow{
-		Case: s.String(), System: name, Jobs: s.Jobs, Done: len(out.starts), Rate: s.Rate, Capacity: s.burst(),
+		Case: s.String(), System: system.name, Jobs: s.Jobs, Done: len(out.starts), Rate: s.Rate, Capacity: s.burst(),
 		CPU:      float64(out.spent.cpu) / float64(time.Millisecond) / float64(done),
 		Commands: float64(out.spent.commands) / float64(done),
 		Elapsed:  elapsed(out).Seconds(),
 	}
-	if name == "asynq" {
-		return row // nothing limits it
+	if system.free {
+		return row
 	}
 	ideal := s.ideal().Seconds()
 	row.Ideal = &ideal
 	row.LimitUsed = new(ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs))
-	if name != "bullmq" { // it never hands a job out that may not run
+	if system.name != "bullmq" { // it never hands a job out that may not run
 		row.Denials = new(float64(out.denials) / float64(done))
 	}
 	over, busiest := judge(s, out.starts)

@@ -45,7 +45,7 @@ var (
 )
 
 const footnote = "wiki: the pattern of asynq's wiki with redis_rate and short polls; wiki-stock: at asynq's own polls; " +
-	"bullmq: global rate limit; asynq: no limit at all"
+	"bullmq: global rate limit; asynq: no limit at all; asynq-paced: that at the limit's rate"
 
 // backlogPlot is a panel of bars for each measure, a bar for each system.
 func backlogPlot(s spec, rows []backlogRow) *canvas {

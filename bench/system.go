@@ -17,6 +17,7 @@ type system struct {
 	// waiting is what a waiting job costs in Redis beyond one that is
 	// scheduled, in bytes; nil where the system has no such jobs.
 	waiting func(b *bench, s spec) (int64, error)
+	free    bool // nothing limits it
 }
 
 // outcome is what one run gave.
@@ -34,7 +35,8 @@ var systems = []system{
 	asynqSystem("wiki", startWiki),
 	asynqSystem("wiki-stock", startWikiStock),
 	{name: "bullmq", run: runBullMQ},
-	{name: "asynq", run: drainer(startBare)},
+	{name: "asynq", run: drainer(startBare), free: true},
+	{name: "asynq-paced", run: runPaced, free: true},
 }
 
 // pick finds systems by name, and headgate before them.
@@ -48,7 +50,7 @@ func pick(names []string) ([]system, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq, asynq", name)
+			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq, asynq, asynq-paced", name)
 		}
 	}
 	return picked, nil
@@ -59,7 +61,7 @@ func pick(names []string) ([]system, error) {
 type starter func(b *bench, s spec, shut bool, h *history) (stop func(), err error)
 
 func asynqSystem(name string, start starter) system {
-	return system{name, drainer(start), waiter(start)}
+	return system{name: name, run: drainer(start), waiting: waiter(start)}
 }
 
 const taskType = "bench"
@@ -140,6 +142,31 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 			late: latenesses(s, begin.UnixMicro(), starts, h.enqueued),
 		}, nil
 	}
+}
+
+// runPaced has jobs arrive at the rate of the limit at a bare asynq that polls as
+// often as headgate: what asynq itself costs at that pace. What enqueuing costs
+// is measured by itself and taken off.
+func runPaced(b *bench, s spec) (outcome, error) {
+	s.Arrive = s.Rate
+	out, err := drainer(startPolling)(b, s)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := b.empty(); err != nil {
+		return outcome{}, err
+	}
+	before, err := b.usage()
+	if err != nil {
+		return outcome{}, err
+	}
+	jobs := s.jobs()
+	if err := b.arrive(jobs, s.Arrive, newHistory(len(jobs))); err != nil {
+		return outcome{}, err
+	}
+	after, err := b.usage()
+	out.spent = out.spent.since(after.since(before))
+	return out, err
 }
 
 // arrive enqueues the jobs evenly, so many a second.

@@ -1,7 +1,7 @@
 -- Takes a job's permits, or puts it in its lane to be called back.
--- Safe to repeat: a second call of the same attempt gets the same answer, and a
--- job that waits keeps its ticket. A newcomer never overtakes a lane it would
--- join, nor lanes that wait on one of its meters.
+-- Safe to repeat: the same call again gets the same answer, and a job that waits
+-- keeps its ticket. A newcomer never overtakes a lane it would join, nor lanes
+-- that wait on one of its meters.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] job
 -- ARGV[2] queue it comes from and is called back to
@@ -37,6 +37,8 @@ if there == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end
+
+-- @include count
 
 local ids, costs, lane, cost_text = {}, {}, nil, nil
 if meters then

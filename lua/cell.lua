@@ -7,11 +7,10 @@
 -- ARGV[5] quantity to take; 0 looks
 -- Returns {outcome, now_us, ready_at_us, left, full_at_us}
 -- @include scope
--- @include gcra
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
-gcra(m)
+-- @include gcra
 local outcome = 1
 local at = m.ready_at(quantity)
 if quantity > capacity then

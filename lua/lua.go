@@ -43,7 +43,7 @@ func script(name string) *redis.Script {
 	return redis.NewScript(expand(name+".lua", map[string]bool{}))
 }
 
-var includeLine = regexp.MustCompile(`(?m)^-- @include (\w+)\n`)
+var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
 
 // expand returns a file's text with each include in place of the line that
 // names it, the first time it is named.
@@ -53,7 +53,7 @@ func expand(file string, included map[string]bool) string {
 		panic(fmt.Sprintf("lua: %v", err))
 	}
 	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
-		name := strings.TrimSpace(strings.TrimPrefix(line, "-- @include "))
+		name := strings.TrimPrefix(strings.TrimSpace(line), "-- @include ")
 		if included[name] {
 			return ""
 		}

@@ -80,10 +80,26 @@ local function meter(id)
   return m
 end
 
+-- Called jobs leave their lanes at the end, all at once. Until then a lane is
+-- its first jobs, of which so many were called. Most lanes have one turn.
+local lines = {}
+local function first(lane)
+  local line = lines[lane]
+  if not line then
+    line = { called = 0 }
+    lines[lane] = line
+  end
+  if line.called == #line then
+    local more = call('ZRANGE', P .. 'lane:' .. lane, #line, #line * 2)
+    for i = 1, #more do line[#line + 1] = more[i] end
+  end
+  return line[line.called + 1], line
+end
+
 -- The lane's first job with its meters, the one that binds it and until when.
 -- Nothing where the lane is empty; no meters where a limit is gone.
 local function look(lane, current)
-  local job = call('ZRANGE', P .. 'lane:' .. lane, 0, 0)[1]
+  local job = first(lane)
   if not job then return nil end
   local r = read_job(job)
   local meters = {}
@@ -107,18 +123,31 @@ end
 
 -- Keeps a permit of each meter for the job. Where a limit is gone or too small
 -- the job is called to learn it.
+local grants = { 'ZADD', P .. 'grants' }
 local function call_back(job, r, meters, at)
-  call('ZREM', P .. 'lane:' .. r.lane, job)
+  local _, line = first(r.lane)
+  line.called = line.called + 1
   tell(job, r, meters and at or now_us)
   if not meters then
     to_limbo(job, r)
     return
   end
-  call('ZADD', P .. 'grants', int(at + grant_us), job)
+  grants[#grants + 1] = int(at + grant_us)
+  grants[#grants + 1] = job
   for i = 1, #meters do
     local m = meters[i]
     m.others = m.others + m.cost
-    call('HINCRBY', P .. 'granted', m.id, int(m.cost))
+    m.promised = (m.promised or 0) + m.cost
+  end
+end
+
+local function keep_promises()
+  if #grants > 2 then call(unpack(grants)) end
+  for lane, line in pairs(lines) do
+    if line.called > 0 then call('ZREM', P .. 'lane:' .. lane, unpack(line, 1, line.called)) end
+  end
+  for id, m in pairs(known) do
+    if m and m.promised then call('HINCRBY', P .. 'granted', id, int(m.promised)) end
   end
 end
 
@@ -164,5 +193,6 @@ for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end
 
+keep_promises()
 out[2], out[3] = next_due_us(), table.concat(stale, ' ')
 return out

@@ -39,7 +39,7 @@ func (r releaser) release(ctx context.Context, jobs []throttle.Called) (fates []
 	for queue, indexes := range byQueue {
 		prefix := "asynq:{" + queue + "}:"
 		keys := []string{prefix + "pending", prefix + "retry", prefix + "scheduled"}
-		args := []any{prefix + "t:"}
+		args := []any{prefix + "t:", time.Now().UnixNano()}
 		for _, i := range indexes {
 			args = append(args, jobs[i].ID)
 		}

@@ -1,4 +1,5 @@
 -- @include needs
+-- @include count
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
 -- those meters' ids, one a line. A job's record, one field a line: ticket, when

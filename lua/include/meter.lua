@@ -1,9 +1,4 @@
 -- @include scope
--- @include gcra
--- @include fixed_window
--- @include sliding_log
--- @include sliding_window
--- @include concurrency
 
 -- A meter answers: ready_at(k), the earliest microsecond at which k more permits
 -- may be taken (k above the capacity: an estimate for those who wait), left(),
@@ -31,16 +26,16 @@ local function load_meter(name, key, app, holder)
     index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
-    gcra(m)
+    -- @include gcra
   elseif kind == 'sliding_log' then
-    sliding_log(m)
+    -- @include sliding_log
   elseif kind == 'sliding_window' then
-    sliding_window(m)
+    -- @include sliding_window
   elseif kind == 'fixed_window' then
-    fixed_window(m)
+    -- @include fixed_window
   else
     m.guess = true
-    concurrency(m)
+    -- @include concurrency
   end
 
   if paused then

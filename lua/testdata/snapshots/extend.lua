@@ -14,12 +14,6 @@ local now_us = time[1] * 1000000 + time[2]
 
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
-
--- Adds to a counter in a hash, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-end
 local holder = ARGV[1]
 
 local held = 1

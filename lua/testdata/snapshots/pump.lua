@@ -25,11 +25,32 @@ local now_us = time[1] * 1000000 + time[2]
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
 
--- Adds to a counter in a hash, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-end
+-- A meter answers: ready_at(k), the earliest microsecond at which k more permits
+-- may be taken (k above the capacity: an estimate for those who wait), left(),
+-- and full_at(), when it is as if never used. take(k) takes them. Nothing but
+-- take changes it. Where m.guess is true nobody knows when permits come back.
+-- Returns nil where the limit does not exist for this app.
+local function load_meter(name, key, app, holder)
+  local limit = P .. 'limit:' .. name
+  local gist = call('HGET', limit, 'gist')
+  if not gist then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused
+  if rest ~= '' then
+    local apps
+    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
+  end
+
+  local id = name .. '|' .. key
+  local m = { -- all its fields at once, so that the table is made in its full size
+    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
+    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
+  }
+  if kind == 'funnel' or kind == 'token_bucket' then
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
@@ -63,324 +84,282 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
-local function gcra(m)
-  local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
-  local tat, fraction = now_us, 0
-  local state = call('GET', m.state)
-  if state then
-    local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
-    was_tat = tonumber(was_tat)
-    if was_tat >= now_us then
-      tat, fraction = was_tat, tonumber(was_fraction)
-      if was_rate ~= rate then
-        -- The rate was changed: what was owed at that moment in permits stays,
-        -- rounded up, and leaks at the new rate from then on.
-        local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
-        local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
-        if since_us > now_us then since_us = now_us end
-        local us
-        us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
-        tat = since_us + us
-        if tat < now_us then tat, fraction = now_us, 0 end
-      end
+local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
+local tat, fraction = now_us, 0
+local state = call('GET', m.state)
+if state then
+  local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
+  was_tat = tonumber(was_tat)
+  if was_tat >= now_us then
+    tat, fraction = was_tat, tonumber(was_fraction)
+    if was_rate ~= rate then
+      -- The rate was changed: what was owed at that moment in permits stays,
+      -- rounded up, and leaks at the new rate from then on.
+      local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
+      local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
+      if since_us > now_us then since_us = now_us end
+      local us
+      us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
+      tat = since_us + us
+      if tat < now_us then tat, fraction = now_us, 0 end
     end
-  end
-
-  function m.ready_at(k)
-    if k == 0 then return now_us end
-    local at
-    if k <= capacity then
-      local us, over = span(capacity - k, n, period_us)
-      at = tat - us
-      if fraction > over then at = at + 1 end
-    else
-      local us, over = span(k - capacity, n, period_us)
-      at = tat + us + ceil((fraction + over) / n)
-    end
-    return at > now_us and at or now_us
-  end
-
-  function m.take(k)
-    local us, over = span(k, n, period_us)
-    tat, fraction = tat + us, fraction + over
-    if fraction >= n then tat, fraction = tat + 1, fraction - n end
-    local ttl_ms = ceil((tat - now_us) / 1000) + 1000
-    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
-  end
-
-  function m.left()
-    local left = capacity - owed(tat - now_us, fraction, n, period_us)
-    return left > 0 and left or 0
-  end
-
-  function m.full_at()
-    return fraction > 0 and tat + 1 or tat
   end
 end
+
+function m.ready_at(k)
+  if k == 0 then return now_us end
+  local at
+  if k <= capacity then
+    local us, over = span(capacity - k, n, period_us)
+    at = tat - us
+    if fraction > over then at = at + 1 end
+  else
+    local us, over = span(k - capacity, n, period_us)
+    at = tat + us + ceil((fraction + over) / n)
+  end
+  return at > now_us and at or now_us
+end
+
+function m.take(k)
+  local us, over = span(k, n, period_us)
+  tat, fraction = tat + us, fraction + over
+  if fraction >= n then tat, fraction = tat + 1, fraction - n end
+  local ttl_ms = ceil((tat - now_us) / 1000) + 1000
+  call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
+end
+
+function m.left()
+  local left = capacity - owed(tat - now_us, fraction, n, period_us)
+  return left > 0 and left or 0
+end
+
+function m.full_at()
+  return fraction > 0 and tat + 1 or tat
+end
+  elseif kind == 'sliding_log' then
+-- A sliding log: at most n permits in every window of one period, exactly.
+-- State: LIST of the times of the last n permits, oldest first. A k-th permit
+-- exists once the (n-k+1)-th newest time is a whole period old.
+local n, period_us = m.n, m.period_us
+
+local function newest(i)
+  local at = call('LINDEX', m.state, -i)
+  return at and tonumber(at)
+end
+
+function m.ready_at(k)
+  if k == 0 then return now_us end
+  local within = (k - 1) % n + 1
+  local rounds = (k - within) / n
+  local at = newest(n - within + 1)
+  at = at and at + period_us or now_us
+  return (at > now_us and at or now_us) + rounds * period_us
+end
+
+function m.take(k)
+  local last = newest(1)
+  local at = int(last and last > now_us and last or now_us)
+  while k > 0 do
+    local batch = {}
+    for i = 1, math.min(k, 1000) do batch[i] = at end
+    call('RPUSH', m.state, unpack(batch))
+    k = k - #batch
+  end
+  call('LTRIM', m.state, -n, -1)
+  call('PEXPIRE', m.state, int(ceil((at - now_us + period_us) / 1000) + 1000))
+end
+
+-- Times are in order, so the first that still counts is found by halving.
+function m.left()
+  local length = call('LLEN', m.state)
+  local low, high = 0, length
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+  end
+  local left = n - (length - low)
+  return left > 0 and left or 0
+end
+
+function m.full_at()
+  local last = newest(1)
+  return last and last + period_us > now_us and last + period_us or now_us
+end
+  elseif kind == 'sliding_window' then
+-- A sliding window in bounded memory: the period in 60 parts, each counted
+-- whole until its last microsecond has left the window, so never over.
+-- State: "width part count part count …", oldest part first.
+local n, period_us = m.n, m.period_us
+local width = ceil(period_us / 60)
+local parts, counts, sum = {}, {}, 0
+
+-- When the last permit that part b may hold has left the window.
+local function leaves(b) return (b + 1) * width - 1 + period_us end
+
+local state = call('GET', m.state)
+if state then
+  local was_width, rest = string.match(state, '^(%d+)(.*)$')
+  was_width = tonumber(was_width)
+  for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+    local b, count = tonumber(part), tonumber(taken)
+    -- The limit was changed: a part goes where its last microsecond lies.
+    if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+    if leaves(b) > now_us then
+      if parts[#parts] == b then
+        counts[#parts] = counts[#parts] + count
+      else
+        parts[#parts + 1], counts[#counts + 1] = b, count
+      end
+      sum = sum + count
+    end
+  end
+end
+-- A part in the future means that the clock stepped back: a meter's time does
+-- not.
+local behind = #parts > 0 and parts[#parts] * width or 0
+local floor_us = behind > now_us and behind or now_us
+
+function m.ready_at(k)
+  if k == 0 then return now_us end
+  local within = (k - 1) % n + 1
+  local wait = (k - within) / n * period_us
+  local missing = within - (n - sum)
+  local at = floor_us
+  for i = 1, #parts do
+    if missing <= 0 then break end
+    missing = missing - counts[i]
+    at = leaves(parts[i])
+  end
+  return (at > floor_us and at or floor_us) + wait
+end
+
+function m.take(k)
+  local b = floor(floor_us / width)
+  if parts[#parts] == b then
+    counts[#parts] = counts[#parts] + k
+  else
+    parts[#parts + 1], counts[#counts + 1] = b, k
+  end
+  sum = sum + k
+  local text = { int(width) }
+  for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+  local ttl_ms = ceil((leaves(b) - now_us) / 1000) + 1000
+  call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+end
+
+function m.left()
+  if behind > now_us or sum >= n then return 0 end
+  return n - sum
+end
+
+function m.full_at()
+  return #parts > 0 and leaves(parts[#parts]) or now_us
+end
+  elseif kind == 'fixed_window' then
 -- A fixed window: at most n permits in each aligned period.
 -- State: "start count". Boundaries are multiples of the period, or, where a
 -- calendar decides, the list `edges` that Go computed; the choice among them is
 -- made here by Redis's clock. A window opens margin_us after its start.
-local function fixed_window(m)
-  local n, period_us = m.n, m.period_us
-  local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
-  local edges, here
+local n, period_us = m.n, m.period_us
+local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
+local edges, here
 
-  if stored then
-    edges = {}
-    for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
-  end
-
-  -- The start of the i-th window after the one that holds `at`.
-  local function locate(at)
-    if not edges then return at - (at - offset_us) % period_us end
-    here = 0
-    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
-    if here == 0 or here == #edges then m.stale = true end
-    return edges[here] or at
-  end
-  local start, count = locate(now_us), 0
-  local function starts(i)
-    if not edges then return start + i * period_us end
-    local known = edges[here + i]
-    if known then return known end
-    return (edges[#edges] or start) + (here + i - #edges) * period_us
-  end
-
-  local state = call('GET', m.state)
-  if state then
-    local was_start, was_count = string.match(state, '^(%d+) (%d+)$')
-    was_start = tonumber(was_start)
-    -- A stored window in the future means that the clock stepped back: a
-    -- meter's time does not.
-    if was_start > start then start = locate(was_start) end
-    if was_start >= start then count = tonumber(was_count) end
-  end
-  local open = start + margin_us
-  local spare = n > count and n - count or 0
-
-  function m.ready_at(k)
-    local at = open
-    if k == 0 then return now_us end
-    if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
-    return at > now_us and at or now_us
-  end
-
-  function m.take(k)
-    count = count + k
-    spare = n > count and n - count or 0
-    local ttl_ms = ceil((starts(1) - now_us) / 1000) + 1000
-    call('SET', m.state, string.format('%.0f %.0f', start, count), 'PX', int(ttl_ms))
-  end
-
-  function m.left()
-    return open > now_us and 0 or spare
-  end
-
-  function m.full_at()
-    return count > 0 and starts(1) or now_us
-  end
+if stored then
+  edges = {}
+  for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
 end
--- A sliding log: at most n permits in every window of one period, exactly.
--- State: LIST of the times of the last n permits, oldest first. A k-th permit
--- exists once the (n-k+1)-th newest time is a whole period old.
-local function sliding_log(m)
-  local n, period_us = m.n, m.period_us
 
-  local function newest(i)
-    local at = call('LINDEX', m.state, -i)
-    return at and tonumber(at)
-  end
-
-  function m.ready_at(k)
-    if k == 0 then return now_us end
-    local within = (k - 1) % n + 1
-    local rounds = (k - within) / n
-    local at = newest(n - within + 1)
-    at = at and at + period_us or now_us
-    return (at > now_us and at or now_us) + rounds * period_us
-  end
-
-  function m.take(k)
-    local last = newest(1)
-    local at = int(last and last > now_us and last or now_us)
-    while k > 0 do
-      local batch = {}
-      for i = 1, math.min(k, 1000) do batch[i] = at end
-      call('RPUSH', m.state, unpack(batch))
-      k = k - #batch
-    end
-    call('LTRIM', m.state, -n, -1)
-    call('PEXPIRE', m.state, int(ceil((at - now_us + period_us) / 1000) + 1000))
-  end
-
-  -- Times are in order, so the first that still counts is found by halving.
-  function m.left()
-    local length = call('LLEN', m.state)
-    local low, high = 0, length
-    while low < high do
-      local middle = floor((low + high) / 2)
-      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
-    end
-    local left = n - (length - low)
-    return left > 0 and left or 0
-  end
-
-  function m.full_at()
-    local last = newest(1)
-    return last and last + period_us > now_us and last + period_us or now_us
-  end
+-- The start of the i-th window after the one that holds `at`.
+local function locate(at)
+  if not edges then return at - (at - offset_us) % period_us end
+  here = 0
+  while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+  if here == 0 or here == #edges then m.stale = true end
+  return edges[here] or at
 end
--- A sliding window in bounded memory: the period in 60 parts, each counted
--- whole until its last microsecond has left the window, so never over.
--- State: "width part count part count …", oldest part first.
-local function sliding_window(m)
-  local n, period_us = m.n, m.period_us
-  local width = ceil(period_us / 60)
-  local parts, counts, sum = {}, {}, 0
-
-  -- When the last permit that part b may hold has left the window.
-  local function leaves(b) return (b + 1) * width - 1 + period_us end
-
-  local state = call('GET', m.state)
-  if state then
-    local was_width, rest = string.match(state, '^(%d+)(.*)$')
-    was_width = tonumber(was_width)
-    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
-      local b, count = tonumber(part), tonumber(taken)
-      -- The limit was changed: a part goes where its last microsecond lies.
-      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
-      if leaves(b) > now_us then
-        if parts[#parts] == b then
-          counts[#parts] = counts[#parts] + count
-        else
-          parts[#parts + 1], counts[#counts + 1] = b, count
-        end
-        sum = sum + count
-      end
-    end
-  end
-  -- A part in the future means that the clock stepped back: a meter's time does
-  -- not.
-  local behind = #parts > 0 and parts[#parts] * width or 0
-  local floor_us = behind > now_us and behind or now_us
-
-  function m.ready_at(k)
-    if k == 0 then return now_us end
-    local within = (k - 1) % n + 1
-    local wait = (k - within) / n * period_us
-    local missing = within - (n - sum)
-    local at = floor_us
-    for i = 1, #parts do
-      if missing <= 0 then break end
-      missing = missing - counts[i]
-      at = leaves(parts[i])
-    end
-    return (at > floor_us and at or floor_us) + wait
-  end
-
-  function m.take(k)
-    local b = floor(floor_us / width)
-    if parts[#parts] == b then
-      counts[#parts] = counts[#parts] + k
-    else
-      parts[#parts + 1], counts[#counts + 1] = b, k
-    end
-    sum = sum + k
-    local text = { int(width) }
-    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
-    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + 1000
-    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
-  end
-
-  function m.left()
-    if behind > now_us or sum >= n then return 0 end
-    return n - sum
-  end
-
-  function m.full_at()
-    return #parts > 0 and leaves(parts[#parts]) or now_us
-  end
+local start, count = locate(now_us), 0
+local function starts(i)
+  if not edges then return start + i * period_us end
+  local known = edges[here + i]
+  if known then return known end
+  return (edges[#edges] or start) + (here + i - #edges) * period_us
 end
+
+local state = call('GET', m.state)
+if state then
+  local was_start, was_count = string.match(state, '^(%d+) (%d+)$')
+  was_start = tonumber(was_start)
+  -- A stored window in the future means that the clock stepped back: a
+  -- meter's time does not.
+  if was_start > start then start = locate(was_start) end
+  if was_start >= start then count = tonumber(was_count) end
+end
+local open = start + margin_us
+local spare = n > count and n - count or 0
+
+function m.ready_at(k)
+  local at = open
+  if k == 0 then return now_us end
+  if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
+  return at > now_us and at or now_us
+end
+
+function m.take(k)
+  count = count + k
+  spare = n > count and n - count or 0
+  local ttl_ms = ceil((starts(1) - now_us) / 1000) + 1000
+  call('SET', m.state, string.format('%.0f %.0f', start, count), 'PX', int(ttl_ms))
+end
+
+function m.left()
+  return open > now_us and 0 or spare
+end
+
+function m.full_at()
+  return count > 0 and starts(1) or now_us
+end
+  else
+    m.guess = true
 -- Concurrency: at most n permits held at once, each a lease that ends unless
 -- its holder extends it.
 -- State: ZSET of permits: holder, or holder\n2, holder\n3 … for a cost above 1,
 -- each with the microsecond its lease ends. The holder's own permits do not
 -- count against it, so asking twice is asking once.
-local function concurrency(m)
-  local n = m.capacity
-  m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
-  call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
-  local live = call('ZCARD', m.state)
-  if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
-    live = live - 1
-    local i = 2
-    while call('ZSCORE', m.state, m.holder .. '\n' .. i) do live, i = live - 1, i + 1 end
-  end
-
-  function m.ready_at(k)
-    if k == 0 or live + k <= n then return now_us end
-    if live == 0 then return now_us + m.lease_us end
-    local i = math.min(live + k - n, live)
-    local permit = call('ZRANGE', m.state, i - 1, i - 1, 'WITHSCORES')
-    return permit[2] and tonumber(permit[2]) or now_us + m.lease_us
-  end
-
-  function m.take(k)
-    local ends = int(now_us + m.lease_us)
-    call('ZADD', m.state, ends, m.holder)
-    for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
-    while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
-    live = live + k
-    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
-  end
-
-  function m.left()
-    return live < n and n - live or 0
-  end
-
-  function m.full_at()
-    local last = call('ZRANGE', m.state, -1, -1, 'WITHSCORES')
-    return last[2] and tonumber(last[2]) or now_us
-  end
+local n = m.capacity
+m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
+call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
+local live = call('ZCARD', m.state)
+if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
+  live = live - 1
+  local i = 2
+  while call('ZSCORE', m.state, m.holder .. '\n' .. i) do live, i = live - 1, i + 1 end
 end
 
--- A meter answers: ready_at(k), the earliest microsecond at which k more permits
--- may be taken (k above the capacity: an estimate for those who wait), left(),
--- and full_at(), when it is as if never used. take(k) takes them. Nothing but
--- take changes it. Where m.guess is true nobody knows when permits come back.
--- Returns nil where the limit does not exist for this app.
-local function load_meter(name, key, app, holder)
-  local limit = P .. 'limit:' .. name
-  local gist = call('HGET', limit, 'gist')
-  if not gist then return nil end
-  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused
-  if rest ~= '' then
-    local apps
-    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
-    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
-      return nil
-    end
-  end
+function m.ready_at(k)
+  if k == 0 or live + k <= n then return now_us end
+  if live == 0 then return now_us + m.lease_us end
+  local i = math.min(live + k - n, live)
+  local permit = call('ZRANGE', m.state, i - 1, i - 1, 'WITHSCORES')
+  return permit[2] and tonumber(permit[2]) or now_us + m.lease_us
+end
 
-  local id = name .. '|' .. key
-  local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
-    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
-  }
-  if kind == 'funnel' or kind == 'token_bucket' then
-    gcra(m)
-  elseif kind == 'sliding_log' then
-    sliding_log(m)
-  elseif kind == 'sliding_window' then
-    sliding_window(m)
-  elseif kind == 'fixed_window' then
-    fixed_window(m)
-  else
-    m.guess = true
-    concurrency(m)
+function m.take(k)
+  local ends = int(now_us + m.lease_us)
+  call('ZADD', m.state, ends, m.holder)
+  for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
+  while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
+  live = live + k
+  call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
+end
+
+function m.left()
+  return live < n and n - live or 0
+end
+
+function m.full_at()
+  local last = call('ZRANGE', m.state, -1, -1, 'WITHSCORES')
+  return last[2] and tonumber(last[2]) or now_us
+end
   end
 
   if paused then
@@ -459,6 +438,12 @@ local function take_all(meters, before)
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
   return reply(ALLOWED, tightest, now_us, lease_us, least)
+end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
 end
 
 -- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
@@ -612,10 +597,26 @@ local function meter(id)
   return m
 end
 
+-- Called jobs leave their lanes at the end, all at once. Until then a lane is
+-- its first jobs, of which so many were called. Most lanes have one turn.
+local lines = {}
+local function first(lane)
+  local line = lines[lane]
+  if not line then
+    line = { called = 0 }
+    lines[lane] = line
+  end
+  if line.called == #line then
+    local more = call('ZRANGE', P .. 'lane:' .. lane, #line, #line * 2)
+    for i = 1, #more do line[#line + 1] = more[i] end
+  end
+  return line[line.called + 1], line
+end
+
 -- The lane's first job with its meters, the one that binds it and until when.
 -- Nothing where the lane is empty; no meters where a limit is gone.
 local function look(lane, current)
-  local job = call('ZRANGE', P .. 'lane:' .. lane, 0, 0)[1]
+  local job = first(lane)
   if not job then return nil end
   local r = read_job(job)
   local meters = {}
@@ -639,18 +640,31 @@ end
 
 -- Keeps a permit of each meter for the job. Where a limit is gone or too small
 -- the job is called to learn it.
+local grants = { 'ZADD', P .. 'grants' }
 local function call_back(job, r, meters, at)
-  call('ZREM', P .. 'lane:' .. r.lane, job)
+  local _, line = first(r.lane)
+  line.called = line.called + 1
   tell(job, r, meters and at or now_us)
   if not meters then
     to_limbo(job, r)
     return
   end
-  call('ZADD', P .. 'grants', int(at + grant_us), job)
+  grants[#grants + 1] = int(at + grant_us)
+  grants[#grants + 1] = job
   for i = 1, #meters do
     local m = meters[i]
     m.others = m.others + m.cost
-    call('HINCRBY', P .. 'granted', m.id, int(m.cost))
+    m.promised = (m.promised or 0) + m.cost
+  end
+end
+
+local function keep_promises()
+  if #grants > 2 then call(unpack(grants)) end
+  for lane, line in pairs(lines) do
+    if line.called > 0 then call('ZREM', P .. 'lane:' .. lane, unpack(line, 1, line.called)) end
+  end
+  for id, m in pairs(known) do
+    if m and m.promised then call('HINCRBY', P .. 'granted', id, int(m.promised)) end
   end
 end
 
@@ -696,5 +710,6 @@ for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end
 
+keep_promises()
 out[2], out[3] = next_due_us(), table.concat(stale, ' ')
 return out

@@ -5,31 +5,31 @@
 -- KEYS[2] asynq:{queue}:retry
 -- KEYS[3] asynq:{queue}:scheduled
 -- ARGV[1] prefix of a task's hash, asynq:{queue}:t:
--- ARGV[2…] jobs, the one to run first in front
+-- ARGV[2] the time in nanoseconds, by the caller's clock as everywhere in asynq
+-- ARGV[3…] jobs, the one to run first in front
 -- Returns for each job: moved, active (its handler has not returned), pending
 --   already, done (archived or completed), or gone
 local pending, retry, scheduled = KEYS[1], KEYS[2], KEYS[3]
-local task = ARGV[1]
+local task, now_ns = ARGV[1], ARGV[2]
 local call = redis.call
+
 local sets = { retry = retry, scheduled = scheduled }
 
-local time = call('TIME')
-local now_ns = time[1] .. string.format('%06d', time[2]) .. '000'
 local out, moved = {}, {}
-for i = 2, #ARGV do
-  local job = task .. ARGV[i]
-  local state = call('HGET', job, 'state')
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local state = call('HGET', task .. id, 'state')
   local fate = 'done'
   if not state then
     fate = 'gone'
-  elseif sets[state] and call('ZREM', sets[state], ARGV[i]) == 1 then
-    call('HSET', job, 'state', 'pending', 'pending_since', now_ns, 'called', '1')
-    moved[#moved + 1] = ARGV[i]
+  elseif sets[state] and call('ZREM', sets[state], id) == 1 then
+    call('HSET', task .. id, 'state', 'pending', 'pending_since', now_ns, 'called', '1')
+    moved[#moved + 1] = id
     fate = 'moved'
   elseif state == 'active' or state == 'pending' then
     fate = state
   end
-  out[i - 1] = fate
+  out[i - 2] = fate
 end
 if #moved == 0 then return out end
 

@@ -115,9 +115,12 @@ end
 
 -- Until when a permit must exist for its job to be called now. A job of several
 -- limits is not called ahead: it would keep the permits of one while it waits
--- for another's. Nor is one where nobody knows when permits come back.
+-- for another's. Nor is one where nobody knows when permits come back, or where
+-- few permits can be kept: there a job that takes its permit late makes the next
+-- one's later.
 local function horizon(meters)
-  if #meters > 1 or meters[1].guess then return now_us end
+  local m = meters[1]
+  if #meters > 1 or m.guess or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
   return now_us + ahead_us
 end
 

@@ -16,7 +16,7 @@ const (
 	// ahead is how long before its permit exists a job's call may be known.
 	// Many calls cost Redis little more than one; but what changes meanwhile,
 	// such as a pause, can cost those jobs a second denial.
-	ahead = 50 * time.Millisecond
+	ahead = 40 * time.Millisecond
 	// maxSleep bounds what a lost wake-up can cost.
 	maxSleep = 5 * time.Second
 	// standby is how much later than the process that pumps the others ask.

@@ -58,6 +58,25 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 	})
 }
 
+// TestLateJobsCostNoSecondDenial: with the polls that Config sets, each job comes
+// some milliseconds after its permit, and where permits are spaced that moves
+// the next one's.
+func TestLateJobsCostNoSecondDenial(t *testing.T) {
+	for _, capacity := range []int{1, 2, 10} {
+		t.Run(fmt.Sprint("capacity ", capacity), func(t *testing.T) {
+			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: capacity}
+			virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
+				for range 100 {
+					st.enqueue(NewTask("job", nil, 0))
+				}
+				time.Sleep(10 * time.Second)
+				st.wantOnce(100)
+				st.wantClean()
+			})
+		})
+	}
+}
+
 func TestDenialSpendsNoAttempt(t *testing.T) {
 	tests := []struct {
 		name string

@@ -42,14 +42,24 @@ func (s *stage) acquireJob(t redistest.TB, job throttle.Job, needs ...throttle.N
 // pump calls back all that can be called now, and says when it is due again.
 func (s *stage) pump(t redistest.TB) (called []string, next time.Duration) {
 	t.Helper()
+	jobs, next := s.pumpAhead(t, 0)
+	for _, job := range jobs {
+		called = append(called, job.ID)
+		if job.In > 0 {
+			t.Fatalf("%s was called %s ahead", job.ID, job.In)
+		}
+	}
+	return called, next
+}
+
+func (s *stage) pumpAhead(t redistest.TB, ahead time.Duration) (called []throttle.Called, next time.Duration) {
+	t.Helper()
 	for range 1000 {
-		jobs, next, active, err := s.jobs.Pump(background, "pump", grant, 0)
+		jobs, next, active, err := s.jobs.Pump(background, "pump", grant, ahead)
 		if err != nil || !active {
 			t.Fatalf("pump: active %t, %v", active, err)
 		}
-		for _, job := range jobs {
-			called = append(called, job.ID)
-		}
+		called = append(called, jobs...)
 		if next != 0 {
 			return called, next
 		}
@@ -589,6 +599,67 @@ func TestRuleOfAWaitingJobChanges(t *testing.T) {
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})
+}
+
+// TestJobsAreCalledAhead: the pump tells of the permits of the next moments, each
+// with its time, and newcomers do not get them.
+func TestJobsAreCalledAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 4})
+		for i := range 8 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(100 * time.Millisecond)
+		called, next := s.pumpAhead(t, 250*time.Millisecond)
+		expect(t, "called", called, []throttle.Called{
+			{Queue: "default", ID: "4"}, {Queue: "default", ID: "5", In: 100 * time.Millisecond}, {Queue: "default", ID: "6", In: 200 * time.Millisecond},
+		})
+		expect(t, "the pump is due when a grant ends", next, grant)
+		for _, job := range called {
+			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
+			s.wantTaken(t, []string{job.ID}, one("l"))
+			s.wait(100 * time.Millisecond)
+		}
+		called, _ = s.pumpAhead(t, 250*time.Millisecond)
+		expect(t, "called", called, []throttle.Called{
+			{Queue: "default", ID: "7"}, {Queue: "default", ID: "new", In: 100 * time.Millisecond},
+		})
+		expect(t, "one that comes before its time", s.acquire(t, "new", one("l")).Outcome, allowed) // it takes 7's permit
+		expect(t, "the one whose permit it took", s.acquire(t, "7", one("l")).RetryAfter, 100*time.Millisecond)
+	})
+}
+
+// TestJobsAreNotCalledAhead where that would keep a permit back or could cost a
+// second denial.
+func TestJobsAreNotCalledAhead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  time.Duration
+		limits []throttle.Limit
+	}{
+		{"several limits", 100 * time.Millisecond, []throttle.Limit{
+			{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 4},
+			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 100},
+		}},
+		{"spaced permits", 100 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1}}},
+		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, tt.limits...)
+				var needs []throttle.Need
+				for _, l := range tt.limits {
+					needs = append(needs, one(l.Name))
+				}
+				for i := range 8 {
+					s.acquire(t, fmt.Sprint(i), needs...)
+				}
+				s.wait(tt.first)
+				called, _ := s.pumpAhead(t, 2*time.Second)
+				expect(t, "called", called, []throttle.Called{{Queue: "default", ID: fmt.Sprint(tt.limits[0].Capacity)}})
+			})
+		})
+	}
 }
 
 // TestOneProcessPumps: others are told when to ask again, and take over when it

@@ -21,7 +21,7 @@ type backlogCommand struct {
 	Arrive      int      `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
 	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js), asynq (no limit at all), asynq-paced (the same with jobs arriving at the limit's rate, enqueuing not counted)."`
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
-	Repeat      int      `default:"1" help:"Runs of each system, in turns. The median by limit used is printed."`
+	Repeat      int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
 	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 	Plot        string   `placeholder:"FILE" help:"Also write a plot, as SVG."`
 	JSON        bool     `name:"json" help:"Print one JSON array."`
@@ -108,7 +108,7 @@ var backlogColumns = []column[backlogRow]{
 }
 
 // backlog runs the systems in turns, so that what else the machine does hits
-// all of them, and returns the median run of each.
+// all of them, and returns the medians of each.
 func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, error) {
 	runs := make([][]backlogRow, len(systems))
 	for turn := range repeat {
@@ -125,8 +125,7 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 	}
 	rows := make([]backlogRow, len(systems))
 	for i, system := range systems {
-		slices.SortStableFunc(runs[i], func(x, y backlogRow) int { return cmp.Compare(x.sortKey(), y.sortKey()) })
-		rows[i] = runs[i][len(runs[i])/2]
+		rows[i] = summary(runs[i])
 		if system.waiting == nil || s.Waiting == 0 {
 			continue
 		}
@@ -139,12 +138,30 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 	return rows, nil
 }
 
-// sortKey is the limit used, or for a system without a limit the CPU spent.
-func (r backlogRow) sortKey() float64 {
-	if r.LimitUsed == nil {
-		return r.CPU
+// summary is the median run by time, with each other figure that noise moves at
+// its own median, and what must never happen at its worst.
+func summary(runs []backlogRow) backlogRow {
+	slices.SortStableFunc(runs, func(x, y backlogRow) int { return cmp.Compare(x.Elapsed, y.Elapsed) })
+	row := runs[len(runs)/2]
+	figures := func(of func(backlogRow) *float64) (figures []float64) {
+		for _, r := range runs {
+			figures = append(figures, *of(r))
+		}
+		return figures
 	}
-	return *r.LimitUsed
+	row.CPU = median(figures(func(r backlogRow) *float64 { return &r.CPU }))
+	row.Commands = median(figures(func(r backlogRow) *float64 { return &r.Commands }))
+	if row.LatenessP50 != nil {
+		row.LatenessP50 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP50 })))
+		row.LatenessP99 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP99 })))
+	}
+	for _, r := range runs {
+		row.Done = min(row.Done, r.Done)
+		if row.Over != nil {
+			row.Over, row.BusiestWindow = new(max(*row.Over, *r.Over)), new(max(*row.BusiestWindow, *r.BusiestWindow))
+		}
+	}
+	return row
 }
 
 func newBacklogRow(system system, s spec, out outcome) backlogRow {

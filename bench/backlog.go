@@ -34,8 +34,15 @@ func (c *backlogCommand) spec() (spec, error) {
 		name        string
 		value, from int
 	}{
-		{"jobs", c.Jobs, 2}, {"rate", c.Rate, 1}, {"capacity", c.Capacity, 1}, {"hosts", c.Hosts, 0},
-		{"host-rate", c.HostRate, 1}, {"arrive", c.Arrive, 0}, {"concurrency", c.Concurrency, 1}, {"repeat", c.Repeat, 1}, {"waiting", c.Waiting, 0},
+		{"jobs", c.Jobs, 2},
+		{"rate", c.Rate, 1},
+		{"capacity", c.Capacity, 1},
+		{"hosts", c.Hosts, 0},
+		{"host-rate", c.HostRate, 1},
+		{"arrive", c.Arrive, 0},
+		{"concurrency", c.Concurrency, 1},
+		{"repeat", c.Repeat, 1},
+		{"waiting", c.Waiting, 0},
 	} {
 		if flag.value < flag.from {
 			errs = append(errs, fmt.Errorf("--%s %d: want %d or more", flag.name, flag.value, flag.from))

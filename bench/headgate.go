@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"log/slog"
 
 	"github.com/hibiken/asynq"
@@ -66,4 +65,4 @@ func (w watched) Acquire(ctx context.Context, job throttle.Job, needs ...throttl
 }
 
 // silent is for programs whose work is only overhead here.
-var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
+var silent = slog.New(slog.DiscardHandler)

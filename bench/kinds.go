@@ -130,7 +130,7 @@ func (b *bench) memory(pattern string) (int64, error) {
 		return 0, err
 	}
 	if len(keys) != 1 {
-		return 0, fmt.Errorf("Redis keys like %s: there are %d (%s), want one", pattern, len(keys), strings.Join(keys, " "))
+		return 0, fmt.Errorf("keys like %s in Redis: there are %d (%s), want one", pattern, len(keys), strings.Join(keys, " "))
 	}
 	return b.rdb.MemoryUsage(b.ctx, keys[0], 0).Result()
 }

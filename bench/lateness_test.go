@@ -32,8 +32,10 @@ func TestLatenesses(t *testing.T) {
 		{"the burst is there from the start", funnel, at(0, 3*ms), nil, []int64{0, 3 * ms}},
 		{"then a permit each 10 ms", funnel, at(0, 0, 10*ms, 21*ms, 30*ms), nil, []int64{0, 0, 0, 1 * ms, 0}},
 		{"late is counted once, not carried on", funnel, at(0, 0, 15*ms, 20*ms), nil, []int64{0, 0, 5 * ms, 0}},
-		{"permits lost in a full funnel are not lateness", funnel, at(0, 0, 100*ms, 100*ms, 110*ms), nil,
-			[]int64{0, 0, 90 * ms, 0, 0}},
+		{
+			"permits lost in a full funnel are not lateness", funnel, at(0, 0, 100*ms, 100*ms, 110*ms), nil,
+			[]int64{0, 0, 90 * ms, 0, 0},
+		},
 		{"nothing is late before it is enqueued", funnel, at(50*ms, 52*ms), []int64{50 * ms, 51 * ms}, []int64{0, 1 * ms}},
 		{"a handler may begin long after it was let in", funnel, []start{{job{}, 0, 7 * ms}}, nil, []int64{7 * ms}},
 		{"the host's permit is needed too", hosts, []start{

@@ -48,8 +48,10 @@ func (c *overheadCommand) Run(b *bench) error {
 		limits int
 		start  starter
 	}{
-		{"headgate", 1, openHeadgate(1)}, {"headgate", 3, openHeadgate(3)},
-		{"redis_rate", 1, openRate(1)}, {"redis_rate", 3, openRate(3)},
+		{"headgate", 1, openHeadgate(1)},
+		{"headgate", 3, openHeadgate(3)},
+		{"redis_rate", 1, openRate(1)},
+		{"redis_rate", 3, openRate(3)},
 	}
 	for pair := range c.Pairs {
 		for i, subject := range subjects {

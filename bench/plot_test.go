@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ func wellFormed(t *testing.T, file string) string {
 	}
 	decoder := xml.NewDecoder(strings.NewReader(string(text)))
 	for {
-		if _, err := decoder.Token(); err == io.EOF {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
 			return string(text)
 		} else if err != nil {
 			t.Fatalf("%s: %v", file, err)

@@ -143,8 +143,10 @@ func newItems(entries []Entry) (map[string]*cronItem, error) {
 	var errs []error
 	for _, e := range entries {
 		if _, ok := items[e.Name]; ok {
-			errs = append(errs, &EntryError{e.Name, "name", e.Name,
-				"is there twice: each schedule needs a name of its own"})
+			errs = append(errs, &EntryError{
+				e.Name, "name", e.Name,
+				"is there twice: each schedule needs a name of its own",
+			})
 		}
 		if err := e.Validate(); err != nil {
 			errs = append(errs, err)

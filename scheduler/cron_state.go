@@ -86,7 +86,7 @@ func (c *Cron) read(ctx context.Context, names ...string) (time.Time, []cronStat
 func parseRedisTime(reply any) (time.Time, error) {
 	parts, ok := reply.([]any)
 	if !ok || len(parts) != 2 {
-		return time.Time{}, fmt.Errorf("Redis answered TIME with %v", reply)
+		return time.Time{}, fmt.Errorf("TIME of Redis is %v", reply)
 	}
 	seconds, err := strconv.ParseInt(fmt.Sprint(parts[0]), 10, 64)
 	micros, err2 := strconv.ParseInt(fmt.Sprint(parts[1]), 10, 64)

@@ -115,8 +115,10 @@ func TestJobOptions(t *testing.T) {
 		{"short retention", func(e *Entry) {
 			e.Options = []asynq.Option{asynq.Retention(time.Second)}
 		}, `[TaskID("sweep@946688400") Queue("default") Retention(5m0s)]`},
-		{"jitter", func(e *Entry) { e.Jitter = time.Hour },
-			`[TaskID("sweep@946688400") Queue("default") Retention(5m0s) ProcessIn(47m35s)]`},
+		{
+			"jitter", func(e *Entry) { e.Jitter = time.Hour },
+			`[TaskID("sweep@946688400") Queue("default") Retention(5m0s) ProcessIn(47m35s)]`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

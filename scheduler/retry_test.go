@@ -17,12 +17,21 @@ func TestBackoffCeiling(t *testing.T) {
 		want []time.Duration // after retries 0, 1, 2, 3, 40, 1000
 	}{
 		{"zero value", Backoff{}, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, time.Hour, time.Hour}},
-		{"linear", Backoff{Growth: Linear, Base: 10 * time.Second, Cap: time.Minute},
-			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, time.Minute, time.Minute}},
-		{"constant", Backoff{Growth: Constant, Base: 5 * time.Second},
-			[]time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second}},
-		{"base above cap", Backoff{Base: time.Hour, Cap: time.Minute},
-			[]time.Duration{time.Minute, time.Minute, time.Minute, time.Minute, time.Minute, time.Minute}},
+		{
+			"linear",
+			Backoff{Growth: Linear, Base: 10 * time.Second, Cap: time.Minute},
+			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, time.Minute, time.Minute},
+		},
+		{
+			"constant",
+			Backoff{Growth: Constant, Base: 5 * time.Second},
+			[]time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second},
+		},
+		{
+			"base above cap",
+			Backoff{Base: time.Hour, Cap: time.Minute},
+			[]time.Duration{time.Minute, time.Minute, time.Minute, time.Minute, time.Minute, time.Minute},
+		},
 	}
 	for _, test := range tests {
 		test.b.Jitter = None

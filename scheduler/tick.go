@@ -55,13 +55,17 @@ func newTickRule(e Entry) (*tickRule, error) {
 // different machines would disagree on it.
 func tickZone(e Entry) (*time.Location, error) {
 	if e.Zone == "Local" {
-		return nil, &EntryError{e.Name, "zone", e.Zone,
-			"differs from machine to machine: name it, such as Europe/London"}
+		return nil, &EntryError{
+			e.Name, "zone", e.Zone,
+			"differs from machine to machine: name it, such as Europe/London",
+		}
 	}
 	zone, err := time.LoadLocation(e.Zone)
 	if err != nil {
-		return nil, &EntryError{e.Name, "zone", e.Zone,
-			"is not a time zone: use an IANA name such as Europe/London"}
+		return nil, &EntryError{
+			e.Name, "zone", e.Zone,
+			"is not a time zone: use an IANA name such as Europe/London",
+		}
 	}
 	return zone, nil
 }

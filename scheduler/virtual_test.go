@@ -65,7 +65,7 @@ func TestLateJobsCostNoSecondDenial(t *testing.T) {
 	for _, capacity := range []int{1, 2, 10} {
 		t.Run(fmt.Sprint("capacity ", capacity), func(t *testing.T) {
 			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: capacity}
-			virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
+			virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{limit}}, func(_ *testing.T, st *stack) {
 				for range 100 {
 					st.enqueue(NewTask("job", nil, 0))
 				}
@@ -175,23 +175,33 @@ func TestRefusals(t *testing.T) {
 		runs   int
 		reason string // of the archived job; "" where it is gone
 	}{
-		{name: "cost above capacity", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Cost: 3}}}),
-			reason: "cost 3 is above the capacity 1"},
+		{
+			name: "cost above capacity", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Cost: 3}}}),
+			reason: "cost 3 is above the capacity 1",
+		},
 		{name: "no such limit", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}}), reason: "no such limit: gone"},
 		{name: "no such limit, run", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}, OnNoLimit: Run}), runs: 1},
-		{name: "rule fails", rule: func(*asynq.Task) (Rule, error) { return Rule{}, errors.New("key payload.url: nil") },
-			reason: "key payload.url: nil"},
+		{
+			name: "rule fails", rule: func(*asynq.Task) (Rule, error) { return Rule{}, errors.New("key payload.url: nil") },
+			reason: "key payload.url: nil",
+		},
 		{name: "bad key", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Key: "a\nb"}}}), reason: "no control characters"},
 		{name: "waits too long", rule: rule(Rule{MaxWait: time.Minute}), reason: "longer than it may wait"},
 		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Drop})},
 		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
-		{name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC))},
-			reason: "longer than it may wait"},
+		{
+			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC))},
+			reason: "longer than it may wait",
+		},
 		{name: "timeout is no deadline", rule: rule(Rule{}), opts: []asynq.Option{asynq.Timeout(10 * time.Second)}, runs: 1},
-		{name: "limit deleted while it waits", rule: rule(Rule{}), reason: "no such limit: api",
-			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) }},
-		{name: "limit deleted while it waits, run", rule: rule(Rule{OnNoLimit: Run}), runs: 1,
-			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) }},
+		{
+			name: "limit deleted while it waits", rule: rule(Rule{}), reason: "no such limit: api",
+			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) },
+		},
+		{
+			name: "limit deleted while it waits, run", rule: rule(Rule{OnNoLimit: Run}), runs: 1,
+			during: func(st *stack) { st.must(st.limiter.Delete(ctx, "api")) },
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

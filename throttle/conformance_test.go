@@ -85,8 +85,10 @@ func TestEveryKind(t *testing.T) {
 			s.wait(noon.Sub(s.now))
 			name, want := limit.Name, want[limit.Name]
 			decision := func(o throttle.Outcome, cost, left int, retry, reset time.Duration) throttle.Decision {
-				return throttle.Decision{Outcome: o, Limit: name, Key: "k", Cost: cost, Capacity: 3, Remaining: left,
-					RetryAfter: retry, ResetAfter: reset, At: s.now}
+				return throttle.Decision{
+					Outcome: o, Limit: name, Key: "k", Cost: cost, Capacity: 3, Remaining: left,
+					RetryAfter: retry, ResetAfter: reset, At: s.now,
+				}
 			}
 			asked := func(what string, cost int, want throttle.Decision) {
 				t.Helper()
@@ -452,16 +454,30 @@ func TestThrottle(t *testing.T) {
 			reset, retry            float64
 			limited                 bool
 		}{
-			{0, 6, 5, 0, -1, true}, {0, 1, 4, 1, -1, false}, {0, 1, 3, 2, -1, false}, {0, 1, 2, 3, -1, false},
-			{0, 1, 1, 4, -1, false}, {0, 1, 0, 5, -1, false}, {0, 1, 0, 5, 1, true}, {3000, 1, 2, 3, -1, false},
-			{3100, 1, 1, 3.9, -1, false}, {4000, 1, 1, 4, -1, false}, {8000, 1, 4, 1, -1, false}, {9500, 1, 4, 1, -1, false},
-			{9500, 0, 4, 1, -1, false}, {9500, 2, 2, 3, -1, false}, {9500, 5, 2, 3, 3, true}, {15000, 6, 5, 0, -1, true},
+			{0, 6, 5, 0, -1, true},
+			{0, 1, 4, 1, -1, false},
+			{0, 1, 3, 2, -1, false},
+			{0, 1, 2, 3, -1, false},
+			{0, 1, 1, 4, -1, false},
+			{0, 1, 0, 5, -1, false},
+			{0, 1, 0, 5, 1, true},
+			{3000, 1, 2, 3, -1, false},
+			{3100, 1, 1, 3.9, -1, false},
+			{4000, 1, 1, 4, -1, false},
+			{8000, 1, 4, 1, -1, false},
+			{9500, 1, 4, 1, -1, false},
+			{9500, 0, 4, 1, -1, false},
+			{9500, 2, 2, 3, -1, false},
+			{9500, 5, 2, 3, 3, true},
+			{15000, 6, 5, 0, -1, true},
 		} {
 			s.wait(noon.Add(time.Duration(tt.ms) * time.Millisecond).Sub(s.now))
 			got, err := s.Throttle(t.Context(), "k", 4, 1, time.Second, tt.quantity)
 			must(t, err)
-			want := throttle.Cell{Limited: tt.limited, Limit: 5, Remaining: tt.remaining, RetryAfter: -1,
-				ResetAfter: time.Duration(tt.reset * float64(time.Second)), Never: tt.quantity > 5}
+			want := throttle.Cell{
+				Limited: tt.limited, Limit: 5, Remaining: tt.remaining, RetryAfter: -1,
+				ResetAfter: time.Duration(tt.reset * float64(time.Second)), Never: tt.quantity > 5,
+			}
 			if tt.retry >= 0 {
 				want.RetryAfter = time.Duration(tt.retry * float64(time.Second))
 			}

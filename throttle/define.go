@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -48,10 +49,9 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		"kind", string(l.Kind), "capacity", l.capacity(), "n", l.capacity(), "period_us", 0,
 		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
 	}
-	switch {
-	case l.Kind == Concurrency:
+	if l.Kind == Concurrency {
 		args = append(args, "lease_us", l.lease().Microseconds())
-	default:
+	} else {
 		args = append(args, "n", l.Rate.N, "period_us", l.periodUS())
 	}
 	if l.Kind == FixedWindow {
@@ -95,7 +95,7 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	var limits []Limit
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if err == redis.Nil { // deleted since
+		if errors.Is(err, redis.Nil) { // deleted since
 			continue
 		}
 		if err != nil {
@@ -142,7 +142,7 @@ const calendarLength = 48
 func (r *Redis) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if err == redis.Nil {
+		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {

@@ -131,7 +131,7 @@ func (r *Redis) Pump(ctx context.Context, process string, grant, ahead time.Dura
 func (r *Redis) StopPump(ctx context.Context, process string) error {
 	lease := r.prefix + "pump"
 	holder, err := r.rdb.Get(ctx, lease).Result()
-	if err == redis.Nil || (err == nil && holder != process) {
+	if errors.Is(err, redis.Nil) || (err == nil && holder != process) {
 		return nil
 	}
 	if err == nil {

@@ -121,23 +121,29 @@ func TestLocalDecisions(t *testing.T) {
 		want          Decision
 	}{
 		{
-			"fewest left decides", nil, []Need{{"api", "", 0}, {"host", "a", 0}},
+			"fewest left decides", nil,
+			[]Need{{"api", "", 0}, {"host", "a", 0}},
 			Decision{Outcome: Allowed, Limit: "host", Key: "a", Cost: 1, Capacity: 2, Remaining: 1, ResetAfter: time.Second, At: at},
 		},
 		{
-			"the one to wait longest for decides", []Need{{"api", "", 3}, {"host", "a", 2}}, []Need{{"host", "a", 1}, {"api", "", 1}},
+			"the one to wait longest for decides",
+			[]Need{{"api", "", 3}, {"host", "a", 2}},
+			[]Need{{"host", "a", 1}, {"api", "", 1}},
 			Decision{Outcome: Denied, Limit: "api", Cost: 1, Capacity: 3, RetryAfter: time.Minute, ResetAfter: time.Minute, At: at},
 		},
 		{
-			"the same meter twice is one of both costs", nil, []Need{{"host", "a", 1}, {"api", "", 1}, {"host", "a", 2}},
+			"the same meter twice is one of both costs", nil,
+			[]Need{{"host", "a", 1}, {"api", "", 1}, {"host", "a", 2}},
 			Decision{Outcome: Never, Limit: "host", Key: "a", Cost: 3, Capacity: 2, Remaining: 2, At: at},
 		},
 		{
-			"no limit", nil, []Need{{"host", "a", 1}, {"nothing", "", 1}},
+			"no limit", nil,
+			[]Need{{"host", "a", 1}, {"nothing", "", 1}},
 			Decision{Outcome: NoLimit, Limit: "nothing", Cost: 1, At: at},
 		},
 		{
-			"limit of another app", nil, []Need{{"other", "", 1}},
+			"limit of another app", nil,
+			[]Need{{"other", "", 1}},
 			Decision{Outcome: NoLimit, Limit: "other", Cost: 1, At: at},
 		},
 	} {

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,8 +120,7 @@ func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
 	}
-	for i := len(units) - 1; i >= 0; i-- {
-		u := units[i]
+	for _, u := range slices.Backward(units) {
 		if r.Per == u.per {
 			return fmt.Sprintf("%d/%s", r.N, u.names[0])
 		}

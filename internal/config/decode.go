@@ -149,7 +149,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
 	}
-	text, isText := to.Addr().Interface().(encoding.TextUnmarshaler)
+	text, isText := reflect.TypeAssert[encoding.TextUnmarshaler](to.Addr())
 	switch {
 	case isText:
 		d.text(path, node, text)

@@ -24,7 +24,8 @@ func TestAPIRefusesMoreThanItsLimitInAnySecond(t *testing.T) {
 		{
 			"across the border of a clock's second",
 			[]time.Duration{900 * time.Millisecond, 950 * time.Millisecond, 1800 * time.Millisecond, 1850 * time.Millisecond},
-			[]int{200, 200, 200, 429}, 4,
+			[]int{200, 200, 200, 429},
+			4,
 		},
 	}
 	for _, tt := range tests {

@@ -40,34 +40,62 @@ func TestKey(t *testing.T) {
 		{text: `payload`, payload: `"whole"`, key: "whole"},
 		{text: `$env.payload.a`, payload: `{"a":"b"}`, key: "b"},
 
-		{text: `host(payload.url)`, payload: `{"url":"ftp"}`,
-			err: `key expression host(payload.url): "ftp" has no host: want an absolute URL such as https://example.com/`},
-		{text: `host(payload.url)`, payload: `{"url":"http://a b/"}`,
-			err: `key expression host(payload.url): "http://a b/" is not a URL`},
-		{text: `host(payload.url)`, payload: `{}`,
-			err: `key expression host(payload.url): there is no URL to take the host of`},
-		{text: `host(payload.url)`, payload: `{"url":[1]}`,
-			err: `key expression host(payload.url): host wants a URL as text, not a list`},
-		{text: `payload.a.b`, payload: `{}`,
-			err: `key expression payload.a.b: cannot fetch b from <nil>`},
-		{text: `payload.a`, payload: `{}`,
-			err: `key expression payload.a: there is no such field in it (or it is null)`},
-		{text: `payload.a`, payload: `{"a":{}}`,
-			err: `key expression payload.a: it gives an object: want text, a number or true/false`},
-		{text: `payload.a`, payload: `{"a":1e300}`,
-			err: `key expression payload.a: the number 1e+300 is not exact: write it as text in the payload`},
-		{text: `payload.a`, payload: `{"a":""}`,
-			err: `key expression payload.a: the key is empty`},
-		{text: `payload.a`, payload: `{"a":"x\ny"}`,
-			err: `key expression payload.a: the key "x\ny" has a control character in it`},
-		{text: `payload.a`, payload: ``,
-			err: `key expression payload.a: the payload is empty: want JSON`},
-		{text: `payload.a`, payload: `{"a":1} {}`,
-			err: `key expression payload.a: the payload is not JSON: something follows the first value`},
-		{text: `payload.a`, payload: `{"a"`,
-			err: `key expression payload.a: the payload is not JSON: unexpected EOF`},
-		{text: `repeat(payload.a, 100)`, payload: `{"a":"abc"}`,
-			err: `key expression repeat(payload.a, 100): the key "abcabcabcabcabcabcabcabcabcabcabcabcabca"… has 300 bytes: want at most 200`},
+		{
+			text: `host(payload.url)`, payload: `{"url":"ftp"}`,
+			err: `key expression host(payload.url): "ftp" has no host: want an absolute URL such as https://example.com/`,
+		},
+		{
+			text: `host(payload.url)`, payload: `{"url":"http://a b/"}`,
+			err: `key expression host(payload.url): "http://a b/" is not a URL`,
+		},
+		{
+			text: `host(payload.url)`, payload: `{}`,
+			err: `key expression host(payload.url): there is no URL to take the host of`,
+		},
+		{
+			text: `host(payload.url)`, payload: `{"url":[1]}`,
+			err: `key expression host(payload.url): host wants a URL as text, not a list`,
+		},
+		{
+			text: `payload.a.b`, payload: `{}`,
+			err: `key expression payload.a.b: cannot fetch b from <nil>`,
+		},
+		{
+			text: `payload.a`, payload: `{}`,
+			err: `key expression payload.a: there is no such field in it (or it is null)`,
+		},
+		{
+			text: `payload.a`, payload: `{"a":{}}`,
+			err: `key expression payload.a: it gives an object: want text, a number or true/false`,
+		},
+		{
+			text: `payload.a`, payload: `{"a":1e300}`,
+			err: `key expression payload.a: the number 1e+300 is not exact: write it as text in the payload`,
+		},
+		{
+			text: `payload.a`, payload: `{"a":""}`,
+			err: `key expression payload.a: the key is empty`,
+		},
+		{
+			text: `payload.a`, payload: `{"a":"x\ny"}`,
+			err: `key expression payload.a: the key "x\ny" has a control character in it`,
+		},
+		{
+			text: `payload.a`, payload: ``,
+			err: `key expression payload.a: the payload is empty: want JSON`,
+		},
+		{
+			text: `payload.a`, payload: `{"a":1} {}`,
+			err: `key expression payload.a: the payload is not JSON: something follows the first value`,
+		},
+		{
+			text: `payload.a`, payload: `{"a"`,
+			err: `key expression payload.a: the payload is not JSON: unexpected EOF`,
+		},
+		{
+			text: `repeat(payload.a, 100)`, payload: `{"a":"abc"}`,
+			err: `key expression repeat(payload.a, 100): the key "abcabcabcabcabcabcabcabcabcabcabcabcabca"… has 300 bytes: want at most 200`,
+		},
 	}
 	for _, test := range tests {
 		key, err := ParseKey(test.text)
@@ -109,16 +137,26 @@ func TestCost(t *testing.T) {
 		{text: `len(payload.items)`, payload: `{"items":[1,2]}`, cost: 2},
 		{text: `payload.n`, payload: `{"n":4.0}`, cost: 4},
 		{text: `ceil(payload.bytes / 1000)`, payload: `{"bytes":2500}`, cost: 3},
-		{text: `payload.n`, payload: `{"n":0}`,
-			err: `cost expression payload.n: it gives 0: want a whole number of permits, at least 1`},
-		{text: `payload.n`, payload: `{"n":1.5}`,
-			err: `cost expression payload.n: it gives 1.5: want a whole number of permits, at least 1`},
-		{text: `payload.n`, payload: `{"n":"2"}`,
-			err: `cost expression payload.n: it gives text: want a whole number of permits, at least 1`},
-		{text: `payload.n`, payload: `{}`,
-			err: `cost expression payload.n: there is no such field in it (or it is null)`},
-		{text: `payload.n % 0`, payload: `{"n":1}`,
-			err: `cost expression payload.n % 0: integer divide by zero`},
+		{
+			text: `payload.n`, payload: `{"n":0}`,
+			err: `cost expression payload.n: it gives 0: want a whole number of permits, at least 1`,
+		},
+		{
+			text: `payload.n`, payload: `{"n":1.5}`,
+			err: `cost expression payload.n: it gives 1.5: want a whole number of permits, at least 1`,
+		},
+		{
+			text: `payload.n`, payload: `{"n":"2"}`,
+			err: `cost expression payload.n: it gives text: want a whole number of permits, at least 1`,
+		},
+		{
+			text: `payload.n`, payload: `{}`,
+			err: `cost expression payload.n: there is no such field in it (or it is null)`,
+		},
+		{
+			text: `payload.n % 0`, payload: `{"n":1}`,
+			err: `cost expression payload.n % 0: integer divide by zero`,
+		},
 	}
 	for _, test := range tests {
 		cost, err := ParseCost(test.text)
@@ -164,10 +202,14 @@ func TestPriority(t *testing.T) {
 		{text: byPlan, payload: `{"plan":"paid"}`, priority: throttle.High},
 		{text: byPlan, payload: `{}`, priority: throttle.Low},
 		{text: "payload.p", payload: `{"p":"low"}`, priority: throttle.Low},
-		{text: "payload.p", payload: `{"p":"urgent"}`,
-			err: `priority expression payload.p: it gives "urgent": want high, normal or low`},
-		{text: "payload.p", payload: `{"p":{}}`,
-			err: `priority expression payload.p: it gives an object: want high, normal or low`},
+		{
+			text: "payload.p", payload: `{"p":"urgent"}`,
+			err: `priority expression payload.p: it gives "urgent": want high, normal or low`,
+		},
+		{
+			text: "payload.p", payload: `{"p":{}}`,
+			err: `priority expression payload.p: it gives an object: want high, normal or low`,
+		},
 	}
 	for _, test := range tests {
 		priority, err := ParsePriority(test.text)

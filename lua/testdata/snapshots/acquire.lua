@@ -447,7 +447,7 @@ local admitted = P .. 'admitted:' .. caller
 
 local meters, refusal = load_needs(8, app, job)
 
--- Waiting jobs count twice here.
+-- 1 where something is blocked, 2 where jobs wait, 3 for both.
 local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
 
 -- Takes the permits, unless this very call took them before: its answer got lost.

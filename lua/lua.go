@@ -1,5 +1,5 @@
 // Package lua holds headgate's Redis scripts: one file per command, and
-// includes, one per kind of meter. A script's header says what it does, its
+// includes, among them one per kind of meter. A script's header says what it does, its
 // keys, arguments and reply; the tests hold the headers against the code.
 //
 // All scripts but Release take one key, the prefix that all of a scope's keys

@@ -20,7 +20,9 @@ local function int(x) return string.format('%.0f', x) end
 -- may be taken (k above the capacity: an estimate for those who wait), left(),
 -- and full_at(), when it is as if never used. take(k) takes them. Nothing but
 -- take changes it. Where m.guess is true nobody knows when permits come back.
--- Returns nil where the limit does not exist for this app.
+-- Returns nil where the limit does not exist for this app. The file of a kind
+-- stands in its branch, where m is the meter, so that no call makes the functions
+-- of kinds that it does not use.
 local function load_meter(name, key, app, holder)
   local limit = P .. 'limit:' .. name
   local gist = call('HGET', limit, 'gist')

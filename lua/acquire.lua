@@ -1,28 +1,31 @@
--- Takes a job's permits, or puts it in its lane to be called back.
+-- Takes a job's permits, or has it wait in its lane until it is called.
 -- Safe to repeat: the same call again gets the same answer, and a job that waits
--- keeps its ticket. A newcomer never overtakes a lane it would join, nor lanes
--- that wait on one of its meters.
+-- keeps its place. A newcomer takes nothing of a meter that is contended: such
+-- meters give through the lanes' turns only.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] job
--- ARGV[2] queue it comes from and is called back to
+-- ARGV[1] queue it comes from and is called back to
+-- ARGV[2] ID of the job
 -- ARGV[3] app that asks
 -- ARGV[4] caller: a name of who makes one call at a time
 -- ARGV[5] number of its call, which only repeats of this very call share
 -- ARGV[6] tickets of head start: 0 normal, negative earlier, positive later
--- ARGV[7] longest wait in microseconds, or -1 for any
--- ARGV[8…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[7] longest wait in microseconds, from its first denial, or -1 for any
+-- ARGV[8] microseconds until it is of no use any more, or -1 for never
+-- ARGV[9] how long permits are reserved for it once it is called, in microseconds
+-- ARGV[10…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
---   allowed, and if denied how long to put the job back for; {6, names, now_us}
---   where calendars must be extended
+--   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
+--   0 if allowed, and if denied how long to put the job back for; known is 0
+--   where nobody can tell when it will run; {6, names, now_us} where calendars
+--   must be extended
 -- @include needs
-local job, queue, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local head_start, patience_us = tonumber(ARGV[6]), tonumber(ARGV[7])
-local admitted = P .. 'admitted:' .. caller
+local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local name, admitted = queue .. '\n' .. id, P .. 'admitted:' .. caller
 
-local meters, refusal = load_needs(8, app, job)
+local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
 
--- 1 where something is blocked, 2 where jobs wait, 3 for both.
+-- 1 where something is blocked, 2 where jobs wait or are called, 3 for both.
 local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
@@ -38,114 +41,41 @@ if there == 0 then
   if at <= now_us then return admit() end
 end
 
--- @include count
+-- @include waiting
 
-local ids, costs, lane, cost_text = {}, {}, nil, nil
-if meters then
-  for i = 1, #meters do
-    ids[i], costs[i] = meters[i].id, int(meters[i].cost)
-    if there % 2 == 1 then apply_block(meters[i]) end
-  end
-  lane, cost_text = table.concat(ids, '\n'), table.concat(costs, ',')
-end
-
--- A called job takes what is kept for it, and lets nobody pass.
-local record = there > 1 and call('HGET', P .. 'jobs', job)
-local called = false
-if meters and record then
-  local tail = '\n' .. cost_text .. '\n' .. queue .. '\n' .. lane
-  called = string.sub(record, -#tail) == tail and call('ZREM', P .. 'grants', job) == 1
-end
-if called then
-  for i = 1, #meters do count(P .. 'granted', ids[i], -meters[i].cost) end
-  local _, at = binding(meters)
-  if at <= now_us then
-    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
-    call('HDEL', P .. 'jobs', job)
-    return admit()
-  end
-end
-
--- @include lanes
-
-local r = record and parse_job(record)
-local ticket = r and r.ticket
+local r = there > 1 and read_job(queue, id)
 if refusal then
-  if r and refusal[1] ~= STALE then forget_job(job, r) end
+  if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
 if not r and call('GET', admitted) == number then return take_all(meters, true) end
-if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
-  -- Its rule changed while it waited: it keeps its ticket, nothing else.
-  forget_job(job, r)
+
+local job = {
+  name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, head_start = head_start,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {}, cost = {},
+}
+for i = 1, #meters do
+  job.ids[i], job.cost[i] = meters[i].id, meters[i].cost
+  if there % 2 == 1 then apply_block(meters[i]) end
+end
+job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
+job.costs = table.concat(job.cost, ',')
+job.waiting = P .. 'lane:' .. job.lane
+
+-- Where its rule changed while it waited, or somebody took it out of its lane,
+-- a job begins anew; but it has waited since it was denied first.
+local called = r and r.lane == job.lane and r.costs == job.costs and claim(job, r)
+if r and not called and (r.lane ~= job.lane or r.costs ~= job.costs or not call('ZSCORE', job.waiting, id)) then
+  forget_job(queue, id, r)
   r = nil
 end
+if not r then job.mark = contended(job) end
 
--- Whom it must let pass: a newcomer everyone who waits, a known job those with
--- an earlier ticket in its lane.
-local ahead, in_line, waits_on = 0, false, nil
-if not r then
-  waits_on = call('HGET', P .. 'at', lane)
-  in_line = waits_on
-  for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
-elseif not called then
-  ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
-  in_line = ahead > 0
+-- What is reserved for a called job is its own; all others leave it alone.
+if called ~= RESERVED then load_reserved(meters) end
+local bind, at = binding(meters)
+if at <= now_us and may_take(job, r, called) then
+  if r then leave(job, r, called) end
+  return admit()
 end
-
--- Who joins a lane that waits already need not know what is free.
-local bind, at
-if r or not waits_on then
-  if not called then
-    expire_grants()
-    load_others(meters)
-  end
-  bind, at = binding(meters)
-  if at <= now_us and not in_line then
-    if r then forget_job(job, r) end
-    return admit()
-  end
-end
-
--- When it would run if it waited: after the permits of all before it.
-local last, expected, guess = bind, at or now_us, false
-for i = 1, #meters do
-  local m = meters[i]
-  local before = m.others + ahead * m.cost
-  if not r then before = call('HINCRBY', P .. 'demand', m.id, costs[i]) - m.cost end
-  local ready = m.ready_at(before + m.cost)
-  if not last or ready > expected then last, expected = m, ready end
-  guess = guess or m.guess
-end
-local wait_us = expected - now_us
-if patience_us >= 0 and wait_us > patience_us then
-  if r then
-    forget_job(job, r)
-  else
-    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
-  end
-  return reply(TOO_LATE, last, expected)
-end
-
-ticket = ticket or call('INCR', P .. 'seq') + head_start
--- The put-back is for the case that nobody calls the job. To come early would
--- cost a second denial, so it is late on purpose, and forgotten later still.
-local put_back_us = wait_us * 1.5 + 5000000
-if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
-local forget_us = now_us + put_back_us + 65000000
-call('HSET', P .. 'jobs', job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
-call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
-if r then
-  call('ZREM', P .. 'limbo', job)
-  waits_on = call('HGET', P .. 'at', lane)
-end
-if not waits_on then
-  wait_on(lane, bind.id)
-  due(bind.id, at)
-elseif r or call('ZRANK', P .. 'lane:' .. lane, job) == 0 then
-  due(waits_on, now_us)
-end
-if called then
-  for i = 1, #meters do due_if_waited_for(ids[i]) end
-end
-return reply(DENIED, last, expected, ceil(put_back_us))
+return wait(job, r, called, bind)

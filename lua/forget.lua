@@ -1,13 +1,13 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] jobs
+-- ARGV[1…] queue, ID of each job
 -- Returns how many were known
 -- @include lanes
 local known = 0
-for i = 1, #ARGV do
-  local r = read_job(ARGV[i])
+for i = 1, #ARGV, 2 do
+  local r = read_job(ARGV[i], ARGV[i + 1])
   if r then
-    forget_job(ARGV[i], r)
+    forget_job(ARGV[i], ARGV[i + 1], r)
     known = known + 1
   end
 end

@@ -1,88 +1,105 @@
 -- @include needs
 -- @include count
 
--- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
--- those meters' ids, one a line. A job's record, one field a line: ticket, when
--- to forget it, its costs, its queue, its lane.
+local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+-- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
+-- jobs that need the same meters; its name is the queue and those meters, one a
+-- line. A called job has left its lane's waiting jobs and is on its way.
+
+-- A job's record, one field a line: ticket, since when it waits, how long
+-- permits are reserved for it once it is called, whether its wait may end, its
+-- costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+end
+
 local function parse_job(record)
-  local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
-  local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
-  for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
-  for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
+  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  if not lane then return nil end -- nothing that a script has written
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   return r
 end
 
-local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
+local function read_job(queue, id)
+  local record = call('HGET', P .. 'jobs', queue .. '\n' .. id)
   return record and parse_job(record)
 end
 
--- Has the pump look at a meter no later than `at`, and tells it how long that is
--- if it is before everything else it would look at.
-local function due(id, at)
-  if call('ZADD', P .. 'due', 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', P .. 'due', 0, 0)[1] == id then
-    call('PUBLISH', P .. 'wake', int(at - now_us))
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  local _, ids = parse_lane(r.lane)
+  for i = 1, #ids do count(P .. counters, ids[i], sign * r.cost[i]) end
+end
+
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'reserved', meters[i].id) or 0) end
+end
+
+-- As many of a lane's jobs may be called at once as its meters can give at once.
+local function most_called(meters)
+  local most
+  for i = 1, #meters do
+    local m = meters[i]
+    local n = m.cost > 0 and floor(m.capacity / m.cost) or m.capacity
+    if not most or n < most then most = n end
+  end
+  return most
+end
+
+-- Forgets a lane of which nothing waits and nobody is called.
+local function leave_if_empty(lane)
+  if call('EXISTS', P .. 'lane:' .. lane, P .. 'called:' .. lane) == 0 then
+    call('ZREM', P .. 'lanes', lane)
+    call('HDEL', P .. 'tickets', lane)
   end
 end
 
-local function due_if_waited_for(id)
-  if call('EXISTS', P .. 'q:' .. id) == 1 then due(id, now_us) end
+-- Tells who gives turns that a called job has come, if a turn was refused
+-- because too many had not.
+local function make_room(lane)
+  if call('SREM', P .. 'full', lane) == 1 then call('PUBLISH', P .. 'wake', 'came ' .. lane) end
 end
 
-local function wait_on(lane, id)
-  call('HSET', P .. 'at', lane, id)
-  call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
+-- Puts a job in its lane. The first there is news: the lane gets a number and a
+-- meter its mark, so that nobody takes there before the lane had its turn.
+local function join(lane, id, ticket, meter)
+  call('ZADD', P .. 'lane:' .. lane, int(ticket), id)
+  if call('ZCARD', P .. 'lane:' .. lane) > 1 then return end
+  local number = int(call('INCR', P .. 'seq'))
+  call('ZADD', P .. 'lanes', number, lane)
+  call('HSET', P .. 'contended', meter, number)
+  call('PEXPIRE', P .. 'contended', MARKS_MS)
+  call('PUBLISH', P .. 'wake', 'lane ' .. number)
 end
 
-local function stop_waiting(lane)
-  local id = call('HGET', P .. 'at', lane)
-  if id then
-    call('ZREM', P .. 'q:' .. id, lane)
-    call('HDEL', P .. 'at', lane)
-  end
-end
-
--- Takes a called job's grant back. What it leaves goes to the next.
-local function drop_grant(job, r)
-  if call('ZREM', P .. 'grants', job) == 0 then return false end
-  for i = 1, #r.ids do count(P .. 'granted', r.ids[i], -r.costs[i]) end
-  return true
-end
-
--- A called job that has not come in time loses its grant, not its ticket. The
--- pump calls it once more, in case it was never told, and forgets it when its
--- put-back would have brought it anyway: limbo holds that time, or 0 at first.
-local function expire_grants()
-  local late = call('ZRANGEBYSCORE', P .. 'grants', '-inf', int(now_us), 'LIMIT', 0, 100)
-  for i = 1, #late do
-    local r = read_job(late[i])
-    if r then
-      drop_grant(late[i], r)
-      call('ZADD', P .. 'limbo', 0, late[i])
-      for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
-    else
-      call('ZREM', P .. 'grants', late[i])
-    end
-  end
-end
-
--- Forgets a job wherever it stands: in its lane, called back, or overdue.
-local function forget_job(job, r)
-  local lane = P .. 'lane:' .. r.lane
-  if drop_grant(job, r) then
-    for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
-  elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', P .. 'at', r.lane)
-    if id then due(id, now_us) end
-    if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
-  else
-    call('ZREM', P .. 'limbo', job)
-  end
+-- Forgets all of a job but its place.
+local function forget_record(job, r)
   call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
+  count_all('demand', r, -1)
+  if r.patience == '1' then call('ZREM', P .. 'patience', job) end
+  leave_if_empty(r.lane)
 end
 
--- Has every meter count the permits that are kept for called jobs.
-local function load_others(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
+-- Forgets a job wherever it stands: in its lane or called.
+local function forget_job(queue, id, r)
+  local called = call('ZSCORE', P .. 'called:' .. r.lane, id)
+  if called then
+    call('ZREM', P .. 'called:' .. r.lane, id)
+    if called ~= '0' then count_all('reserved', r, -1) end
+    make_room(r.lane)
+  else
+    call('ZREM', P .. 'lane:' .. r.lane, id)
+  end
+  forget_record(queue .. '\n' .. id, r)
 end

@@ -1,0 +1,62 @@
+package turns
+
+import "strings"
+
+// results reads what grant.lua replies: a row for each turn, then one for each
+// lane in the order in which the turns name them.
+func results(turns []Turn, rows []any) []Result {
+	outlooks := map[string]outlook{}
+	out := make([]Result, len(turns))
+	for i, t := range turns {
+		if _, known := outlooks[t.Lane]; !known {
+			outlooks[t.Lane] = readOutlook(t.Lane, rows[len(turns)+len(outlooks)].([]any))
+		}
+		row := rows[i].([]any)
+		r := Result{Outcome: Outcome(row[0].(int64)), Next: outlooks[t.Lane].next, Called: outlooks[t.Lane].called}
+		if len(row) > 1 {
+			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
+		}
+		out[i] = r
+	}
+	return out
+}
+
+// An outlook is how a lane stands after a batch of turns.
+type outlook struct {
+	called int
+	next   []Need // of its first job; nil where none waits
+}
+
+func readOutlook(lane string, row []any) outlook {
+	number := func(i int) int64 { return row[i].(int64) }
+	o := outlook{called: int(number(0))}
+	switch {
+	case len(row) == 1:
+		return o
+	case len(row) == 2: // its next turn is to learn that a limit is gone
+		for _, meter := range Meters(lane) {
+			o.next = append(o.next, Need{Meter: meter, Known: true})
+		}
+		return o
+	}
+	for i, meter := range Meters(lane) {
+		at := 1 + 5*i
+		o.next = append(o.next, Need{
+			Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
+			Worth: number(at + 3), Blocked: number(at+4) == 1,
+		})
+	}
+	return o
+}
+
+// Meters lists the meters that a lane's jobs need.
+func Meters(lane string) []string {
+	_, meters, _ := strings.Cut(lane, "\n")
+	return strings.Split(meters, "\n")
+}
+
+// Queue is the queue whose jobs wait in a lane.
+func Queue(lane string) string {
+	queue, _, _ := strings.Cut(lane, "\n")
+	return queue
+}

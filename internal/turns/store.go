@@ -1,0 +1,184 @@
+package turns
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// LeaseTime is for how long a process that gives turns keeps all others from it
+// after each Lead: if it dies, another takes over after that time.
+const LeaseTime = 1500 * time.Millisecond
+
+// Ahead is how long before its permit exists a job may be called: many turns in
+// one call cost Redis little more than one. But what changes meanwhile, such as a
+// pause, can cost those jobs a second denial.
+const Ahead = 40 * time.Millisecond
+
+// Store is what Redis keeps of a scope's lanes, for the process that gives them
+// their turns.
+type Store struct {
+	rdb    redis.UniversalClient
+	keys   []string // KEYS of every script: the prefix
+	prefix string
+	extend func(ctx context.Context, limits []string, nowUS int64) error // stores more windows of calendars
+}
+
+// NewStore returns the lanes of the scope whose keys have that prefix.
+func NewStore(rdb redis.UniversalClient, prefix string, extend func(ctx context.Context, limits []string, nowUS int64) error) *Store {
+	return &Store{rdb, []string{prefix}, prefix, extend}
+}
+
+// Job is a queued job.
+type Job struct{ Queue, ID string }
+
+// Lead is what a process learns when it takes or renews the lease.
+type Lead struct {
+	// Held is whether it gives turns now. If not, Until is how long the other
+	// process keeps it, and nothing else is known.
+	Held  bool
+	Until time.Duration
+	// Now is Redis's clock.
+	Now int64
+	// Changes counts the changes to meters that words tell of.
+	Changes int64
+	// Epoch names the scope's data: another one means that they were lost.
+	Epoch string
+	// Made are lanes that got their first job, by number.
+	Made []Numbered
+	// Late are jobs that have waited for as long as they may.
+	Late []Job
+}
+
+// Numbered is a lane and the number that it got with its first job.
+type Numbered struct {
+	Lane   string
+	Number int64
+}
+
+// Lead takes or renews the lease for a process that knows all lanes up to a
+// number. Epoch is a random name for the scope's data, if they have none yet.
+func (s *Store) Lead(ctx context.Context, process string, seen int64, epoch string) (Lead, error) {
+	reply, err := s.run(ctx, lua.Lead, process, LeaseTime.Milliseconds(), seen, epoch).Slice()
+	if err != nil {
+		return Lead{}, err
+	}
+	if reply[0].(int64) == 0 {
+		return Lead{Until: time.Duration(max(0, reply[1].(int64))) * time.Microsecond}, nil
+	}
+	l := Lead{Held: true, Now: reply[1].(int64), Changes: reply[2].(int64), Epoch: reply[3].(string)}
+	made := reply[4].([]any)
+	for i := 0; i < len(made); i += 2 {
+		number, _ := strconv.ParseInt(made[i+1].(string), 10, 64)
+		l.Made = append(l.Made, Numbered{made[i].(string), number})
+	}
+	for _, name := range reply[5].([]any) {
+		queue, id, _ := strings.Cut(name.(string), "\n")
+		l.Late = append(l.Late, Job{queue, id})
+	}
+	return l, nil
+}
+
+// Grant has Redis try the turns in their order. It reports false where another
+// process gives turns by now.
+func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now int64, results []Result, held bool, err error) {
+	args := []any{process, Ahead.Microseconds()}
+	for _, t := range turns {
+		args = append(args, t.Lane, flag(t.Ahead), joinInts(t.Held))
+	}
+	reply, err := s.run(ctx, lua.Grant, args...).Slice()
+	if err != nil {
+		return 0, nil, false, err
+	}
+	now = reply[0].(int64)
+	if now == 0 {
+		return 0, nil, false, nil
+	}
+	if stale := strings.Fields(reply[1].(string)); len(stale) > 0 {
+		if err := s.extend(ctx, stale, now); err != nil {
+			return 0, nil, true, err
+		}
+	}
+	return now, results(turns, reply[2:]), true, nil
+}
+
+// Recalled is who of a lane is called and has not come.
+type Recalled struct {
+	Waiting int // jobs of the lane that wait
+	// Expected are called jobs that permits are reserved for, with until when;
+	// Overdue those for which nothing is reserved any more.
+	Expected []Promise
+	Overdue  []string
+}
+
+// Promise is until when permits are reserved for a called job.
+type Promise struct {
+	ID    string
+	Until int64
+}
+
+// Recall takes back what is reserved for called jobs that have not come in time.
+func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) {
+	args := make([]any, len(lanes))
+	for i, lane := range lanes {
+		args[i] = lane
+	}
+	reply, err := s.run(ctx, lua.Recall, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	recalled := make([]Recalled, len(lanes))
+	for i := range lanes {
+		row := reply[i].([]any)
+		r := &recalled[i]
+		r.Waiting = int(row[0].(int64))
+		expected := row[1].([]any)
+		for k := 0; k < len(expected); k += 2 {
+			until, _ := strconv.ParseInt(expected[k+1].(string), 10, 64)
+			r.Expected = append(r.Expected, Promise{expected[k].(string), until})
+		}
+		for _, id := range row[2].([]any) {
+			r.Overdue = append(r.Overdue, id.(string))
+		}
+	}
+	return recalled, nil
+}
+
+// Settle writes how many lanes take turns at meters: where none does any more,
+// newcomers may take again.
+func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing map[string]int) error {
+	args := []any{process, seen}
+	for meter, lanes := range sharing {
+		args = append(args, meter, lanes)
+	}
+	return s.run(ctx, lua.Settle, args...).Err()
+}
+
+// Resign gives the lease back, so that another process need not wait for its end.
+func (s *Store) Resign(ctx context.Context, process string) error {
+	return s.run(ctx, lua.Resign, process).Err()
+}
+
+func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, s.rdb, s.keys, args...)
+}
+
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func joinInts(numbers []int64) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,23 @@
+-- Gives lanes their turns, in the order given: the first waiting job of a lane
+-- is called if every meter it needs is ready, and its permits are reserved for
+-- it; or nothing of it happens. Only meters admit: who gives turns wrongly makes
+-- them unjust, never too many.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] process that gives turns
+-- ARGV[2] how far ahead a job may be called, in microseconds
+-- ARGV[3…] lane, 1 if it may be called ahead, permits that older lanes hold of
+--   each of its meters, separated by commas, for each turn
+-- Returns {now_us, names of limits whose calendar must be extended, then for each
+--   turn {outcome, job, from when and until when its permits are reserved}, then
+--   for each lane {how many are called, what its next job needs: cost, ready_at_us,
+--   known, worth_us, shut for each meter}}; {0} where another process gives turns
+-- @include grants
+local process, ahead_us = ARGV[1], tonumber(ARGV[2])
+
+if call('GET', P .. 'turns') ~= process then return { 0 } end
+local out = { now_us, '' }
+for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
+for i = 1, #lines do out[#out + 1] = outlook(lines[i]) end
+store()
+out[2] = table.concat(stale, ' ')
+return out

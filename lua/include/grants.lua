@@ -1,0 +1,149 @@
+-- @include lanes
+
+-- What became of a turn, as Go's turns.Outcome numbers it.
+local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
+
+-- Meters do not change while turns are given; only what is reserved of them.
+local known, stale = {}, {}
+local function meter(id)
+  local m = known[id]
+  if m ~= nil then return m end
+  local name, key = string.match(id, '^([^|]*)|(.*)$')
+  m = load_meter(name, key) or false
+  if m then
+    apply_block(m)
+    m.others, m.reserved = tonumber(call('HGET', P .. 'reserved', id) or 0), 0
+    if m.stale then stale[#stale + 1] = name end
+  end
+  known[id] = m
+  return m
+end
+
+-- A line is a lane as one call sees it: the first of its waiting jobs, of which
+-- so many were called. They leave the lane at the end, all at once.
+local lines, by_lane = {}, {}
+local function line_of(lane)
+  local line = by_lane[lane]
+  if line then return line end
+  local queue, ids = parse_lane(lane)
+  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', P .. 'called:' .. lane) }
+  lines[#lines + 1], by_lane[lane] = line, line
+  return line
+end
+
+-- The first waiting job of a line and its record. One without a record (somebody
+-- removed it) stops nobody.
+local function first(line)
+  while true do
+    if line.taken == #line.jobs then
+      local more = call('ZRANGE', P .. 'lane:' .. line.lane, line.taken, line.taken * 2)
+      for i = 1, #more do line.jobs[#line.jobs + 1] = more[i] end
+    end
+    local id = line.jobs[line.taken + 1]
+    local r = id and read_job(line.queue, id)
+    if r or not id then return id, r end
+    line.taken = line.taken + 1
+  end
+end
+
+-- The meters that a job needs, each with its cost; or nil where a limit is gone
+-- or too small for it.
+local function meters_of(line, r)
+  local meters = {}
+  for i = 1, #line.ids do
+    local m = meter(line.ids[i])
+    if not m or r.cost[i] > m.capacity then return nil end
+    m.cost, meters[i] = r.cost[i], m
+  end
+  return meters
+end
+
+-- Until when a permit must exist for its job to be called now. A job of several
+-- limits is not called ahead: permits of one would be reserved while it waits
+-- for another's. Nor is one where nobody knows when permits come back, or where
+-- few permits can be taken at once: there a job that takes its permit late makes
+-- the next one's later.
+local function horizon(meters, ahead_us)
+  local m = meters[1]
+  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
+  return now_us + ahead_us
+end
+
+-- Takes the line's first job out of it, called: permits are reserved until then.
+local function called(line, id, until_us)
+  line.taken, line.called = line.taken + 1, line.called + 1
+  line.calls[#line.calls + 1] = int(until_us)
+  line.calls[#line.calls + 1] = id
+end
+
+-- Refuses a turn. Those that follow and need one of its meters would take what
+-- it may hold, so they are not even tried. Newcomers may not take there either.
+local function refuse(meters, at)
+  for i = 1, #meters do
+    meters[i].refused = true
+    if at[i] > now_us then
+      call('HSETNX', P .. 'contended', meters[i].id, '0')
+      call('PEXPIRE', P .. 'contended', MARKS_MS)
+    end
+  end
+  return { REFUSED }
+end
+
+local function turn(line, ahead_us, held_text)
+  for i = 1, #line.ids do
+    local m = known[line.ids[i]]
+    if m and m.refused then return { SKIPPED } end
+  end
+  local id, r = first(line)
+  if not id then return { EMPTY } end
+  local meters = meters_of(line, r)
+  if not meters then -- it is called to learn that
+    called(line, id, 0)
+    return { LEARN, id, now_us, 0 }
+  end
+  if line.called >= most_called(meters) then
+    call('SADD', P .. 'full', line.lane)
+    return { FULL }
+  end
+  local ready, at, i = now_us, {}, 0
+  for held in string.gmatch(held_text, '%d+') do
+    i = i + 1
+    at[i] = meters[i].ready_at(meters[i].others + tonumber(held) + meters[i].cost)
+    if at[i] > ready then ready = at[i] end
+  end
+  if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
+  for k = 1, #meters do
+    local m = meters[k]
+    m.others, m.reserved = m.others + m.cost, m.reserved + m.cost
+  end
+  called(line, id, ready + r.grant_us)
+  return { GRANTED, id, ready, ready + r.grant_us }
+end
+
+-- What is known of a line's next turn.
+local function outlook(line)
+  local out = { line.called }
+  local id, r = first(line)
+  local meters = id and meters_of(line, r)
+  if id and not meters then return { line.called, 0 } end -- its turn is to learn that
+  for i = 1, id and #meters or 0 do
+    local m = meters[i]
+    local n = #out
+    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.others + m.cost)
+    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, m.worth_us(m.cost), m.shut and 1 or 0
+  end
+  return out
+end
+
+-- Writes what the turns have changed.
+local function store()
+  for i = 1, #lines do
+    local line = lines[i]
+    if line.taken > 0 then call('ZREM', P .. 'lane:' .. line.lane, unpack(line.jobs, 1, line.taken)) end
+    if #line.calls > 0 then call('ZADD', P .. 'called:' .. line.lane, unpack(line.calls)) end
+    if line.called == 0 then leave_if_empty(line.lane) end
+  end
+  for id, m in pairs(known) do
+    if m and m.reserved > 0 then call('HINCRBY', P .. 'reserved', id, int(m.reserved)) end
+  end
+end

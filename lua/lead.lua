@@ -1,0 +1,27 @@
+-- Takes or renews the lease of the one process that gives turns, and tells it
+-- what it may not have heard.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] process
+-- ARGV[2] life of the lease in milliseconds
+-- ARGV[3] number of the last lane that it knows
+-- ARGV[4] a name for the scope's data, if they have none
+-- Returns {1, now_us, number of changes to meters, name of the data, lanes that
+--   got their first job since with their numbers, jobs that have waited for as
+--   long as they may}; {0, microseconds until the lease of another process ends}
+-- @include lanes
+local process, lease_ms, seen, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local holder = call('GET', P .. 'turns')
+if holder and holder ~= process then return { 0, call('PTTL', P .. 'turns') * 1000 } end
+call('SET', P .. 'turns', process, 'PX', lease_ms)
+call('PEXPIRE', P .. 'contended', MARKS_MS)
+call('SET', P .. 'epoch', name, 'NX')
+
+-- Whoever does not come is told again in a second.
+local late = call('ZRANGEBYSCORE', P .. 'patience', '-inf', int(now_us), 'LIMIT', 0, 100)
+for i = 1, #late do call('ZADD', P .. 'patience', int(now_us + 1000000), late[i]) end
+
+return {
+  1, now_us, tonumber(call('GET', P .. 'changes') or 0), call('GET', P .. 'epoch'),
+  call('ZRANGEBYSCORE', P .. 'lanes', '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), late,
+}

@@ -1,0 +1,31 @@
+-- Takes back what is reserved for called jobs that have not come in time, and
+-- says who of a lane is called and has not come. They keep their tickets.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1…] lanes
+-- Returns for each lane {how many of it wait, called jobs that permits are
+--   reserved for, with until when, called jobs that nothing is reserved for any
+--   more}
+-- @include lanes
+
+-- Of one lane, at most a hundred at a time.
+local function recall(lane)
+  local queue = parse_lane(lane)
+  local called = P .. 'called:' .. lane
+  local late = call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)
+  for i = 1, #late do
+    local r = read_job(queue, late[i])
+    if r then
+      count_all('reserved', r, -1)
+      call('ZADD', called, 0, late[i])
+    else
+      call('ZREM', called, late[i])
+    end
+  end
+  local out = { call('ZCARD', P .. 'lane:' .. lane), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, 0, 0, 'LIMIT', 0, 1000) }
+  leave_if_empty(lane)
+  return out
+end
+
+local out = {}
+for i = 1, #ARGV do out[i] = recall(ARGV[i]) end
+return out

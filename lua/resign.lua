@@ -1,0 +1,9 @@
+-- Gives the lease of a process that gives turns back.
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] process
+-- Returns 1, or 0 where it has none
+-- @include scope
+local process = ARGV[1]
+
+if call('GET', P .. 'turns') ~= process then return 0 end
+return call('DEL', P .. 'turns')

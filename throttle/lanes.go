@@ -1,0 +1,119 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/lua"
+)
+
+// Lanes is where queued jobs wait for the permits of a Redis limiter.
+//
+// A lane is the FIFO of one queue's jobs that need the same meters. A job that
+// asks and finds no permits joins its lane; lanes that share a meter take turns
+// there, and a job whose turn has come is called: its permits are reserved until
+// it comes and asks again. While anybody waits at a meter newcomers take nothing
+// there, so nobody overtakes.
+//
+// Most callers want package scheduler, which has asynq's jobs ask and calls them
+// back. Lanes are safe for concurrent use.
+type Lanes struct {
+	limiter *Redis
+}
+
+// NewLanes returns the lanes of the limiter's scope.
+func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
+
+// JobID is who a job is: the same ID in two queues is two jobs.
+type JobID struct{ Queue, ID string }
+
+// Job is a queued job that asks for its permits.
+type Job struct {
+	JobID
+	Priority Priority
+	// MaxWait is how long the job may wait for its permits, counted from its
+	// first denial. When it would have to wait for longer, or has, the outcome
+	// is TooLate. The zero value means any time.
+	MaxWait time.Duration
+	// Deadline is when the job is of no use any more, by this process's clock.
+	// The zero value means never.
+	Deadline time.Time
+	// Grant is how long permits are reserved for the job once it is called: as
+	// long as it may take to come. The zero value means DefaultGrant.
+	Grant time.Duration
+}
+
+// DefaultGrant is how long permits are reserved for a called job that does not
+// say how long it takes to come.
+const DefaultGrant = 250 * time.Millisecond
+
+// Acquire takes a job's permits, or has the job wait in its lane. Then the
+// outcome is Denied and RetryAfter is when it would run; when its turn comes it
+// is called, and must ask again. A waiting job that asks again keeps its place.
+// Permits of concurrency limits are leases of the decision's Holder, which no
+// later call of the same job shares, for the limiter's Extend and Free.
+func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, error) {
+	needs, err := normalize(withCosts(needs))
+	if err != nil {
+		return Decision{}, err
+	}
+	if strings.Contains(job.Queue, "\n") || strings.Contains(job.ID, "\n") {
+		return Decision{}, errors.New("job: want an ID and a queue without line breaks")
+	}
+	if job.Grant <= 0 {
+		job.Grant = DefaultGrant
+	}
+	c := l.limiter.callers.Get().(*caller)
+	defer l.limiter.callers.Put(c)
+	c.calls++
+	args := []any{
+		job.Queue, job.ID, l.limiter.app, c.name, c.calls, job.Priority.headStart(),
+		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(),
+	}
+	holder := job.Queue + "\n" + job.ID + "\n" + c.name + ":" + strconv.FormatUint(c.calls, 10)
+	return l.limiter.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, holder)
+}
+
+func (j Job) maxWaitUS() int64 {
+	if j.MaxWait <= 0 {
+		return -1
+	}
+	return j.MaxWait.Microseconds()
+}
+
+func (j Job) usefulUS() int64 {
+	if j.Deadline.IsZero() {
+		return -1
+	}
+	return max(0, time.Until(j.Deadline).Microseconds())
+}
+
+// caller makes one Acquire at a time. Redis remembers the number of its last
+// call that was allowed, so a call that the client repeats, because the answer
+// got lost, is not charged twice.
+type caller struct {
+	name  string
+	calls uint64
+}
+
+// Forget drops waiting or called jobs that will not come: deleted, archived or
+// run by hand. What was reserved for them goes to the next at once.
+func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 2*len(jobs))
+	for _, job := range jobs {
+		args = append(args, job.Queue, job.ID)
+	}
+	return unavailable(l.limiter.run(ctx, lua.Forget, args...).Err())
+}
+
+// Turns is what package scheduler gives the lanes their turns with.
+func (l *Lanes) Turns() *turns.Store {
+	return turns.NewStore(l.limiter.rdb, l.limiter.prefix, l.limiter.extendCalendars)
+}

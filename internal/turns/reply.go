@@ -2,9 +2,9 @@ package turns
 
 import "strings"
 
-// results reads what grant.lua replies: a row for each turn, then one for each
+// readResults reads what grant.lua replies: a row for each turn, then one for each
 // lane in the order in which the turns name them.
-func results(turns []Turn, rows []any) []Result {
+func readResults(turns []Turn, rows []any) []Result {
 	outlooks := map[string]outlook{}
 	out := make([]Result, len(turns))
 	for i, t := range turns {

@@ -104,7 +104,7 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 			return 0, nil, true, err
 		}
 	}
-	return now, results(turns, reply[2:]), true, nil
+	return now, readResults(turns, reply[2:]), true, nil
 }
 
 // Recalled is who of a lane is called and has not come.

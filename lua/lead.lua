@@ -5,11 +5,12 @@
 -- ARGV[2] life of the lease in milliseconds
 -- ARGV[3] number of the last lane that it knows
 -- ARGV[4] a name for the scope's data, if they have none
+-- ARGV[5] most lanes to name
 -- Returns {1, now_us, number of changes to meters, name of the data, lanes that
 --   got their first job since with their numbers, jobs that have waited for as
 --   long as they may}; {0, microseconds until the lease of another process ends}
 -- @include lanes
-local process, lease_ms, seen, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local holder = call('GET', P .. 'turns')
 if holder and holder ~= process then return { 0, call('PTTL', P .. 'turns') * 1000 } end
@@ -23,5 +24,5 @@ for i = 1, #late do call('ZADD', P .. 'patience', int(now_us + 1000000), late[i]
 
 return {
   1, now_us, tonumber(call('GET', P .. 'changes') or 0), call('GET', P .. 'epoch'),
-  call('ZRANGEBYSCORE', P .. 'lanes', '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), late,
+  call('ZRANGEBYSCORE', P .. 'lanes', '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most), late,
 }

@@ -15,6 +15,9 @@ import (
 // after each Lead: if it dies, another takes over after that time.
 const LeaseTime = 1500 * time.Millisecond
 
+// LeadPage is how many lanes one Lead names at most.
+const LeadPage = 1000
+
 // Ahead is how long before its permit exists a job may be called: many turns in
 // one call cost Redis little more than one. But what changes meanwhile, such as a
 // pause, can cost those jobs a second denial.
@@ -64,7 +67,7 @@ type Numbered struct {
 // Lead takes or renews the lease for a process that knows all lanes up to a
 // number. Epoch is a random name for the scope's data, if they have none yet.
 func (s *Store) Lead(ctx context.Context, process string, seen int64, epoch string) (Lead, error) {
-	reply, err := s.run(ctx, lua.Lead, process, LeaseTime.Milliseconds(), seen, epoch).Slice()
+	reply, err := s.run(ctx, lua.Lead, process, LeaseTime.Milliseconds(), seen, epoch, LeadPage).Slice()
 	if err != nil {
 		return Lead{}, err
 	}
@@ -157,6 +160,27 @@ func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing 
 		args = append(args, meter, lanes)
 	}
 	return s.run(ctx, lua.Settle, args...).Err()
+}
+
+// Count is how many jobs wait or are called.
+func (s *Store) Count(ctx context.Context) (int, error) {
+	n, err := s.rdb.HLen(ctx, s.prefix+"jobs").Result()
+	return int(n), err
+}
+
+// Jobs lists some of the jobs that wait or are called, and where to go on; at 0
+// that was all.
+func (s *Store) Jobs(ctx context.Context, cursor uint64, count int64) ([]Job, uint64, error) {
+	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	jobs := make([]Job, 0, len(fields)/2)
+	for i := 0; i < len(fields); i += 2 {
+		queue, id, _ := strings.Cut(fields[i], "\n")
+		jobs = append(jobs, Job{queue, id})
+	}
+	return jobs, next, nil
 }
 
 // Resign gives the lease back, so that another process need not wait for its end.

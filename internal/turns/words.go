@@ -1,0 +1,74 @@
+package turns
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Word is news for the process that gives turns. Words can get lost: lanes and
+// changes are numbered, so that this is seen.
+type Word struct {
+	Kind   WordKind
+	Number int64  // of the lane, or of the change
+	Name   string // of the meter, the limit, or the lane
+}
+
+// WordKind is what a word tells of.
+type WordKind string
+
+// The kinds of words, as the scripts write them.
+const (
+	LaneMade     WordKind = "lane"  // a lane got its first job
+	MeterChanged WordKind = "meter" // a meter may be ready sooner than was told
+	LimitChanged WordKind = "limit" // so may all meters of a limit
+	JobCame      WordKind = "came"  // a called job of a full lane came
+	Reconnected  WordKind = ""      // anything may have been missed
+)
+
+// Words returns what is said from now on, until the context ends.
+func (s *Store) Words(ctx context.Context) <-chan Word {
+	words := make(chan Word)
+	go func() {
+		defer close(words)
+		said := s.rdb.Subscribe(ctx, s.prefix+"wake")
+		defer said.Close()
+		messages := said.ChannelWithSubscriptions()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case message, open := <-messages:
+				if !open {
+					return
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case words <- readWord(message):
+				}
+			}
+		}
+	}()
+	return words
+}
+
+func readWord(message any) Word {
+	m, ok := message.(*redis.Message)
+	if !ok {
+		return Word{}
+	}
+	kind, rest, _ := strings.Cut(m.Payload, " ")
+	w := Word{Kind: WordKind(kind)}
+	switch w.Kind {
+	case JobCame:
+		w.Name = rest
+	default:
+		number, name, _ := strings.Cut(rest, " ")
+		w.Number, _ = strconv.ParseInt(number, 10, 64)
+		w.Name = name
+	}
+	return w
+}

@@ -1,0 +1,178 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+)
+
+const (
+	// heartbeat is how often the process that gives turns renews its lease and
+	// reads what it may not have heard.
+	heartbeat = 500 * time.Millisecond
+	// standby is how much later than the end of another's lease a process tries
+	// to take it.
+	standby = 200 * time.Millisecond
+	// idle is how often a process looks whether anything waits that no word told
+	// it of.
+	idle = 5 * time.Second
+	// pause is how long a process leaves Redis alone after an error.
+	pause = time.Second
+	// batch bounds a call of Redis to about a millisecond.
+	batch = 64
+	// page is how many lanes or jobs are read in one call.
+	page = 100
+)
+
+// giver gives the lanes of a scope their turns. Every process runs one; the one
+// that holds the lease works. It has the core decide whose turn it is and Redis
+// grant the turns, and moves called jobs to the head of their queues.
+type giver struct {
+	lanes    Lanes
+	store    *turns.Store
+	promoter promoter
+	log      *slog.Logger
+	limiter  *outage // of the limiter's Redis
+	queues   *outage // of the queues' Redis
+	interval time.Duration
+
+	process string
+	core    *turns.Core // nil while another process gives turns
+	clock   clock
+	epoch   string    // of the data that this process saw last
+	seen    int64     // number of the last lane that the core knows
+	changes int64     // number of the last change to a meter that it knows
+	missed  int64     // number of a change that it had not heard of at the last heartbeat
+	lead    time.Time // when to take or renew the lease
+	taken   time.Time // until when another process keeps it at least
+	upkeep  upkeep
+}
+
+// clock tells Redis's time between its answers. It never runs ahead of Redis's.
+type clock struct {
+	redis int64
+	at    time.Time
+}
+
+func (c clock) now() int64 { return c.redis + time.Since(c.at).Microseconds() }
+
+// local is a moment of Redis's clock by this process's.
+func (c clock) local(us int64) time.Time {
+	if us-c.redis > math.MaxInt64/1000 {
+		return c.at.Add(math.MaxInt64)
+	}
+	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
+}
+
+// run gives turns until the context ends, and then the lease back.
+func (g *giver) run(ctx context.Context) {
+	words := g.store.Words(ctx)
+	for ctx.Err() == nil {
+		begun := time.Now()
+		next := g.round(ctx)
+		g.sleep(ctx, words, begun.Add(g.interval), next)
+	}
+	g.resign(ctx)
+}
+
+// round does what is due, and returns when there is more to do.
+func (g *giver) round(ctx context.Context) time.Time {
+	var err error
+	if !time.Now().Before(g.lead) {
+		err = g.takeLead(ctx)
+	}
+	if err == nil && g.core != nil {
+		err = g.work(ctx)
+	}
+	if err != nil {
+		g.lead = time.Now().Add(pause)
+		return g.lead
+	}
+	return g.next()
+}
+
+// work has the core's decisions carried out until nothing is due.
+func (g *giver) work(ctx context.Context) error {
+	for range 100 { // whatever there is to do, the lease must be renewed
+		if err := errors.Join(g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
+			return err
+		}
+		if now := g.clock.now(); g.core == nil || g.core.Next(now) > now {
+			break
+		}
+	}
+	if g.core == nil {
+		return nil
+	}
+	if err := g.settle(ctx); err != nil {
+		return err
+	}
+	return g.tend(ctx)
+}
+
+// next is when there is more to do.
+func (g *giver) next() time.Time {
+	next := g.lead
+	if g.core == nil {
+		return next
+	}
+	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.upkeep.next} {
+		if at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// sleep waits until next, or until a word tells of something to do before, but
+// for a while in any case: permits that appear together are given together.
+func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, next time.Time) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if next.Before(earliest) {
+			next = earliest
+		}
+		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case word, open := <-words:
+			if !open {
+				return
+			}
+			if g.hear(word) {
+				next = earliest
+			}
+		}
+	}
+}
+
+// hear takes a word in, and reports whether there is something to do now.
+func (g *giver) hear(word turns.Word) bool {
+	now := time.Now()
+	switch {
+	case word.Kind == turns.LaneMade || word.Kind == turns.Reconnected:
+		if now.Before(g.taken) || (g.core != nil && word.Number > 0 && word.Number <= g.seen) {
+			return false
+		}
+		g.lead = now
+		return true
+	case g.core == nil:
+		return false
+	case word.Kind == turns.JobCame:
+		g.core.Came(g.clock.now(), word.Name)
+	case word.Kind == turns.MeterChanged:
+		g.core.Changed(word.Name)
+	case word.Kind == turns.LimitChanged:
+		g.core.ChangedLimit(word.Name)
+	}
+	g.changes = max(g.changes, word.Number)
+	return true
+}

@@ -1,0 +1,124 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// takeLead takes or renews the lease, and hears what it has not heard. A process
+// that cannot reach the queues does not take it: it could not call anybody.
+func (g *giver) takeLead(ctx context.Context) error {
+	if g.core == nil {
+		if err := g.queues.note(g.promoter.ping(ctx)); err != nil {
+			return err
+		}
+	}
+	lead, err := g.store.Lead(ctx, g.process, g.seen, uuid.NewString())
+	if g.limiter.note(err) != nil {
+		return err
+	}
+	now := time.Now()
+	if !lead.Held {
+		g.core = nil
+		g.taken = now.Add(lead.Until)
+		g.lead = now.Add(min(lead.Until+standby, idle))
+		return nil
+	}
+	g.clock = clock{lead.Now, now}
+	if lead.Fresh || g.core == nil {
+		g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
+	}
+	if err := g.learn(ctx, lead); err != nil {
+		return err
+	}
+	g.lead = now.Add(heartbeat)
+	if g.seen == 0 || g.core.Idle() {
+		g.lead = now.Add(idle)
+	}
+	return nil
+}
+
+// learn tells the core what it has not heard of.
+func (g *giver) learn(ctx context.Context, lead turns.Lead) error {
+	if err := g.made(ctx, lead); err != nil {
+		return err
+	}
+	if g.changes < g.missed { // since a heartbeat: the word got lost
+		g.core.ChangedAll()
+		g.changes = g.missed
+	}
+	g.missed = lead.Changes
+	if g.epoch != lead.Epoch {
+		g.epoch = lead.Epoch
+		g.upkeep.begun = time.Time{} // what was lost is to be found at once
+	}
+	return g.callLate(ctx, lead.Late)
+}
+
+// made tells the core of new lanes, page by page. After a takeover these are all
+// lanes, and jobs of theirs may be called already.
+func (g *giver) made(ctx context.Context, lead turns.Lead) error {
+	for {
+		for _, lane := range lead.Made {
+			g.core.Made(lane.Lane, lane.Number)
+			g.seen = max(g.seen, lane.Number)
+			g.upkeep.add(turns.Queue(lane.Lane))
+		}
+		if lead.Fresh {
+			if err := g.find(ctx, lead.Made); err != nil {
+				return err
+			}
+		}
+		if len(lead.Made) < turns.LeadPage {
+			return nil
+		}
+		fresh := lead.Fresh
+		var err error
+		if lead, err = g.store.Lead(ctx, g.process, g.seen, g.epoch); g.limiter.note(err) != nil {
+			return err
+		}
+		lead.Fresh = fresh
+	}
+}
+
+// find tells the core which jobs of the lanes were called before it took over.
+func (g *giver) find(ctx context.Context, lanes []turns.Numbered) error {
+	for lanes := range slices.Chunk(lanes, page) {
+		names := make([]string, len(lanes))
+		for i, lane := range lanes {
+			names[i] = lane.Lane
+		}
+		if err := g.recallLanes(ctx, names, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callLate has jobs ask again that have waited for as long as they may: they are
+// told that it is too late.
+func (g *giver) callLate(ctx context.Context, late []turns.Job) error {
+	jobs := make([]throttle.JobID, len(late))
+	for i, job := range late {
+		jobs[i] = throttle.JobID(job)
+	}
+	_, err := g.promote(ctx, jobs)
+	return err
+}
+
+// resign lets another process take over at once.
+func (g *giver) resign(ctx context.Context) {
+	if g.core == nil {
+		return
+	}
+	g.core = nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	g.limiter.note(g.store.Resign(ctx, g.process))
+}

@@ -1,0 +1,122 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// grant has Redis try the turns that are due, until none is.
+func (g *giver) grant(ctx context.Context) error {
+	for g.core != nil {
+		list := g.core.Turns(g.clock.now(), batch)
+		if len(list) == 0 {
+			return nil
+		}
+		now, results, held, err := g.store.Grant(ctx, g.process, list)
+		if g.limiter.note(err) != nil {
+			g.core.Tried(g.clock.now(), nil)
+			return err
+		}
+		if !held {
+			g.core, g.lead = nil, time.Now()
+			return nil
+		}
+		g.clock = clock{now, time.Now()}
+		g.core.Tried(now, results)
+		if err := g.tell(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell moves called jobs to the head of their queues, those whose permits exist
+// now and those that were told and have not come.
+func (g *giver) tell(ctx context.Context) error {
+	for g.core != nil {
+		told := g.core.Tell(g.clock.now(), page)
+		if len(told) == 0 {
+			return nil
+		}
+		jobs := make([]throttle.JobID, len(told))
+		for i, job := range told {
+			jobs[i] = throttle.JobID{Queue: job.Queue, ID: job.ID}
+		}
+		fates, err := g.promote(ctx, jobs)
+		if err != nil {
+			return err
+		}
+		for i, job := range told {
+			g.core.Fate(g.clock.now(), job, fates[i])
+		}
+	}
+	return nil
+}
+
+// promote moves jobs to the head of their queues, and has those forgotten that
+// will not come. A process that cannot do that lets another one give turns.
+func (g *giver) promote(ctx context.Context, jobs []throttle.JobID) ([]turns.Fate, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	fates, err := g.promoter.promote(ctx, jobs)
+	if g.queues.note(err) != nil {
+		g.resign(ctx)
+		return nil, err
+	}
+	var lost []throttle.JobID
+	for i, fate := range fates {
+		if fate == turns.Done || fate == turns.Gone {
+			lost = append(lost, jobs[i])
+		}
+	}
+	return fates, g.limiter.note(g.lanes.Forget(ctx, lost...))
+}
+
+// recall takes back what is reserved for jobs that have not come in time.
+func (g *giver) recall(ctx context.Context) error {
+	for g.core != nil {
+		lanes := g.core.Recalls(g.clock.now(), page)
+		if len(lanes) == 0 {
+			return nil
+		}
+		if err := g.recallLanes(ctx, lanes, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recallLanes does that for some lanes. After a takeover the core must learn of
+// all called jobs, since whoever called them may not have told them.
+func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) error {
+	recalled, err := g.store.Recall(ctx, lanes)
+	if g.limiter.note(err) != nil {
+		return err
+	}
+	for i, r := range recalled {
+		called := len(r.Expected) + len(r.Overdue)
+		if takeover {
+			for _, promise := range r.Expected {
+				r.Overdue = append(r.Overdue, promise.ID)
+			}
+		}
+		g.core.Recalled(g.clock.now(), lanes[i], called, r.Overdue, r.Waiting > 0)
+	}
+	return nil
+}
+
+// settle writes where lanes take turns, and where newcomers may take again.
+func (g *giver) settle(ctx context.Context) error {
+	if g.core == nil {
+		return nil
+	}
+	sharing := g.core.Sharing()
+	if len(sharing) == 0 {
+		return nil
+	}
+	return g.limiter.note(g.store.Settle(ctx, g.process, g.seen, sharing))
+}

@@ -1,0 +1,195 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	// tending is how often there is something to look after.
+	tending = time.Second
+	// soon is how long before its end a put-back is moved on.
+	soon = 5 * time.Second
+	// passTime is how long all waiting jobs are compared with asynq's in, and
+	// how often.
+	passTime = 40 * time.Second
+	passes   = time.Minute
+)
+
+// upkeep keeps the limiter's side and asynq's in step, a part at a time. asynq
+// is the truth: tickets of jobs that an operator, a crash or a flushed Redis took
+// away are forgotten, and denied jobs that no lane knows are sent back to ask.
+type upkeep struct {
+	next   time.Time // when there is something to look after
+	queues []string  // whose jobs wait
+	pass   comparison
+	begun  time.Time // when the last pass began; zero: one is due
+}
+
+// add has the jobs of a queue looked after.
+func (u *upkeep) add(queue string) {
+	if i, found := slices.BinarySearch(u.queues, queue); !found {
+		u.queues = slices.Insert(u.queues, i, queue)
+	}
+}
+
+// tend moves put-backs on and goes on with comparing, if it is time.
+func (g *giver) tend(ctx context.Context) error {
+	now := time.Now()
+	if now.Before(g.upkeep.next) {
+		return nil
+	}
+	g.upkeep.next = now.Add(tending)
+	for _, queue := range g.upkeep.queues {
+		if err := g.postpone(ctx, queue); err != nil {
+			return err
+		}
+	}
+	if !g.upkeep.pass.underway() && now.Sub(g.upkeep.begun) >= passes {
+		g.upkeep.begun = now
+		if err := g.beginPass(ctx); err != nil {
+			return err
+		}
+	}
+	return g.compare(ctx)
+}
+
+// postpone moves on the put-backs of waiting jobs that are about to end, so that
+// none comes early. Each gets what it would be told now.
+func (g *giver) postpone(ctx context.Context, queue string) error {
+	for offset := 0; offset < 20*page; {
+		looked, ids, err := g.promoter.due(ctx, queue, time.Now().Add(soon), offset, page)
+		if g.queues.note(err) != nil || looked == 0 {
+			return err
+		}
+		places, err := g.lanes.Places(ctx, jobIDs(queue, ids)...)
+		if g.limiter.note(err) != nil {
+			return err
+		}
+		later := map[string]time.Time{}
+		for job, place := range places {
+			if !place.Called {
+				later[job.ID] = time.Now().Add(place.PutBack())
+			}
+		}
+		if err := g.queues.note(g.promoter.postpone(ctx, queue, later)); err != nil {
+			return err
+		}
+		offset += looked - len(later)
+		if looked < page {
+			return nil
+		}
+	}
+	return nil
+}
+
+// A comparison is one pass over all that wait.
+type comparison struct {
+	tickets bool     // whether those are still to be looked at
+	cursor  uint64   // in the tickets
+	queues  []string // whose denied jobs are still to be looked at
+	offset  int      // in the first of them
+	pages   int      // to look at in one go
+
+	forgotten, sent int
+}
+
+func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
+
+// beginPass plans a pass over the tickets and over all queues that there are.
+func (g *giver) beginPass(ctx context.Context) error {
+	queues, err := g.promoter.allQueues(ctx)
+	if g.queues.note(err) != nil {
+		return err
+	}
+	waiting, err := g.store.Count(ctx)
+	if g.limiter.note(err) != nil {
+		return err
+	}
+	perGo := 2*waiting*int(tending)/int(passTime)/page + len(queues) + 1
+	g.upkeep.pass = comparison{tickets: true, queues: queues, pages: perGo}
+	return nil
+}
+
+// compare looks at some pages of the pass that is underway.
+func (g *giver) compare(ctx context.Context) error {
+	c := &g.upkeep.pass
+	for range c.pages {
+		if !c.underway() {
+			break
+		}
+		step := g.findStrays
+		if c.tickets {
+			step = g.forgetLost
+		}
+		if err := step(ctx, c); err != nil {
+			return err
+		}
+	}
+	if !c.underway() && c.forgotten+c.sent > 0 {
+		g.log.Warn("asynq and the limiter did not agree about waiting jobs", "forgotten", c.forgotten, "sent back to ask", c.sent)
+		c.forgotten, c.sent = 0, 0
+	}
+	return nil
+}
+
+// forgetLost forgets the tickets of jobs that asynq will not run any more, or
+// that wait for something else under the same ID.
+func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
+	jobs, next, err := g.store.Jobs(ctx, c.cursor, page)
+	if g.limiter.note(err) != nil {
+		return err
+	}
+	c.cursor, c.tickets = next, next != 0
+	byQueue := map[string][]string{}
+	for _, job := range jobs {
+		byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
+	}
+	var lost []throttle.JobID
+	for queue, ids := range byQueue {
+		states, err := g.promoter.states(ctx, queue, ids)
+		if g.queues.note(err) != nil {
+			return err
+		}
+		for i, state := range states {
+			if !slices.Contains([]string{"retry", "pending", "active"}, state) {
+				lost = append(lost, throttle.JobID{Queue: queue, ID: ids[i]})
+			}
+		}
+	}
+	c.forgotten += len(lost)
+	return g.limiter.note(g.lanes.Forget(ctx, lost...))
+}
+
+// findStrays sends denied jobs that no lane knows back to ask.
+func (g *giver) findStrays(ctx context.Context, c *comparison) error {
+	queue := c.queues[0]
+	looked, ids, err := g.promoter.due(ctx, queue, time.Time{}, c.offset, page)
+	if g.queues.note(err) != nil {
+		return err
+	}
+	jobs := jobIDs(queue, ids)
+	known, err := g.lanes.Places(ctx, jobs...)
+	if g.limiter.note(err) != nil {
+		return err
+	}
+	strays := slices.DeleteFunc(jobs, func(job throttle.JobID) bool { _, waits := known[job]; return waits })
+	c.sent += len(strays)
+	c.offset += looked - len(strays)
+	if looked < page {
+		c.queues, c.offset = c.queues[1:], 0
+	}
+	_, err = g.promote(ctx, strays)
+	return err
+}
+
+func jobIDs(queue string, ids []string) []throttle.JobID {
+	jobs := make([]throttle.JobID, len(ids))
+	for i, id := range ids {
+		jobs[i] = throttle.JobID{Queue: queue, ID: id}
+	}
+	return jobs
+}

@@ -54,20 +54,25 @@ local job = {
   name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, head_start = head_start,
   max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {}, cost = {},
 }
+local costs = {}
 for i = 1, #meters do
-  job.ids[i], job.cost[i] = meters[i].id, meters[i].cost
+  job.ids[i], job.cost[i], costs[i] = meters[i].id, meters[i].cost, int(meters[i].cost)
   if there % 2 == 1 then apply_block(meters[i]) end
 end
 job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
-job.costs = table.concat(job.cost, ',')
+job.costs = table.concat(costs, ',')
 job.waiting = P .. 'lane:' .. job.lane
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called = r and r.lane == job.lane and r.costs == job.costs and claim(job, r)
-if r and not called and (r.lane ~= job.lane or r.costs ~= job.costs or not call('ZSCORE', job.waiting, id)) then
-  forget_job(queue, id, r)
-  r = nil
+local called
+if r then
+  local same = r.lane == job.lane and r.costs == job.costs
+  if same then called = claim(job, r) end
+  if not called and not (same and call('ZSCORE', job.waiting, id)) then
+    forget_job(queue, id, r)
+    r = nil
+  end
 end
 if not r then job.mark = contended(job) end
 

@@ -27,6 +27,5 @@ if call('EXISTS', P .. 'blocked', P .. 'jobs') == 0 then return answer() end
 -- @include lanes
 
 for i = 1, #meters do apply_block(meters[i]) end
-expire_grants()
-load_others(meters)
+load_reserved(meters)
 return answer()

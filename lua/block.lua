@@ -4,7 +4,7 @@
 -- ARGV[2] key
 -- ARGV[3] microsecond until which it is shut; one in the past opens it
 -- Returns 1, or 0 if there is no such limit
--- @include lanes
+-- @include change
 local name, key, until_us = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local id = name .. '|' .. key
 local blocked = P .. 'blocked'
@@ -15,5 +15,5 @@ for i = 1, #all, 2 do
   if tonumber(all[i + 1]) <= now_us then call('HDEL', blocked, all[i]) end
 end
 if until_us > now_us then call('HSET', blocked, id, int(until_us)) else call('HDEL', blocked, id) end
-due_if_waited_for(id)
+changed('meter', id)
 return 1

@@ -6,7 +6,7 @@
 -- ARGV[3] the definition as one text
 -- ARGV[4…] field, value of the definition
 -- Returns 0 unchanged, 1 changed, 2 the file's new words replaced a `set`
--- @include wake
+-- @include change
 -- @include gist
 local name, source, text = ARGV[1], ARGV[2], ARGV[3]
 local key = P .. 'limit:' .. name
@@ -22,5 +22,5 @@ store_gist(key)
 local file = source == 'file' and text or was_file
 if file then call('HSET', key, 'file', file) end
 call('SADD', P .. 'limits', name)
-wake(name)
+changed('limit', name)
 return replaced and 2 or 1

@@ -2,10 +2,10 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- Returns 1, or 0 if there was none
--- @include wake
+-- @include change
 local name = ARGV[1]
 
 call('SREM', P .. 'limits', name)
 if call('DEL', P .. 'limit:' .. name) == 0 then return 0 end
-wake(name)
+changed('limit', name)
 return 1

@@ -4,7 +4,7 @@
 -- ARGV[1] holder
 -- ARGV[2…] limit, key, cost for each need
 -- Returns how many permits were freed
--- @include lanes
+-- @include change
 local holder = ARGV[1]
 
 local freed = 0
@@ -13,7 +13,7 @@ for i = 2, #ARGV, 3 do
   local state = P .. 'm:concurrency:' .. id
   local gone = call('ZREM', state, holder)
   for k = 2, tonumber(ARGV[i + 2]) do gone = gone + call('ZREM', state, holder .. '\n' .. k) end
-  if gone > 0 then due_if_waited_for(id) end
+  if gone > 0 and call('HEXISTS', P .. 'contended', id) == 1 then changed('meter', id) end
   freed = freed + gone
 end
 return freed

@@ -3,7 +3,7 @@
 -- ARGV[1] limit
 -- ARGV[2] key
 -- Returns 1, or 0 if there is no such limit
--- @include lanes
+-- @include change
 local name, key = ARGV[1], ARGV[2]
 local id = name .. '|' .. key
 
@@ -11,5 +11,5 @@ local kind = call('HGET', P .. 'limit:' .. name, 'kind')
 if not kind then return 0 end
 call('DEL', P .. 'm:' .. kind .. ':' .. id)
 call('HDEL', P .. 'blocked', id)
-due_if_waited_for(id)
+changed('meter', id)
 return 1

@@ -56,6 +56,10 @@ type Decision struct {
 	// RetryAfter is how long until the same call could be allowed, rounded up
 	// to a microsecond: 0 unless Denied or TooLate.
 	RetryAfter time.Duration
+	// Unknown is whether a job was denied and nobody can tell for how long: a
+	// running job must give its slot back, or somebody resume a limit. RetryAfter
+	// is when to ask again at the latest then.
+	Unknown bool
 	// PutBack is, for a job denied by Acquire, how long to put it back for in
 	// case that nobody calls it: longer than RetryAfter, since a job that comes
 	// early is denied a second time.
@@ -83,6 +87,9 @@ func (d Decision) String() string {
 	case Allowed:
 		return fmt.Sprintf("allowed by %s, %d of %d left", meter, d.Remaining, d.Capacity)
 	case Denied:
+		if d.Unknown {
+			return fmt.Sprintf("denied by %s: nobody can tell for how long", meter)
+		}
 		return fmt.Sprintf("denied by %s: retry after %s", meter, d.RetryAfter)
 	case Never:
 		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, meter)

@@ -38,6 +38,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 
 	must(t, server.Stop())
 	need := throttle.Need{Limit: "log", Key: "k"}
+	lanes := throttle.NewLanes(l)
 	for verb, call := range map[string]func(context.Context) error{
 		"Allow":    func(ctx context.Context) error { _, err := l.Allow(ctx, "log", "k"); return err },
 		"AllowAll": func(ctx context.Context) error { _, err := l.AllowAll(ctx, need); return err },
@@ -53,13 +54,11 @@ func TestRedisGoneAndBack(t *testing.T) {
 		"Resume":   func(ctx context.Context) error { return l.Resume(ctx, "log") },
 		"Block":    func(ctx context.Context) error { return l.Block(ctx, "log", "k", time.Now()) },
 		"Reset":    func(ctx context.Context) error { return l.Reset(ctx, "log", "k") },
-		"Acquire":  func(ctx context.Context) error { _, err := l.Acquire(ctx, throttle.Job{ID: "j"}, need); return err },
-		"Pump":     func(ctx context.Context) error { _, _, _, err := l.Pump(ctx, "p", time.Second, 0); return err },
-		"StopPump": func(ctx context.Context) error { return l.StopPump(ctx, "p") },
-		"Forget":   func(ctx context.Context) error { return l.Forget(ctx, "j") },
-		"Waiting":  func(ctx context.Context) error { _, _, err := l.Waiting(ctx, "j"); return err },
-		"Forecast": func(ctx context.Context) error { _, err := l.Forecast(ctx, need); return err },
-		"Backlogs": func(ctx context.Context) error { _, err := l.Backlogs(ctx, "log"); return err },
+		"Acquire":  func(ctx context.Context) error { _, err := lanes.Acquire(ctx, throttle.Job{JobID: throttle.JobID{ID: "j"}}, need); return err },
+		"Forget":   func(ctx context.Context) error { return lanes.Forget(ctx, throttle.JobID{ID: "j"}) },
+		"Waiting":  func(ctx context.Context) error { _, _, err := lanes.Waiting(ctx, throttle.JobID{ID: "j"}); return err },
+		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, need); return err },
+		"Backlogs": func(ctx context.Context) error { _, err := lanes.Backlogs(ctx, "log"); return err },
 	} {
 		if err := call(t.Context()); !errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 			t.Errorf("%s without Redis: %v, want ErrUnavailable", verb, err)

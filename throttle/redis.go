@@ -120,7 +120,7 @@ func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, ne
 const stale = 6
 
 func decision(reply []any, needs []Need, holder string) Decision {
-	n := make([]int64, 8)
+	n := make([]int64, 9)
 	for i := range reply {
 		n[i] = reply[i].(int64)
 	}
@@ -130,12 +130,13 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
 	}
 	if d.Outcome == Denied {
-		d.PutBack = time.Duration(n[7]) * time.Microsecond
+		d.PutBack = microseconds(n[7])
+		d.Unknown = len(reply) > 8 && n[8] == 0
 	} else if n[7] > 0 {
 		d.Holder, d.Lease = holder, time.Duration(n[7])*time.Microsecond
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
-		d.RetryAfter = time.Duration(max(0, n[3]-n[2])) * time.Microsecond
+		d.RetryAfter = microseconds(max(0, n[3]-n[2]))
 	}
 	if n[5] > 0 {
 		d.ResetAfter = time.Duration(max(0, n[5]-n[2])) * time.Microsecond

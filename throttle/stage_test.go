@@ -24,6 +24,7 @@ type stage struct {
 	as func(app string) throttle.Limiter
 	// jobs and rdb are the same limiter and its Redis; nil in process.
 	jobs *throttle.Redis
+	lanes *throttle.Lanes
 	rdb  redis.UniversalClient
 }
 
@@ -85,7 +86,7 @@ func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 		return throttle.New(rdb, throttle.RedisOptions{App: app, Logger: quiet})
 	}
 	return &stage{
-		Limiter: as(""), jobs: as(""), rdb: rdb, now: noon, setTime: setTime,
+		Limiter: as(""), jobs: as(""), lanes: throttle.NewLanes(as("")), rdb: rdb, now: noon, setTime: setTime,
 		as: func(app string) throttle.Limiter { return as(app) },
 	}
 }

@@ -40,7 +40,10 @@ local function load_meter(name, key, app, holder)
     -- @include concurrency
   end
 
+  m.known = not m.guess
+  function m.worth_us(k) return m.lease_us or ceil(k * m.period_us / m.n) end
   if paused then
+    m.shut, m.known = true, false
     m.guess = true
     m.ready_at = function() return now_us + 60000000 end
     m.left = function() return 0 end
@@ -59,4 +62,5 @@ local function apply_block(m)
     return at > ends and at or ends
   end
   m.left = function() return 0 end
+  m.shut = true
 end

@@ -1,0 +1,85 @@
+package turns
+
+// Need is what the first job of a lane needs of one of its meters, and what the
+// meter says to that.
+type Need struct {
+	Meter string
+	Cost  int64
+	// Ready is the first microsecond at which the meter could give Cost beyond
+	// what is reserved, and what was said to be held. It gets later as others
+	// take, and earlier only by a change.
+	Ready int64
+	// Known is false where nobody knows when that is: a concurrency limit is
+	// full of leases.
+	Known bool
+	// Blocked says that the meter is paused, or shut by its upstream.
+	Blocked bool
+	// Worth is how long, in microseconds, the permits take to come again: cost
+	// times period over n, or a concurrency limit's lease.
+	Worth int64
+}
+
+// Turn is one try to call the first job of a lane.
+type Turn struct {
+	Lane string
+	// Ahead allows the call of a job whose permits will exist in a moment.
+	Ahead bool
+	// Held is how many permits of each of the lane's meters older lanes hold:
+	// they are to be left.
+	Held []int64
+}
+
+// Outcome is what became of a turn.
+type Outcome int
+
+const (
+	// Granted: the lane's first job is called, its permits are reserved.
+	Granted Outcome = iota
+	// Refused: some meter is not ready for it.
+	Refused
+	// Skipped: a turn before it that shares a meter was refused.
+	Skipped
+	// Empty: no job waits in the lane.
+	Empty
+	// Full: as many of the lane's jobs are called as its meters give at once.
+	Full
+	// Learn: its limit is gone or too small. The job is called to learn it, and
+	// nothing is reserved.
+	Learn
+)
+
+// Result is the answer to a Turn.
+type Result struct {
+	Outcome Outcome
+	// Job is the ID of the called job, At when its permits exist, and Until the
+	// microsecond until which they are reserved.
+	Job       string
+	At, Until int64
+	// Next is what the lane's first job needs now, in the order of the lane's
+	// meters; nil if none waits.
+	Next []Need
+	// Called is how many of the lane's jobs are called and have not come, after
+	// this turn.
+	Called int
+}
+
+// Told is a called job that is to be told: moved to the head of its queue.
+type Told struct{ Queue, ID, Lane string }
+
+// Fate is what became of a job that was told.
+type Fate int
+
+const (
+	// Unknown: nobody could be asked.
+	Unknown Fate = iota
+	// Moved: it was put back, and is now at the head of its queue.
+	Moved
+	// Pending: it was in its queue already.
+	Pending
+	// Active: a worker has it.
+	Active
+	// Done: it is completed or archived.
+	Done
+	// Gone: there is no such job.
+	Gone
+)

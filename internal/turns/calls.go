@@ -1,0 +1,86 @@
+package turns
+
+import "slices"
+
+// calls is what of a lane is called and has not come.
+type calls struct {
+	// called is how many jobs, as Redis last said.
+	called int
+	// fresh have permits reserved, the oldest first. Whoever comes takes the
+	// oldest permits, so as many as came are dropped from its head.
+	fresh []call
+	// late have none any more, and are told again.
+	late []call
+	// recall is when Redis is to be asked about them.
+	recall place[*lane]
+	// full: no more can be called. parked: its queue takes nothing.
+	full, parked bool
+}
+
+// call is a called job.
+type call struct {
+	id string
+	// at is when it was told, till when it is waited for.
+	at, till int64
+	// pause is how long a late one was waited for since it was told again.
+	pause int64
+}
+
+const (
+	leastPause = 250_000
+	mostPause  = 30_000_000
+	// lostPause is how long after a lost answer Redis is asked what is called.
+	lostPause = 1_000_000
+)
+
+// call follows the job that a turn called.
+func (c *Core) call(now int64, l *lane, r Result) {
+	if r.Outcome == Learn {
+		r.At, r.Until = now, now+leastPause
+	}
+	l.called++
+	l.fresh = append(l.fresh, call{id: r.Job, at: r.At, till: r.Until})
+	c.tell(r.At, l, r.Job)
+	c.recallBy(l, r.Until)
+}
+
+// count takes how many of a lane's jobs are called. If that are fewer than were,
+// some came.
+func (c *Core) count(now int64, l *lane, called int) {
+	came := l.called - called
+	l.called = called
+	if came > 0 {
+		c.took(now, l.queue)
+		c.unfill(l)
+	}
+	if over := min(len(l.fresh)+len(l.late)-called, len(l.fresh)); over > 0 {
+		l.fresh = slices.Delete(l.fresh, 0, over)
+	}
+	c.recallNext(now, l)
+	c.drop(l)
+}
+
+// Came says that a called job of a full lane came.
+func (c *Core) Came(now int64, name string) {
+	if l := c.lanes[name]; l != nil && l.called > 0 {
+		c.count(now, l, l.called-1)
+	}
+}
+
+// fill has a lane be passed over: as many are called as its meters give at once.
+func (c *Core) fill(l *lane) {
+	if l.at != nil && !c.without(filling) {
+		l.full = true
+		c.letGo(l)
+		l.at.queue.remove(&l.turn)
+	}
+}
+
+// unfill has it be called again.
+func (c *Core) unfill(l *lane) {
+	if l.full {
+		l.full = false
+		l.at.queue.put(&l.turn, l.turn.key)
+		c.wake(l.at, 0)
+	}
+}

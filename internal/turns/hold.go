@@ -1,0 +1,99 @@
+package turns
+
+import "slices"
+
+// hold keeps permits of a slower meter for a lane that waits at a faster one.
+type hold struct {
+	lane       *lane
+	cost, till int64
+}
+
+// slack is for how long after its expected time a lane is still waited for, and
+// how far ahead of their time jobs are called.
+const slack = 40_000
+
+// held is how many permits of a meter older lanes hold: to them a lane yields.
+func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
+	for _, h := range m.holds {
+		if h.lane != l && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
+			sum += h.cost
+		}
+	}
+	return sum
+}
+
+// hold keeps what a lane needs of m, which is ready, while it waits at x: if
+// that takes at least as long to come again as what it needs of x, so that no
+// two hold for each other, and x is not waited for longer than it is worth.
+func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
+	own, its := l.need(m), l.need(x.meter)
+	at := x.at
+	if x.unknown {
+		at = now + its.worth
+	}
+	faster := own.worth < its.worth || own.worth == its.worth && m.name < x.name
+	if !l.looked || x.blocked || faster || at-now > own.worth || c.without(holding) {
+		return
+	}
+	till := at + slack
+	if x.behind {
+		till = now + own.worth
+		if c.without(holdingBehind) {
+			return
+		}
+	}
+	c.release(m, l)
+	m.holds = append(m.holds, hold{l, own.cost, till})
+	l.holds++
+	c.touch(m)
+	c.wake(m, till)
+}
+
+// letGo gives up all that a lane holds.
+func (c *Core) letGo(l *lane) {
+	for i := 0; i < len(l.needs) && l.holds > 0; i++ {
+		if c.release(l.needs[i].meter, l) {
+			c.wake(l.needs[i].meter, 0)
+		}
+	}
+}
+
+// release gives up what a lane holds of a meter, and reports whether it did.
+func (c *Core) release(m *meter, l *lane) bool {
+	return c.unhold(m, func(h hold) bool { return h.lane == l })
+}
+
+// expire gives up what was held of a meter for long enough.
+func (c *Core) expire(m *meter, now int64) {
+	c.unhold(m, func(h hold) bool { return h.till <= now })
+}
+
+func (c *Core) unhold(m *meter, which func(hold) bool) bool {
+	before := len(m.holds)
+	m.holds = slices.DeleteFunc(m.holds, func(h hold) bool {
+		gone := which(h)
+		if gone {
+			h.lane.holds--
+		}
+		return gone
+	})
+	if len(m.holds) == before {
+		return false
+	}
+	c.touch(m)
+	return true
+}
+
+// nextExpiry is when a hold of a meter ends.
+func (m *meter) nextExpiry() int64 {
+	next := never
+	for _, h := range m.holds {
+		next = min(next, h.till)
+	}
+	return next
+}
+
+// need returns what a lane needs of a meter.
+func (l *lane) need(m *meter) need {
+	return l.needs[slices.IndexFunc(l.needs, func(n need) bool { return n.meter == m })]
+}

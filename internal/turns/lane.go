@@ -1,0 +1,124 @@
+package turns
+
+import "strings"
+
+// lane is a queue and a set of meters, with jobs that wait or are called.
+type lane struct {
+	name  string
+	queue *queue
+	// turn holds its key, the number of its last turn or of its making, and its
+	// place in the queue of the meter at which it waits.
+	turn place[*lane]
+	// at is the meter at which it waits; nil if no job of it waits, or its queue
+	// takes nothing.
+	at    *meter
+	needs []need
+	// looked says that its needs are its first job's. Before it had a turn all
+	// that is known is its meters.
+	looked bool
+	holds  int
+	calls
+}
+
+// need is what the first job of a lane needs of a meter.
+type need struct {
+	*meter
+	cost, worth int64
+}
+
+// Made says that a lane got its first job. A lane that is made again, or named
+// twice, keeps its turn. Lanes are to be named in the order of their numbers.
+func (c *Core) Made(name string, number int64) {
+	c.seq = max(c.seq, number)
+	if l := c.lane(name); !l.waits() {
+		c.enter(l, c.number())
+	}
+}
+
+// number is the number of a turn, above all that were given.
+func (c *Core) number() int64 {
+	c.seq++
+	return c.seq
+}
+
+// lane returns the lane of a name, which it makes if there is none.
+func (c *Core) lane(name string) *lane {
+	l := c.lanes[name]
+	if l == nil {
+		queue, _, _ := strings.Cut(name, "\n")
+		l = &lane{name: name, queue: c.queue(queue)}
+		l.turn.of, l.recall.of = l, l
+		c.lanes[name] = l
+	}
+	return l
+}
+
+// waits reports whether a job of the lane waits.
+func (l *lane) waits() bool { return l.at != nil || l.parked }
+
+// enter has a lane wait. It joins where somebody waits already, whom it may not
+// pass, or else where it is likely to wait longest.
+func (c *Core) enter(l *lane, key int64) {
+	l.looked = false
+	names := strings.Split(l.name, "\n")[1:]
+	l.needs = make([]need, len(names))
+	var join *meter
+	for i, name := range names {
+		m := c.meter(name)
+		l.needs[i] = need{meter: m, cost: 1}
+		m.lanes++
+		c.touch(m)
+		if join == nil || m.after(join) {
+			join = m
+		}
+	}
+	c.join(l, join, key)
+	c.wake(join, join.ready(1).at)
+}
+
+// after reports whether a lane that comes has to wait longer at m than at o.
+func (m *meter) after(o *meter) bool {
+	if (m.waiting > 0) != (o.waiting > 0) {
+		return m.waiting > 0
+	}
+	return m.ready(1).at > o.ready(1).at
+}
+
+// leave has a lane wait nowhere.
+func (c *Core) leave(l *lane) {
+	l.parked = false
+	if l.at == nil {
+		return
+	}
+	c.letGo(l)
+	c.part(l)
+	for _, n := range l.needs {
+		n.lanes--
+		c.touch(n.meter)
+	}
+	l.needs, l.full = nil, false
+}
+
+// join has a lane wait at a meter.
+func (c *Core) join(l *lane, m *meter, key int64) {
+	l.at = m
+	m.waiting++
+	m.queue.put(&l.turn, key)
+	c.touch(m)
+}
+
+// part has it not wait there any more.
+func (c *Core) part(l *lane) {
+	l.at.queue.remove(&l.turn)
+	l.at.waiting--
+	c.touch(l.at)
+	l.at = nil
+}
+
+// drop forgets a lane of which nothing waits or is called.
+func (c *Core) drop(l *lane) {
+	if !l.waits() && l.called == 0 {
+		c.recalls.remove(&l.recall)
+		delete(c.lanes, l.name)
+	}
+}

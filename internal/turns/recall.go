@@ -1,0 +1,99 @@
+package turns
+
+import "slices"
+
+// Recalls returns at most max lanes some of whose called jobs should have come.
+func (c *Core) Recalls(now int64, max int) (lanes []string) {
+	for len(lanes) < max {
+		l, ok := c.recalls.due(now)
+		if !ok {
+			break
+		}
+		lanes = append(lanes, l.name)
+		c.recalls.put(&l.recall, now+lostPause) // in case the answer gets lost
+	}
+	return lanes
+}
+
+// Recalled says what of a lane is called: how many jobs have not come, the IDs
+// of those for which nothing is reserved any more, and whether any job waits.
+// After a takeover the IDs of all called jobs are to be passed: what this core
+// has not called it tells at once.
+func (c *Core) Recalled(now int64, name string, left int, overdue []string, waits bool) {
+	l := c.lane(name)
+	switch {
+	case waits && !l.waits():
+		c.enter(l, c.number())
+	case !waits && l.waits():
+		c.leave(l)
+	}
+	came := left < l.called
+	told := c.overdue(now, l, overdue)
+	if !came && told > 0 {
+		c.stop(now, l.queue, told)
+	}
+	c.unfill(l) // its meters may give more at once by now
+	c.count(now, l, left)
+}
+
+// overdue sorts the called jobs of a lane into those that may still come in time
+// and those that are late, which are told again at growing pauses. It returns
+// when the first of those that just got late was told, 0 if none did.
+func (c *Core) overdue(now int64, l *lane, ids []string) (told int64) {
+	known := map[string]call{}
+	for _, call := range slices.Concat(l.late, l.fresh) {
+		known[call.id] = call
+	}
+	l.late = nil
+	for _, id := range ids {
+		job, ok := known[id]
+		if ok && job.pause == 0 && job.till <= now && (told == 0 || job.at < told) {
+			told = job.at
+		}
+		if job.till <= now {
+			job.pause = min(max(2*job.pause, leastPause), mostPause)
+			job.till = now + job.pause
+			if !c.without(tellingAgain) {
+				c.tell(now, l, id)
+			}
+		}
+		job.id = id
+		l.late = append(l.late, job)
+		delete(known, id)
+	}
+	l.fresh = slices.DeleteFunc(l.fresh, func(job call) bool {
+		_, ok := known[job.id]
+		return !ok || job.till <= now
+	})
+	return told
+}
+
+// recallBy has Redis be asked about a lane no later than a time.
+func (c *Core) recallBy(l *lane, at int64) {
+	if l.recall.position == 0 || at < l.recall.key {
+		c.recalls.put(&l.recall, at)
+	}
+}
+
+// recallNext has Redis be asked about a lane when the next of its called jobs
+// should have come.
+func (c *Core) recallNext(now int64, l *lane) {
+	next := never
+	for _, job := range l.late {
+		next = min(next, job.till)
+	}
+	if len(l.late) > 0 && l.queue.stopped {
+		next = l.queue.probe(now)
+	}
+	if len(l.fresh) > 0 {
+		next = min(next, l.fresh[0].till)
+	}
+	if l.called > len(l.fresh)+len(l.late) { // some that this core does not know
+		c.recallBy(l, min(next, now+lostPause))
+		return
+	}
+	c.recalls.remove(&l.recall)
+	if next < never {
+		c.recalls.put(&l.recall, next)
+	}
+}

@@ -1,0 +1,48 @@
+package turns
+
+import "slices"
+
+// telling is a called job that is to be told.
+type telling struct {
+	at   int64
+	lane *lane
+	id   string
+}
+
+// tell has a job be told at a time, after those that are told at the same time.
+// Mostly that is the last place.
+func (c *Core) tell(at int64, l *lane, id string) {
+	i := len(c.tells)
+	for i > 0 && c.tells[i-1].at > at {
+		i--
+	}
+	c.tells = slices.Insert(c.tells, i, telling{at, l, id})
+}
+
+// Tell returns at most max called jobs that are to be told now.
+func (c *Core) Tell(now int64, max int) (jobs []Told) {
+	for len(jobs) < min(max, len(c.tells)) && c.tells[len(jobs)].at <= now {
+		t := c.tells[len(jobs)]
+		jobs = append(jobs, Told{Queue: t.lane.queue.name, ID: t.id, Lane: t.lane.name})
+	}
+	c.tells = slices.Delete(c.tells, 0, len(jobs))
+	return jobs
+}
+
+// Fate says what became of a job that Tell returned. One that is done or gone is
+// not called any more; it is the caller's to have Redis forget it.
+func (c *Core) Fate(now int64, job Told, fate Fate) {
+	l := c.lanes[job.Lane]
+	if l == nil {
+		return
+	}
+	switch fate {
+	case Active:
+		c.took(now, l.queue)
+	case Done, Gone:
+		is := func(k call) bool { return k.id == job.ID }
+		before := len(l.fresh) + len(l.late)
+		l.fresh, l.late = slices.DeleteFunc(l.fresh, is), slices.DeleteFunc(l.late, is)
+		c.count(now, l, l.called-(before-len(l.fresh)-len(l.late)))
+	}
+}

@@ -1,0 +1,89 @@
+package turns
+
+// Tried takes the results of the last Turns, in their order. Results that are
+// missing were lost on the way: their jobs may be called.
+func (c *Core) Tried(now int64, results []Result) {
+	tries := c.tries
+	c.tries = c.tries[:0]
+	for i, t := range tries {
+		if i < len(results) {
+			c.tried(now, t, results[i])
+		} else {
+			c.takeBack(t)
+			c.recallBy(t.lane, now+lostPause)
+		}
+	}
+	for _, m := range c.served {
+		l := c.first(m)
+		m.adjust(l != nil && c.ready(m, l, now).at <= c.horizon(m, l, now))
+		c.wake(m, 0)
+	}
+	c.served = c.served[:0]
+}
+
+func (c *Core) tried(now int64, t try, r Result) {
+	l := t.lane
+	c.learn(now, t, r.Next)
+	switch r.Outcome {
+	case Granted, Learn:
+		t.from.granted++
+		for _, n := range l.needs {
+			n.patience = leastPatience
+		}
+		c.letGo(l)
+		c.call(now, l, r)
+		if r.Next == nil {
+			c.leave(l)
+		}
+	case Empty:
+		c.leave(l)
+	case Full:
+		c.takeBack(t)
+		c.fill(l)
+	case Refused:
+		t.from.refused++
+		c.takeBack(t)
+		if t.Ahead && t.from.ready(l.need(t.from).cost).at <= c.tryAt+slack {
+			t.from.exact = true
+		}
+	case Skipped:
+		t.from.refused++
+		c.takeBack(t)
+	}
+	if r.Outcome != Skipped {
+		c.count(now, l, r.Called)
+	}
+}
+
+// takeBack gives a lane its key back. A later turn of a batch never gives back
+// more than an earlier one.
+func (c *Core) takeBack(t try) {
+	l := t.lane
+	if t.key >= l.turn.key {
+		return
+	}
+	l.turn.key = t.key
+	if l.turn.position > 0 {
+		l.at.queue.put(&l.turn, t.key)
+	}
+}
+
+// learn takes what the meters said about a lane's first job.
+func (c *Core) learn(now int64, t try, next []Need) {
+	if t.lane.at == nil || len(next) != len(t.lane.needs) {
+		return
+	}
+	t.lane.looked = true
+	for i, n := range next {
+		own := &t.lane.needs[i]
+		own.cost, own.worth = n.Cost, n.Worth
+		held := int64(0)
+		if t.Held != nil {
+			held = t.Held[i]
+		}
+		if own.tell(now, held, n) {
+			own.patience = leastPatience
+			c.wake(own.meter, 0)
+		}
+	}
+}

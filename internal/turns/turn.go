@@ -1,0 +1,148 @@
+package turns
+
+// try is a turn that was given and has not been answered.
+type try struct {
+	lane *lane
+	from *meter
+	// key is the lane's before the turn, which it gets back if it is not called.
+	key int64
+	Turn
+}
+
+// Turns returns at most max turns to try now, in this order, chosen as if each
+// of them were granted. Tried takes the answers.
+func (c *Core) Turns(now int64, max int) []Turn {
+	if len(c.tries) > 0 {
+		c.Tried(now, nil)
+	}
+	c.room, c.tryAt = max, now
+	for len(c.tries) < max {
+		m, ok := c.due.due(now)
+		if !ok {
+			break
+		}
+		c.due.remove(&m.due)
+		c.serve(m, now)
+	}
+	turns := make([]Turn, len(c.tries))
+	for i, t := range c.tries {
+		turns[i] = t.Turn
+	}
+	return turns
+}
+
+// serve lets the lanes that wait at a meter have their turns. A lane stays where
+// it is until its turn has come and it cannot be called; then it waits, with its
+// key, where it must.
+func (c *Core) serve(m *meter, now int64) {
+	c.expire(m, now)
+	for m.left > 0 && len(c.tries) < c.room {
+		l := c.first(m)
+		if l == nil {
+			c.rest(m, never)
+			return
+		}
+		at := c.ready(m, l, now).at
+		early := at > c.horizon(m, l, now)
+		if early && now < m.askAt() {
+			c.rest(m, min(at, m.askAt()))
+			return
+		}
+		x := c.blocker(l, m, now)
+		if x.behind || x.meter != nil && l.looked && !early {
+			if !early {
+				c.hold(l, m, x, now)
+			}
+			c.move(l, x)
+			continue
+		}
+		c.try(l, m, now)
+		if early {
+			m.patience = min(2*m.patience, mostPatience)
+			m.left = 0
+		}
+	}
+}
+
+// rest has a meter be looked at again at a time, or when a hold ends.
+func (c *Core) rest(m *meter, at int64) {
+	if at = min(at, m.nextExpiry()); at < never {
+		c.wake(m, at)
+	}
+}
+
+// ready is when a meter can be ready for a lane.
+func (c *Core) ready(m *meter, l *lane, now int64) bound {
+	return m.bounds.ready(c.held(m, l, now) + l.need(m).cost)
+}
+
+// horizon is until when a permit must exist for its job to be called now.
+func (c *Core) horizon(m *meter, l *lane, now int64) int64 {
+	if l.ahead(m) && !m.exact {
+		return now + slack
+	}
+	return now
+}
+
+// ahead reports whether the jobs of a lane may be called ahead: not those of
+// several meters, which would keep the permits of one while they wait for
+// another's, and not where something is held, since who is called ahead comes
+// before the holder.
+func (l *lane) ahead(m *meter) bool { return len(l.needs) == 1 && len(m.holds) == 0 }
+
+// wait is the meter at which a lane must wait, and until when: behind an older
+// lane, or because it is not ready.
+type wait struct {
+	*meter
+	bound
+	behind bool
+}
+
+// blocker returns what a lane whose turn has come on m must wait for elsewhere;
+// no meter if it can be called.
+func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
+	for _, n := range l.needs {
+		if n.meter == m {
+			continue
+		}
+		f := c.first(n.meter)
+		behind := f != nil && f.turn.key < l.turn.key && !c.without(notPassing)
+		b := c.ready(n.meter, l, now)
+		b.at = max(b.at, now)
+		if (behind || b.at > now) && (w.meter == nil || behind && !w.behind || behind == w.behind && b.at > w.at) {
+			w = wait{n.meter, b, behind}
+		}
+	}
+	return w
+}
+
+// move has a lane wait elsewhere, with its key.
+func (c *Core) move(l *lane, x wait) {
+	key := l.turn.key
+	if c.without(keptKeys) {
+		key = c.number()
+	}
+	c.part(l)
+	c.join(l, x.meter, key)
+	c.wake(x.meter, x.at)
+}
+
+// try gives a lane a turn. As if it were granted, it goes behind the others.
+func (c *Core) try(l *lane, m *meter, now int64) {
+	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: l.ahead(m)}}
+	for i, n := range l.needs {
+		if held := c.held(n.meter, l, now); held > 0 {
+			if t.Held == nil {
+				t.Held = make([]int64, len(l.needs))
+			}
+			t.Held[i] = held
+		}
+	}
+	c.tries = append(c.tries, t)
+	if m.tried == 0 {
+		c.served = append(c.served, m)
+	}
+	m.tried++
+	m.left--
+	m.queue.put(&l.turn, c.number())
+}

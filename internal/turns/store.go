@@ -92,7 +92,11 @@ func (s *Store) Lead(ctx context.Context, process string, seen int64, epoch stri
 func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now int64, results []Result, held bool, err error) {
 	args := []any{process, Ahead.Microseconds()}
 	for _, t := range turns {
-		args = append(args, t.Lane, flag(t.Ahead), joinInts(t.Held))
+		held := t.Held
+		if held == nil {
+			held = make([]int64, len(Meters(t.Lane)))
+		}
+		args = append(args, t.Lane, flag(t.Ahead), joinInts(held))
 	}
 	reply, err := s.run(ctx, lua.Grant, args...).Slice()
 	if err != nil {

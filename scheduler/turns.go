@@ -73,7 +73,7 @@ func (g *giver) promote(ctx context.Context, jobs []throttle.JobID) ([]turns.Fat
 			lost = append(lost, jobs[i])
 		}
 	}
-	return fates, g.limiter.note(g.lanes.Forget(ctx, lost...))
+	return fates, g.limiter.note(g.limiter.Forget(ctx, lost...))
 }
 
 // recall takes back what is reserved for jobs that have not come in time.

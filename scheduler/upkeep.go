@@ -65,7 +65,7 @@ func (g *giver) postpone(ctx context.Context, queue string) error {
 		if g.queues.note(err) != nil || looked == 0 {
 			return err
 		}
-		places, err := g.lanes.Places(ctx, jobIDs(queue, ids)...)
+		places, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
 		if g.limiter.note(err) != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 		}
 	}
 	c.forgotten += len(lost)
-	return g.limiter.note(g.lanes.Forget(ctx, lost...))
+	return g.limiter.note(g.limiter.Forget(ctx, lost...))
 }
 
 // findStrays sends denied jobs that no lane knows back to ask.
@@ -172,7 +172,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 		return err
 	}
 	jobs := jobIDs(queue, ids)
-	known, err := g.lanes.Places(ctx, jobs...)
+	known, err := g.limiter.Places(ctx, jobs...)
 	if g.limiter.note(err) != nil {
 		return err
 	}

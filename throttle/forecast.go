@@ -33,7 +33,7 @@ func (l *Lanes) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error)
 
 // forecasts is Forecast, where a cost of 0 asks for the last that waits already.
 func (l *Lanes) forecasts(ctx context.Context, needs []Need) ([]Forecast, error) {
-	reply, err := l.limiter.run(ctx, lua.Forecast, appendNeeds([]any{l.limiter.app}, needs)...).Int64Slice()
+	reply, err := l.run(ctx, lua.Forecast, appendNeeds([]any{l.app}, needs)...).Int64Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -64,7 +64,7 @@ const backlogPage = 100
 // of the scope that anything waits for, a part at a time.
 func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 	var needs []Need
-	scan := l.limiter.rdb.HScan(ctx, l.limiter.prefix+"demand", 0, globEscape(limit)+"|*", 1000).Iterator()
+	scan := l.rdb.HScan(ctx, l.prefix+"demand", 0, globEscape(limit)+"|*", 1000).Iterator()
 	for scan.Next(ctx) {
 		_, key, _ := strings.Cut(scan.Val(), "|")
 		needs = append(needs, Need{Limit: limit, Key: key})

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Lanes is where queued jobs wait for the permits of a Redis limiter.
+// Lanes is a Redis limiter for whose permits queued jobs can wait.
 //
 // A lane is the FIFO of one queue's jobs that need the same meters. A job that
 // asks and finds no permits joins its lane; lanes that share a meter take turns
@@ -22,10 +22,10 @@ import (
 // Most callers want package scheduler, which has asynq's jobs ask and calls them
 // back. Lanes are safe for concurrent use.
 type Lanes struct {
-	limiter *Redis
+	*Redis
 }
 
-// NewLanes returns the lanes of the limiter's scope.
+// NewLanes returns the limiter with the lanes of its scope.
 func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 
 // JobID is who a job is: the same ID in two queues is two jobs.
@@ -67,15 +67,15 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	if job.Grant <= 0 {
 		job.Grant = DefaultGrant
 	}
-	c := l.limiter.callers.Get().(*caller)
-	defer l.limiter.callers.Put(c)
+	c := l.callers.Get().(*caller)
+	defer l.callers.Put(c)
 	c.calls++
 	args := []any{
-		job.Queue, job.ID, l.limiter.app, c.name, c.calls, job.Priority.headStart(),
+		job.Queue, job.ID, l.app, c.name, c.calls, job.Priority.headStart(),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(),
 	}
 	holder := job.Queue + "\n" + job.ID + "\n" + c.name + ":" + strconv.FormatUint(c.calls, 10)
-	return l.limiter.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, holder)
+	return l.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, holder)
 }
 
 func (j Job) maxWaitUS() int64 {
@@ -110,10 +110,10 @@ func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) error {
 	for _, job := range jobs {
 		args = append(args, job.Queue, job.ID)
 	}
-	return unavailable(l.limiter.run(ctx, lua.Forget, args...).Err())
+	return unavailable(l.run(ctx, lua.Forget, args...).Err())
 }
 
 // Turns is what package scheduler gives the lanes their turns with.
 func (l *Lanes) Turns() *turns.Store {
-	return turns.NewStore(l.limiter.rdb, l.limiter.prefix, l.limiter.extendCalendars)
+	return turns.NewStore(l.rdb, l.prefix, l.extendCalendars)
 }

@@ -42,7 +42,7 @@ func (p Place) PutBack() time.Duration {
 
 // Waiting says where a job stands, and false if it does not wait.
 func (l *Lanes) Waiting(ctx context.Context, job JobID) (Place, bool, error) {
-	reply, err := l.limiter.run(ctx, lua.Waiting, job.Queue, job.ID).Slice()
+	reply, err := l.run(ctx, lua.Waiting, job.Queue, job.ID).Slice()
 	if err != nil {
 		return Place{}, false, unavailable(err)
 	}

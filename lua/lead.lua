@@ -6,14 +6,16 @@
 -- ARGV[3] number of the last lane that it knows
 -- ARGV[4] a name for the scope's data, if they have none
 -- ARGV[5] most lanes to name
--- Returns {1, now_us, number of changes to meters, name of the data, lanes that
---   got their first job since with their numbers, jobs that have waited for as
+-- Returns {1, 1 where the lease was taken anew, now_us, number of changes to
+--   meters, name of the data, lanes that got their first job since, or all where
+--   the lease was taken anew, with their numbers, jobs that have waited for as
 --   long as they may}; {0, microseconds until the lease of another process ends}
 -- @include lanes
 local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local holder = call('GET', P .. 'turns')
 if holder and holder ~= process then return { 0, call('PTTL', P .. 'turns') * 1000 } end
+if not holder then seen = '-1' end
 call('SET', P .. 'turns', process, 'PX', lease_ms)
 call('PEXPIRE', P .. 'contended', MARKS_MS)
 call('SET', P .. 'epoch', name, 'NX')
@@ -23,6 +25,6 @@ local late = call('ZRANGEBYSCORE', P .. 'patience', '-inf', int(now_us), 'LIMIT'
 for i = 1, #late do call('ZADD', P .. 'patience', int(now_us + 1000000), late[i]) end
 
 return {
-  1, now_us, tonumber(call('GET', P .. 'changes') or 0), call('GET', P .. 'epoch'),
+  1, holder and 0 or 1, now_us, tonumber(call('GET', P .. 'changes') or 0), call('GET', P .. 'epoch'),
   call('ZRANGEBYSCORE', P .. 'lanes', '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most), late,
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -17,28 +19,30 @@ const (
 	// standby is how much later than the end of another's lease a process tries
 	// to take it.
 	standby = 200 * time.Millisecond
-	// idle is how often a process looks whether anything waits that no word told
+	// idleCheck is how often a process looks whether anything waits that no word told
 	// it of.
-	idle = 5 * time.Second
+	idleCheck = 5 * time.Second
 	// pause is how long a process leaves Redis alone after an error.
 	pause = time.Second
 	// batch bounds a call of Redis to about a millisecond.
 	batch = 64
 	// page is how many lanes or jobs are read in one call.
 	page = 100
+	// interval is the least time between two rounds: longer is cheaper, shorter is
+	// sooner.
+	interval = 5 * time.Millisecond
 )
 
 // giver gives the lanes of a scope their turns. Every process runs one; the one
 // that holds the lease works. It has the core decide whose turn it is and Redis
 // grant the turns, and moves called jobs to the head of their queues.
 type giver struct {
-	lanes    Lanes
+	limiter  Limiter
 	store    *turns.Store
 	promoter promoter
 	log      *slog.Logger
-	limiter  *outage // of the limiter's Redis
-	queues   *outage // of the queues' Redis
-	interval time.Duration
+	limits   watch // of the limiter's Redis
+	queues   watch // of the queues' Redis
 
 	process string
 	core    *turns.Core // nil while another process gives turns
@@ -68,13 +72,25 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
+// giveTurns does that for the server's limiter until the context ends.
+func (s *Server) giveTurns(ctx context.Context) {
+	if err := s.checkPromote(ctx); err != nil || !s.promotes.Load() {
+		return
+	}
+	g := &giver{
+		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
+		limits: watch{outageLog: s.limiterOutage}, queues: watch{outageLog: s.queueOutage}, process: uuid.NewString(),
+	}
+	g.run(ctx)
+}
+
 // run gives turns until the context ends, and then the lease back.
 func (g *giver) run(ctx context.Context) {
 	words := g.store.Words(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		next := g.round(ctx)
-		g.sleep(ctx, words, begun.Add(g.interval), next)
+		g.sleep(ctx, words, begun.Add(interval), next)
 	}
 	g.resign(ctx)
 }
@@ -88,11 +104,14 @@ func (g *giver) round(ctx context.Context) time.Time {
 	if err == nil && g.core != nil {
 		err = g.work(ctx)
 	}
-	if err != nil {
-		g.lead = time.Now().Add(pause)
-		return g.lead
+	if err == nil {
+		return g.next()
 	}
-	return g.next()
+	if ctx.Err() == nil && unreachable(err) == nil {
+		g.log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
+	}
+	g.lead = time.Now().Add(pause)
+	return g.lead
 }
 
 // work has the core's decisions carried out until nothing is due.

@@ -8,26 +8,25 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/throttle"
 )
 
 // takeLead takes or renews the lease, and hears what it has not heard. A process
 // that cannot reach the queues does not take it: it could not call anybody.
 func (g *giver) takeLead(ctx context.Context) error {
 	if g.core == nil {
-		if err := g.queues.note(g.promoter.ping(ctx)); err != nil {
+		if err := g.queues.note(ctx, g.promoter.ping(ctx)); err != nil {
 			return err
 		}
 	}
 	lead, err := g.store.Lead(ctx, g.process, g.seen, uuid.NewString())
-	if g.limiter.note(err) != nil {
+	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	now := time.Now()
 	if !lead.Held {
 		g.core = nil
 		g.taken = now.Add(lead.Until)
-		g.lead = now.Add(min(lead.Until+standby, idle))
+		g.lead = now.Add(min(lead.Until+standby, idleCheck))
 		return nil
 	}
 	g.clock = clock{lead.Now, now}
@@ -38,8 +37,8 @@ func (g *giver) takeLead(ctx context.Context) error {
 		return err
 	}
 	g.lead = now.Add(heartbeat)
-	if g.seen == 0 || g.core.Idle() {
-		g.lead = now.Add(idle)
+	if g.core.Idle() {
+		g.lead = now.Add(idleCheck)
 	}
 	return nil
 }
@@ -80,7 +79,7 @@ func (g *giver) made(ctx context.Context, lead turns.Lead) error {
 		}
 		fresh := lead.Fresh
 		var err error
-		if lead, err = g.store.Lead(ctx, g.process, g.seen, g.epoch); g.limiter.note(err) != nil {
+		if lead, err = g.store.Lead(ctx, g.process, g.seen, g.epoch); g.limits.note(ctx, err) != nil {
 			return err
 		}
 		lead.Fresh = fresh
@@ -104,9 +103,9 @@ func (g *giver) find(ctx context.Context, lanes []turns.Numbered) error {
 // callLate has jobs ask again that have waited for as long as they may: they are
 // told that it is too late.
 func (g *giver) callLate(ctx context.Context, late []turns.Job) error {
-	jobs := make([]throttle.JobID, len(late))
-	for i, job := range late {
-		jobs[i] = throttle.JobID(job)
+	jobs := make([]job, len(late))
+	for i, j := range late {
+		jobs[i] = job{j.Queue, j.ID}
 	}
 	_, err := g.promote(ctx, jobs)
 	return err
@@ -120,5 +119,5 @@ func (g *giver) resign(ctx context.Context) {
 	g.core = nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	g.limiter.note(g.store.Resign(ctx, g.process))
+	g.limits.note(ctx, g.store.Resign(ctx, g.process))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +24,7 @@ type stack struct {
 	limiter  *spy
 	client   *asynq.Client
 	tasks    *asynq.Inspector
-	server   *asynq.Server
-	hg       *Throttler
+	server   *Server
 	handle   func(ctx context.Context, task *asynq.Task) error
 	rule     func(task *asynq.Task) (Rule, error)
 	mu       sync.Mutex
@@ -38,14 +39,14 @@ type run struct {
 
 // spy counts what the limiter answered to each job.
 type spy struct {
-	*throttle.Redis
+	*throttle.Lanes
 	mu      sync.Mutex
 	denials map[string]int
 	allowed []throttle.Decision
 }
 
 func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := s.Redis.Acquire(ctx, job, needs...)
+	d, err := s.Lanes.Acquire(ctx, job, needs...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch d.Outcome {
@@ -59,7 +60,7 @@ func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.N
 
 type settings struct {
 	config  asynq.Config
-	options Options
+	options []Option
 	limits  []throttle.Limit
 	rule    func(task *asynq.Task) (Rule, error) // nil: one permit of the first limit
 	handle  func(ctx context.Context, task *asynq.Task) error
@@ -73,40 +74,32 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	quiet := slog.New(slog.DiscardHandler)
 	st := &stack{
 		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
-		limiter: &spy{Redis: throttle.New(rdb, throttle.RedisOptions{Logger: quiet}), denials: map[string]int{}},
+		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), denials: map[string]int{}},
 		handle:  s.handle, rule: s.rule,
-	}
-	if err := st.limiter.Define(t.Context(), s.limits...); err != nil {
-		t.Fatal(err)
 	}
 	if st.rule == nil {
 		st.rule = func(*asynq.Task) (Rule, error) {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
 		}
 	}
-	if s.options.Logger == nil {
-		s.options.Logger = quiet
-	}
-	st.hg = New(rdb, st.limiter, func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }, s.options)
 	s.config.Logger, s.config.LogLevel = silent{}, asynq.FatalLevel
 	s.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		st.reported = append(st.reported, err)
 	})
-	st.server = asynq.NewServerFromRedisClient(rdb, st.hg.Config(s.config))
+	rules := Rules{Limits: s.limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
+	var err error
+	st.server, err = NewServer(rdb, rules, s.config, append([]Option{WithLimiter(st.limiter), WithLogger(quiet)}, s.options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := asynq.NewServeMux()
-	mux.Use(st.hg.Middleware)
 	mux.HandleFunc("job", st.run)
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		st.server.Shutdown()
-		if err := st.hg.Close(); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(st.server.Shutdown)
 	return st
 }
 
@@ -178,9 +171,10 @@ func (st *stack) wantOnce(n int) {
 // wantClean fails if the limiter keeps anything of jobs that have all run.
 func (st *stack) wantClean() {
 	st.t.Helper()
-	for _, key := range []string{"jobs", "demand", "granted", "grants", "limbo", "due", "at"} {
-		if n := st.rdb.Exists(st.t.Context(), "hg:{default}:"+key).Val(); n != 0 {
-			st.t.Errorf("hg:{default}:%s is left behind: %v", key, st.rdb.Type(st.t.Context(), "hg:{default}:"+key).Val())
+	for _, key := range st.rdb.Keys(st.t.Context(), "hg:{default}:*").Val() {
+		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
+		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "reserved", "demand", "patience"}, name) {
+			st.t.Errorf("%q is left behind", key)
 		}
 	}
 }

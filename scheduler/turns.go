@@ -16,7 +16,7 @@ func (g *giver) grant(ctx context.Context) error {
 			return nil
 		}
 		now, results, held, err := g.store.Grant(ctx, g.process, list)
-		if g.limiter.note(err) != nil {
+		if g.limits.note(ctx, err) != nil {
 			g.core.Tried(g.clock.now(), nil)
 			return err
 		}
@@ -41,16 +41,16 @@ func (g *giver) tell(ctx context.Context) error {
 		if len(told) == 0 {
 			return nil
 		}
-		jobs := make([]throttle.JobID, len(told))
-		for i, job := range told {
-			jobs[i] = throttle.JobID{Queue: job.Queue, ID: job.ID}
+		jobs := make([]job, len(told))
+		for i, t := range told {
+			jobs[i] = job{t.Queue, t.ID}
 		}
 		fates, err := g.promote(ctx, jobs)
 		if err != nil {
 			return err
 		}
-		for i, job := range told {
-			g.core.Fate(g.clock.now(), job, fates[i])
+		for i, t := range told {
+			g.core.Fate(g.clock.now(), t, fates[i])
 		}
 	}
 	return nil
@@ -58,22 +58,22 @@ func (g *giver) tell(ctx context.Context) error {
 
 // promote moves jobs to the head of their queues, and has those forgotten that
 // will not come. A process that cannot do that lets another one give turns.
-func (g *giver) promote(ctx context.Context, jobs []throttle.JobID) ([]turns.Fate, error) {
+func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
 	fates, err := g.promoter.promote(ctx, jobs)
-	if g.queues.note(err) != nil {
+	if g.queues.note(ctx, err) != nil {
 		g.resign(ctx)
 		return nil, err
 	}
 	var lost []throttle.JobID
 	for i, fate := range fates {
 		if fate == turns.Done || fate == turns.Gone {
-			lost = append(lost, jobs[i])
+			lost = append(lost, throttle.JobID{Queue: jobs[i].queue, ID: jobs[i].id})
 		}
 	}
-	return fates, g.limiter.note(g.limiter.Forget(ctx, lost...))
+	return fates, g.limits.note(ctx, g.limiter.Forget(ctx, lost...))
 }
 
 // recall takes back what is reserved for jobs that have not come in time.
@@ -94,7 +94,7 @@ func (g *giver) recall(ctx context.Context) error {
 // all called jobs, since whoever called them may not have told them.
 func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) error {
 	recalled, err := g.store.Recall(ctx, lanes)
-	if g.limiter.note(err) != nil {
+	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	for i, r := range recalled {
@@ -118,5 +118,5 @@ func (g *giver) settle(ctx context.Context) error {
 	if len(sharing) == 0 {
 		return nil
 	}
-	return g.limiter.note(g.store.Settle(ctx, g.process, g.seen, sharing))
+	return g.limits.note(ctx, g.store.Settle(ctx, g.process, g.seen, sharing))
 }

@@ -17,6 +17,8 @@ const (
 	// how often.
 	passTime = 40 * time.Second
 	passes   = time.Minute
+	// maxPages bounds how many put-backs of a queue are moved on at a time.
+	maxPages = 20
 )
 
 // upkeep keeps the limiter's side and asynq's in step, a part at a time. asynq
@@ -60,27 +62,26 @@ func (g *giver) tend(ctx context.Context) error {
 // postpone moves on the put-backs of waiting jobs that are about to end, so that
 // none comes early. Each gets what it would be told now.
 func (g *giver) postpone(ctx context.Context, queue string) error {
-	for offset := 0; offset < 20*page; {
-		looked, ids, err := g.promoter.due(ctx, queue, time.Now().Add(soon), offset, page)
-		if g.queues.note(err) != nil || looked == 0 {
+	for offset, pages := 0, 0; offset >= 0 && pages < maxPages; pages++ {
+		ids, next, err := g.promoter.due(ctx, queue, time.Now().Add(soon), offset)
+		if g.queues.note(ctx, err) != nil {
 			return err
 		}
 		places, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
-		if g.limiter.note(err) != nil {
+		if g.limits.note(ctx, err) != nil {
 			return err
 		}
-		later := map[string]time.Time{}
+		var later []putBackAt
 		for job, place := range places {
 			if !place.Called {
-				later[job.ID] = time.Now().Add(place.PutBack())
+				later = append(later, putBackAt{job.ID, time.Now().Add(place.PutBack())})
 			}
 		}
-		if err := g.queues.note(g.promoter.postpone(ctx, queue, later)); err != nil {
+		if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {
 			return err
 		}
-		offset += looked - len(later)
-		if looked < page {
-			return nil
+		if offset = next; next > 0 {
+			offset -= len(later) // those are due no more
 		}
 	}
 	return nil
@@ -102,11 +103,11 @@ func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 // beginPass plans a pass over the tickets and over all queues that there are.
 func (g *giver) beginPass(ctx context.Context) error {
 	queues, err := g.promoter.allQueues(ctx)
-	if g.queues.note(err) != nil {
+	if g.queues.note(ctx, err) != nil {
 		return err
 	}
 	waiting, err := g.store.Count(ctx)
-	if g.limiter.note(err) != nil {
+	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	perGo := 2*waiting*int(tending)/int(passTime)/page + len(queues) + 1
@@ -140,7 +141,7 @@ func (g *giver) compare(ctx context.Context) error {
 // that wait for something else under the same ID.
 func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	jobs, next, err := g.store.Jobs(ctx, c.cursor, page)
-	if g.limiter.note(err) != nil {
+	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.tickets = next, next != 0
@@ -150,8 +151,8 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	}
 	var lost []throttle.JobID
 	for queue, ids := range byQueue {
-		states, err := g.promoter.states(ctx, queue, ids)
-		if g.queues.note(err) != nil {
+		states, err := g.promoter.states(ctx, queue, ids...)
+		if g.queues.note(ctx, err) != nil {
 			return err
 		}
 		for i, state := range states {
@@ -161,25 +162,28 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 		}
 	}
 	c.forgotten += len(lost)
-	return g.limiter.note(g.limiter.Forget(ctx, lost...))
+	return g.limits.note(ctx, g.limiter.Forget(ctx, lost...))
 }
 
 // findStrays sends denied jobs that no lane knows back to ask.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
-	looked, ids, err := g.promoter.due(ctx, queue, time.Time{}, c.offset, page)
-	if g.queues.note(err) != nil {
+	ids, next, err := g.promoter.due(ctx, queue, time.Time{}, c.offset)
+	if g.queues.note(ctx, err) != nil {
 		return err
 	}
-	jobs := jobIDs(queue, ids)
-	known, err := g.limiter.Places(ctx, jobs...)
-	if g.limiter.note(err) != nil {
+	known, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
+	if g.limits.note(ctx, err) != nil {
 		return err
 	}
-	strays := slices.DeleteFunc(jobs, func(job throttle.JobID) bool { _, waits := known[job]; return waits })
+	var strays []job
+	for _, id := range ids {
+		if _, waits := known[throttle.JobID{Queue: queue, ID: id}]; !waits {
+			strays = append(strays, job{queue, id})
+		}
+	}
 	c.sent += len(strays)
-	c.offset += looked - len(strays)
-	if looked < page {
+	if c.offset = next - len(strays); next < 0 {
 		c.queues, c.offset = c.queues[1:], 0
 	}
 	_, err = g.promote(ctx, strays)

@@ -106,11 +106,15 @@ func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	return unavailable(l.run(ctx, lua.Forget, jobArgs(jobs)...).Err())
+}
+
+func jobArgs(jobs []JobID) []any {
 	args := make([]any, 0, 2*len(jobs))
 	for _, job := range jobs {
 		args = append(args, job.Queue, job.ID)
 	}
-	return unavailable(l.run(ctx, lua.Forget, args...).Err())
+	return args
 }
 
 // Turns is what package scheduler gives the lanes their turns with.

@@ -42,25 +42,46 @@ func (p Place) PutBack() time.Duration {
 
 // Waiting says where a job stands, and false if it does not wait.
 func (l *Lanes) Waiting(ctx context.Context, job JobID) (Place, bool, error) {
-	reply, err := l.run(ctx, lua.Waiting, job.Queue, job.ID).Slice()
+	places, err := l.Places(ctx, job)
 	if err != nil {
-		return Place{}, false, unavailable(err)
+		return Place{}, false, err
 	}
-	if len(reply) == 0 {
-		return Place{}, false, nil
+	place, waits := places[job]
+	return place, waits, nil
+}
+
+// Places says where those of the jobs stand that wait. Ask for a hundred at a
+// time at most: Redis does nothing else meanwhile.
+func (l *Lanes) Places(ctx context.Context, jobs ...JobID) (map[JobID]Place, error) {
+	if len(jobs) == 0 {
+		return nil, nil
 	}
-	number := func(i int) int64 { return reply[i].(int64) }
-	_, meters, _ := strings.Cut(reply[6].(string), "\n")
+	reply, err := l.run(ctx, lua.Waiting, jobArgs(jobs)...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	places := make(map[JobID]Place, len(jobs))
+	for i, job := range jobs {
+		if row := reply[i].([]any); len(row) > 0 {
+			places[job] = readPlace(row)
+		}
+	}
+	return places, nil
+}
+
+func readPlace(row []any) Place {
+	number := func(i int) int64 { return row[i].(int64) }
+	_, meters, _ := strings.Cut(row[6].(string), "\n")
 	return Place{
 		Called:   number(0) == 1,
 		Position: int(number(1)),
 		Waiting:  int(number(2)),
 		Expected: time.UnixMicro(number(3)),
 		In:       microseconds(number(3) - number(4)),
-		Binding:  reply[5].(string),
+		Binding:  row[5].(string),
 		Lane:     strings.Split(meters, "\n"),
 		Known:    number(7) == 1,
 		Since:    time.UnixMicro(number(8)),
 		For:      microseconds(number(4) - number(8)),
-	}, true, nil
+	}
 }

@@ -62,7 +62,7 @@ func (w *worker) watch(ctx context.Context) {
 func (w *worker) reload(ctx context.Context) {
 	next, err := w.globals.Load()
 	if err == nil {
-		err = w.limiter.Define(ctx, next.Limits...)
+		err = w.server.Define(ctx, next.Limits...)
 	}
 	if err == nil {
 		err = w.cron.Set(next.Entries())

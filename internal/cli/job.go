@@ -113,7 +113,7 @@ func either[T comparable](value, other T) T {
 
 // Task is the filled job for asynq.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue)}
+	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry)}
 	if !j.At.IsZero() {
 		opts = append(opts, asynq.ProcessAt(j.At))
 	}
@@ -130,7 +130,7 @@ func (j Job) Task() *asynq.Task {
 		opts = append(opts, asynq.Unique(j.Unique))
 	}
 	if j.Priority != "" {
-		return scheduler.NewPriorityTask(priorities[j.Priority], j.Type, j.Payload, *j.MaxRetry, opts...)
+		opts = append(opts, scheduler.Priority(priorities[j.Priority]))
 	}
-	return scheduler.NewTask(j.Type, j.Payload, *j.MaxRetry, opts...)
+	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }

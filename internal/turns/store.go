@@ -46,6 +46,9 @@ type Lead struct {
 	// process keeps it, and nothing else is known.
 	Held  bool
 	Until time.Duration
+	// Fresh is whether the lease was taken anew: then Made begins with the first
+	// of all lanes, whatever the process knew.
+	Fresh bool
 	// Now is Redis's clock.
 	Now int64
 	// Changes counts the changes to meters that words tell of.
@@ -74,13 +77,13 @@ func (s *Store) Lead(ctx context.Context, process string, seen int64, epoch stri
 	if reply[0].(int64) == 0 {
 		return Lead{Until: time.Duration(max(0, reply[1].(int64))) * time.Microsecond}, nil
 	}
-	l := Lead{Held: true, Now: reply[1].(int64), Changes: reply[2].(int64), Epoch: reply[3].(string)}
-	made := reply[4].([]any)
+	l := Lead{Held: true, Fresh: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string)}
+	made := reply[5].([]any)
 	for i := 0; i < len(made); i += 2 {
 		number, _ := strconv.ParseInt(made[i+1].(string), 10, 64)
 		l.Made = append(l.Made, Numbered{made[i].(string), number})
 	}
-	for _, name := range reply[5].([]any) {
+	for _, name := range reply[6].([]any) {
 		queue, id, _ := strings.Cut(name.(string), "\n")
 		l.Late = append(l.Late, Job{queue, id})
 	}

@@ -1,0 +1,45 @@
+package scheduler
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// deadlines are those of the jobs that asynq has taken from their queues and
+// that have one. A handler's context does not tell them from timeouts.
+type deadlines struct{ byJob sync.Map }
+
+// asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
+func asDequeue(keys []string) (queue string, ok bool) {
+	if len(keys) != 4 || !strings.HasSuffix(keys[1], "}:paused") {
+		return "", false
+	}
+	queue, isPending := strings.CutSuffix(keys[0], "}:pending")
+	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
+	return queue, isPending && isQueue
+}
+
+// note keeps the deadline of a job that asynq has just taken from a queue.
+func (d *deadlines) note(queue string, dequeued *redis.Cmd) {
+	msg, err := dequeued.Text()
+	if err != nil {
+		return
+	}
+	if id, unix := deadlineOf([]byte(msg)); unix > 0 {
+		d.byJob.Store(job{queue, id}, time.Unix(unix, 0))
+	}
+}
+
+// of returns a job's deadline and forgets it. asynq fails a job that comes at its
+// deadline without asking the handler; so that it is archived with the reason
+// why it waited, it is said to be a second sooner.
+func (d *deadlines) of(j job) time.Time {
+	at, ok := d.byJob.LoadAndDelete(j)
+	if !ok {
+		return time.Time{}
+	}
+	return at.(time.Time).Add(-time.Second)
+}

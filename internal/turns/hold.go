@@ -22,31 +22,49 @@ func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	return sum
 }
 
-// hold keeps what a lane needs of m, which is ready, while it waits at x: if
-// that takes at least as long to come again as what it needs of x, so that no
-// two hold for each other, and x is not waited for longer than it is worth.
+// hold keeps what a lane needs of m, which is ready, while it waits at x.
 func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
-	own, its := l.need(m), l.need(x.meter)
-	at := x.at
-	if x.unknown {
-		at = now + its.worth
-	}
-	faster := own.worth < its.worth || own.worth == its.worth && m.name < x.name
-	if !l.looked || x.blocked || faster || at-now > own.worth || c.without(holding) {
+	own := l.need(m)
+	till, worth := l.holdTill(own, x, now)
+	if !worth || c.without(holding) || x.behind && c.without(holdingBehind) {
 		return
-	}
-	till := at + slack
-	if x.behind {
-		till = now + own.worth
-		if c.without(holdingBehind) {
-			return
-		}
 	}
 	c.release(m, l)
 	m.holds = append(m.holds, hold{l, own.cost, till})
 	l.holds++
 	c.touch(m)
 	c.wake(m, till)
+}
+
+// holdTill returns until when a lane may hold what it needs of a meter while it
+// waits at x, and whether it may. What it holds must take at least as long to
+// come again as what it waits for, so that no two hold for each other; and it
+// must not wait for longer than that.
+func (l *lane) holdTill(own need, x wait, now int64) (till int64, worth bool) {
+	its := l.need(x.meter)
+	at := x.at
+	if x.unknown {
+		at = now + its.worth
+	}
+	slower := own.worth > its.worth || own.worth == its.worth && own.name >= x.name
+	worth = l.looked && slower && !x.blocked && at-now <= own.worth
+	if x.behind {
+		return now + own.worth, worth
+	}
+	return at + slack, worth
+}
+
+// keep has a lane hold what it holds until x, where it is the first, is ready:
+// that can be later than was known when it came there.
+func (c *Core) keep(l *lane, x wait, now int64) {
+	for i := 0; i < len(l.needs) && l.holds > 0; i++ {
+		n := l.needs[i]
+		for j := range n.holds {
+			if till, worth := l.holdTill(n, x, now); worth && n.holds[j].lane == l {
+				n.holds[j].till = max(n.holds[j].till, till)
+			}
+		}
+	}
 }
 
 // letGo gives up all that a lane holds.

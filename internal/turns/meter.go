@@ -12,10 +12,13 @@ type meter struct {
 	// queue holds the lanes that wait here and can be called, by key.
 	queue line[*lane]
 	// waiting is how many wait here, those included that are full; lanes is how
-	// many lanes need the meter, wherever they wait.
-	waiting, lanes int
-	holds          []hold
+	// many lanes need the meter, wherever they wait; wide how many of these need
+	// other meters too.
+	waiting, lanes, wide int
+	holds                []hold
 	bounds
+	// given is how many turns it gave to lanes, wherever they waited.
+	given int64
 	// due is when the meter is to be looked at.
 	due place[*meter]
 	pace
@@ -61,9 +64,17 @@ func (c *Core) changed(which func(meter string) bool) {
 	}
 }
 
+// changedFor says the same of a lane's meters.
+func (c *Core) changedFor(l *lane) {
+	for _, name := range l.meters() {
+		c.Changed(name)
+	}
+}
+
 func (c *Core) void(m *meter) {
 	m.bounds = newBounds()
 	m.exact = false
+	m.given++
 	c.wake(m, 0)
 }
 

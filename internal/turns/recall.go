@@ -29,8 +29,11 @@ func (c *Core) Recalled(now int64, name string, left int, overdue []string, wait
 	}
 	came := left < l.called
 	told := c.overdue(now, l, overdue)
-	if !came && told > 0 {
-		c.stop(now, l.queue, told)
+	if told > 0 {
+		c.changedFor(l) // what was reserved for them is free
+		if !came {
+			c.stop(now, l.queue, told)
+		}
 	}
 	c.unfill(l) // its meters may give more at once by now
 	c.count(now, l, left)

@@ -6,6 +6,7 @@ func (c *Core) Tried(now int64, results []Result) {
 	tries := c.tries
 	c.tries = c.tries[:0]
 	for i, t := range tries {
+		t.lane.trying--
 		if i < len(results) {
 			c.tried(now, t, results[i])
 		} else {
@@ -15,7 +16,7 @@ func (c *Core) Tried(now int64, results []Result) {
 	}
 	for _, m := range c.served {
 		l := c.first(m)
-		m.adjust(l != nil && c.ready(m, l, now).at <= c.horizon(m, l, now))
+		m.adjust(l != nil && c.ready(m, l, now).at <= m.horizon(now))
 		c.wake(m, 0)
 	}
 	c.served = c.served[:0]
@@ -23,13 +24,16 @@ func (c *Core) Tried(now int64, results []Result) {
 
 func (c *Core) tried(now int64, t try, r Result) {
 	l := t.lane
+	if r.Outcome == Granted {
+		for _, n := range l.needs {
+			n.meter.given++
+			n.patience = leastPatience
+		}
+	}
 	c.learn(now, t, r.Next)
 	switch r.Outcome {
 	case Granted, Learn:
 		t.from.granted++
-		for _, n := range l.needs {
-			n.patience = leastPatience
-		}
 		c.letGo(l)
 		c.call(now, l, r)
 		if r.Next == nil {
@@ -81,6 +85,7 @@ func (c *Core) learn(now int64, t try, next []Need) {
 		if t.Held != nil {
 			held = t.Held[i]
 		}
+		own.asked, own.given = held+n.Cost, own.meter.given
 		if own.tell(now, held, n) {
 			own.patience = leastPatience
 			c.wake(own.meter, 0)

@@ -1,0 +1,235 @@
+package turns
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/turns/turnstest"
+)
+
+// world is everything around a core, in memory: meters that admit, jobs that
+// wait, asynq's queues and the loop. What a script does is one call here.
+type world struct {
+	core    *Core
+	history turnstest.History
+	rand    *rand.Rand
+	now     int64
+	number  int64
+	meters  map[string]*worldMeter
+	lanes   []*worldLane
+	byName  map[string]*worldLane
+	queues  map[string]*worldQueue
+	events  []worldEvent
+	broken  string
+	// contended are the meters that give through turns only.
+	contended map[string]int
+	// latency is how long a told job takes to come, at most; careless is how many
+	// jobs in a thousand are told in vain, come late, or are deleted.
+	latency  int64
+	careless int
+	// counts of turns, for the figures
+	granted, refused, skipped, full, denied, rounds int
+}
+
+type worldLane struct {
+	name, queue string
+	needs       []worldNeed
+	// waiting is how many jobs wait, made how many there ever were.
+	waiting, made int
+	called        []worldCall
+	idleSince     int64
+	done          int
+	where         string
+}
+
+type worldNeed struct {
+	*worldMeter
+	cost int64
+}
+
+// worldCall is a called job: reserved until a time, 0 if nothing is any more.
+type worldCall struct {
+	id      string
+	until   int64
+	pending bool
+}
+
+type worldQueue struct {
+	stopped bool
+	resumed int64
+	pending []func()
+}
+
+type worldEvent struct {
+	at int64
+	do func()
+}
+
+const grantLife = 250_000
+
+func newWorld(seed uint64) *world {
+	return &world{
+		core: New(), rand: rand.New(rand.NewPCG(seed, 1)),
+		meters: map[string]*worldMeter{}, byName: map[string]*worldLane{}, queues: map[string]*worldQueue{}, contended: map[string]int{},
+	}
+}
+
+func (w *world) meter(m worldMeter) *worldMeter {
+	m.name += "|"
+	w.meters[m.name] = &m
+	return &m
+}
+
+// lane adds a lane. Its needs are "meter" or "meter cost", any number of them.
+func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
+	slices.SortFunc(needs, func(a, b worldNeed) int { return cmp.Compare(a.name, b.name) })
+	l := &worldLane{queue: queue, needs: needs, name: queue, idleSince: -1}
+	for _, n := range needs {
+		l.name += "\n" + n.name
+	}
+	w.lanes = append(w.lanes, l)
+	w.byName[l.name] = l
+	if w.queues[queue] == nil {
+		w.queues[queue] = &worldQueue{}
+	}
+	return l
+}
+
+// at has something happen at a time.
+func (w *world) at(at int64, do func()) {
+	i, _ := slices.BinarySearchFunc(w.events, at, func(e worldEvent, at int64) int {
+		if e.at <= at {
+			return -1
+		}
+		return 1
+	})
+	w.events = slices.Insert(w.events, i, worldEvent{at, do})
+}
+
+// breaks notes the first rule that broke.
+func (w *world) breaks(lane *worldLane, format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf("at %.6f s, %s: %s", float64(w.now)/1e6, strings.ReplaceAll(lane.name, "\n", " "), fmt.Sprintf(format, args...))
+		w.history.Note(w.now, lane.name, "BREAKS: %s", fmt.Sprintf(format, args...))
+	}
+}
+
+// run lets time pass until all is done, or a time.
+func (w *world) run(until int64) {
+	for w.broken == "" {
+		w.settle()
+		next := min(w.core.Next(w.now), until)
+		if len(w.events) > 0 {
+			next = min(next, w.events[0].at)
+		}
+		w.passes(next)
+		if w.now >= until {
+			break
+		}
+		for len(w.events) > 0 && w.events[0].at <= w.now {
+			e := w.events[0]
+			w.events = w.events[1:]
+			e.do()
+		}
+	}
+	w.history.End(w.now)
+}
+
+// settle is the loop around the core, once.
+func (w *world) settle() {
+	for i := 0; w.core.Next(w.now) <= w.now; i++ {
+		w.rounds++
+		if i > 100_000 {
+			w.breaks(&worldLane{}, "the core never rests")
+			return
+		}
+		for turns := w.core.Turns(w.now, 64); len(turns) > 0; turns = w.core.Turns(w.now, 64) {
+			w.core.Tried(w.now, w.grant(turns))
+		}
+		for _, job := range w.core.Tell(w.now, 100) {
+			w.core.Fate(w.now, job, w.promote(job))
+		}
+		for _, lane := range w.core.Recalls(w.now, 100) {
+			w.recall(lane)
+		}
+	}
+	w.where()
+	for meter, lanes := range w.core.Sharing() {
+		w.contended[meter] = lanes
+	}
+}
+
+// passes moves the clock, and sees that no meter was idle meanwhile.
+func (w *world) passes(next int64) {
+	last := w.now
+	w.now = next
+	for _, l := range w.lanes {
+		ready := w.idle(l)
+		switch {
+		case ready > next:
+			l.idleSince = -1
+			continue
+		case l.idleSince < 0:
+			l.idleSince = max(ready, last)
+		}
+		if idle := next - l.idleSince; idle > 50_000 {
+			w.breaks(l, "all its meters were ready for %.6f s and it was not called", float64(idle)/1e6)
+		}
+	}
+}
+
+// idle returns since when a lane could be called: all it needs is ready beyond
+// what is reserved and held, it stands behind nobody and its queue takes.
+func (w *world) idle(l *worldLane) (at int64) {
+	q := w.queues[l.queue]
+	if l.waiting == 0 || q.stopped || int64(len(l.called)) >= l.capacity() {
+		return never
+	}
+	known := w.core.lanes[l.name]
+	if known == nil || known.queue.stopped {
+		if known != nil && w.now-q.resumed > 1_500_000 && w.careless == 0 {
+			return 0
+		}
+		return never
+	}
+	for _, n := range l.needs {
+		held := int64(0)
+		if m := w.core.meters[n.name]; m != nil {
+			if f := w.core.first(m); f != nil && f.turn.key < known.turn.key {
+				return never
+			}
+			held = w.core.held(m, known, w.now)
+		}
+		ready, _ := n.ready(n.reserved+held+n.cost, w.now)
+		if n.paused {
+			return never
+		}
+		at = max(at, ready)
+	}
+	return at
+}
+
+// left says what is left of anything when all should be done.
+func (w *world) left() string {
+	for _, l := range w.lanes {
+		if l.waiting > 0 || len(l.called) > 0 {
+			return fmt.Sprintf("%q: %d jobs wait, %d are called", l.name, l.waiting, len(l.called))
+		}
+	}
+	for name, m := range w.meters {
+		if m.reserved != 0 {
+			return fmt.Sprintf("%d permits of %s are reserved", m.reserved, name)
+		}
+		if w.contended[name] > 0 {
+			return fmt.Sprintf("%s is contended", name)
+		}
+	}
+	c := w.core
+	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.recalls)+len(c.tells) > 0 {
+		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to recall, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.recalls), len(c.tells))
+	}
+	return ""
+}

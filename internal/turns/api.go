@@ -14,8 +14,9 @@ type Need struct {
 	Known bool
 	// Blocked says that the meter is paused, or shut by its upstream.
 	Blocked bool
-	// Worth is how long, in microseconds, the permits take to come again: cost
-	// times period over n, or a concurrency limit's lease.
+	// Worth is how long, in microseconds, the permits take to come again once they
+	// are used: cost times period over n where they come one by one, the period of
+	// a window, the lease of a concurrency limit.
 	Worth int64
 }
 

@@ -71,6 +71,10 @@ func (l *lane) waits() bool { return l.at != nil || l.parked }
 // enter has a lane wait. It joins where somebody waits already, whom it may not
 // pass, or else where it is likely to wait longest.
 func (c *Core) enter(l *lane, key int64) {
+	if l.queue.stopped {
+		l.park(key)
+		return
+	}
 	l.looked = false
 	names := l.meters()
 	l.needs = make([]need, len(names))

@@ -86,16 +86,12 @@ func (c *Core) wake(m *meter, at int64) {
 }
 
 // first returns the lane that waits at a meter, can be called and was served
-// longest ago. Those of queues that take nothing are parked.
-func (c *Core) first(m *meter) *lane {
-	for len(m.queue) > 0 {
-		l := m.queue[0].of
-		if !l.queue.stopped {
-			return l
-		}
-		c.park(l)
+// longest ago; nil if there is none.
+func (m *meter) first() *lane {
+	if len(m.queue) == 0 {
+		return nil
 	}
-	return nil
+	return m.queue[0].of
 }
 
 // touch notes that Sharing may have news of a meter.

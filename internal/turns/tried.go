@@ -15,7 +15,7 @@ func (c *Core) Tried(now int64, results []Result) {
 		}
 	}
 	for _, m := range c.served {
-		l := c.first(m)
+		l := m.first()
 		m.adjust(l != nil && c.ready(m, l, now).at <= m.horizon(now))
 		c.wake(m, 0)
 	}

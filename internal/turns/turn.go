@@ -37,7 +37,7 @@ func (c *Core) Turns(now int64, max int) []Turn {
 func (c *Core) serve(m *meter, now int64) {
 	c.expire(m, now)
 	for m.left > 0 && len(c.tries) < c.room {
-		l := c.first(m)
+		l := m.first()
 		if l == nil {
 			c.rest(m, never)
 			return
@@ -115,7 +115,7 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 		if n.meter == m {
 			continue
 		}
-		f := c.first(n.meter)
+		f := n.first()
 		behind := f != nil && f.turn.key < l.turn.key && !c.without(notPassing)
 		b := c.ready(n.meter, l, now)
 		b.at = max(b.at, now)

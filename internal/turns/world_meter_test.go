@@ -51,10 +51,13 @@ func (m *worldMeter) roll(now int64) {
 	}
 }
 
-// worth is how long k permits take to come again.
+// worth is how long k permits take to come again once they are used.
 func (m *worldMeter) worth(k int64) int64 {
-	if m.lease > 0 {
+	switch {
+	case m.lease > 0:
 		return m.lease
+	case m.window > 0:
+		return m.window
 	}
 	return k * m.interval
 }

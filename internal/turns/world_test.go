@@ -30,8 +30,22 @@ type world struct {
 	// jobs in a thousand are told in vain, come late, or are deleted.
 	latency  int64
 	careless int
-	// counts of turns, for the figures
-	granted, refused, skipped, full, denied, rounds int
+	figures
+}
+
+// figures counts what became of turns, and the jobs that came too late.
+type figures struct{ granted, refused, skipped, full, denied int }
+
+func (f *figures) add(o figures) {
+	f.granted += o.granted
+	f.refused += o.refused
+	f.skipped += o.skipped
+	f.full += o.full
+	f.denied += o.denied
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("%d turns; %d more were refused, %d skipped, %d of full lanes; %d jobs came too late", f.granted, f.refused, f.skipped, f.full, f.denied)
 }
 
 type worldLane struct {
@@ -42,6 +56,7 @@ type worldLane struct {
 	called        []worldCall
 	idleSince     int64
 	done          int
+	number        int64
 	where         string
 }
 
@@ -60,7 +75,10 @@ type worldCall struct {
 type worldQueue struct {
 	stopped bool
 	resumed int64
-	pending []func()
+	// passedOver says that the core passes its lanes over, since a time.
+	passedOver bool
+	since      int64
+	pending    []func()
 }
 
 type worldEvent struct {
@@ -86,10 +104,14 @@ func (w *world) meter(m worldMeter) *worldMeter {
 // lane adds a lane. Its needs are "meter" or "meter cost", any number of them.
 func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
 	slices.SortFunc(needs, func(a, b worldNeed) int { return cmp.Compare(a.name, b.name) })
-	l := &worldLane{queue: queue, needs: needs, name: queue, idleSince: -1}
+	name := queue
 	for _, n := range needs {
-		l.name += "\n" + n.name
+		name += "\n" + n.name
 	}
+	if there := w.byName[name]; there != nil {
+		return there
+	}
+	l := &worldLane{queue: queue, needs: needs, name: name, idleSince: never}
 	w.lanes = append(w.lanes, l)
 	w.byName[l.name] = l
 	if w.queues[queue] == nil {
@@ -107,6 +129,55 @@ func (w *world) at(at int64, do func()) {
 		return 1
 	})
 	w.events = slices.Insert(w.events, i, worldEvent{at, do})
+}
+
+// judge sees that no lane waited for more than so many rounds.
+func (w *world) judge(rounds float64) {
+	if l, n := w.worst(); n > rounds {
+		w.now = w.history.Lane(l.name).WorstAt
+		w.breaks(l, "waited %.1f rounds, %.3f s", n, float64(w.history.Lane(l.name).Worst)/1e6)
+	}
+}
+
+// roundsOf is a lane's worst wait in full rounds of its slowest meter: every lane
+// that needs the meter has one turn.
+func (w *world) roundsOf(l *worldLane) float64 {
+	round := int64(0)
+	for _, n := range l.needs {
+		sum := n.window
+		for _, o := range w.lanes {
+			sum += o.turnAt(n.worldMeter) + w.latency
+		}
+		round = max(round, sum)
+	}
+	return float64(w.history.Lane(l.name).Worst) / float64(round)
+}
+
+// turnAt is for how long a turn of a lane keeps a meter busy. A slot is kept too
+// while the lane waits for its other meters.
+func (l *worldLane) turnAt(m *worldMeter) (busy int64) {
+	needs, others := false, int64(0)
+	for _, n := range l.needs {
+		if n.worldMeter == m {
+			needs, busy = true, n.cost*m.interval
+		} else if m.lease > 0 {
+			others = max(others, min(m.lease, n.worth(n.cost)))
+		}
+	}
+	if !needs {
+		return 0
+	}
+	return busy + others
+}
+
+// worst returns the lane that waited for most rounds, and how many.
+func (w *world) worst() (worst *worldLane, rounds float64) {
+	for _, l := range w.lanes {
+		if n := w.roundsOf(l); n > rounds || worst == nil {
+			worst, rounds = l, n
+		}
+	}
+	return worst, rounds
 }
 
 // breaks notes the first rule that broke.
@@ -141,13 +212,17 @@ func (w *world) run(until int64) {
 // settle is the loop around the core, once.
 func (w *world) settle() {
 	for i := 0; w.core.Next(w.now) <= w.now; i++ {
-		w.rounds++
 		if i > 100_000 {
 			w.breaks(&worldLane{}, "the core never rests")
 			return
 		}
 		for turns := w.core.Turns(w.now, 64); len(turns) > 0; turns = w.core.Turns(w.now, 64) {
-			w.core.Tried(w.now, w.grant(turns))
+			results := w.grant(turns)
+			if w.careless > 0 && w.rand.IntN(1000) < w.careless {
+				w.history.Note(w.now, "", "the answer to %d turns is lost", len(turns))
+				results = nil
+			}
+			w.core.Tried(w.now, results)
 		}
 		for _, job := range w.core.Tell(w.now, 100) {
 			w.core.Fate(w.now, job, w.promote(job))
@@ -164,41 +239,40 @@ func (w *world) settle() {
 
 // passes moves the clock, and sees that no meter was idle meanwhile.
 func (w *world) passes(next int64) {
-	last := w.now
-	w.now = next
 	for _, l := range w.lanes {
 		ready := w.idle(l)
-		switch {
-		case ready > next:
-			l.idleSince = -1
-			continue
-		case l.idleSince < 0:
-			l.idleSince = max(ready, last)
+		if ready > w.now || l.idleSince == never {
+			l.idleSince = ready
 		}
 		if idle := next - l.idleSince; idle > 50_000 {
 			w.breaks(l, "all its meters were ready for %.6f s and it was not called", float64(idle)/1e6)
 		}
 	}
+	w.now = next
 }
 
 // idle returns since when a lane could be called: all it needs is ready beyond
 // what is reserved and held, it stands behind nobody and its queue takes.
 func (w *world) idle(l *worldLane) (at int64) {
 	q := w.queues[l.queue]
+	at = w.now
 	if l.waiting == 0 || q.stopped || int64(len(l.called)) >= l.capacity() {
 		return never
 	}
 	known := w.core.lanes[l.name]
-	if known == nil || known.queue.stopped {
-		if known != nil && w.now-q.resumed > 1_500_000 && w.careless == 0 {
-			return 0
-		}
-		return never
+	if known == nil {
+		return at
+	}
+	if stopped := known.queue.stopped; stopped != q.passedOver {
+		q.passedOver, q.since = stopped, w.now
+	}
+	if q.passedOver {
+		return max(q.since, q.resumed) + 5*second
 	}
 	for _, n := range l.needs {
 		held := int64(0)
 		if m := w.core.meters[n.name]; m != nil {
-			if f := w.core.first(m); f != nil && f.turn.key < known.turn.key {
+			if f := m.first(); f != nil && f.turn.key < known.turn.key {
 				return never
 			}
 			held = w.core.held(m, known, w.now)

@@ -44,6 +44,8 @@ func (s simulation) story(seed uint64) string {
 var simulations = []simulation{
 	{name: "overlapping limits", build: overlapping, until: 60, rounds: 12, median: 1.3},
 	{name: "limits of all kinds", build: mixed, until: 60, rounds: 12, median: 1.3},
+	{name: "hosts", build: hosts, until: 60, rounds: 12},
+	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12},
 	{name: "troubles", build: troubled, until: 100_000, ends: true},
 }
 

@@ -17,6 +17,19 @@ func newTopology(seed uint64) (*world, *rand.Rand) {
 	return w, rand.New(rand.NewPCG(seed, 2))
 }
 
+// rate is a meter that gives n permits in a second.
+func (w *world) rate(name string, n float64, capacity int64) *worldMeter {
+	return w.meter(worldMeter{name: name, interval: int64(second / n), capacity: capacity})
+}
+
+// one is one permit of each.
+func one(meters ...*worldMeter) (needs []worldNeed) {
+	for _, m := range meters {
+		needs = append(needs, worldNeed{m, 1})
+	}
+	return needs
+}
+
 // funnel is any funnel from one permit in 3 s to 100 in one.
 func (w *world) funnel(r *rand.Rand) *worldMeter {
 	return w.meter(worldMeter{
@@ -61,7 +74,7 @@ func overlapping(seed uint64) *world {
 	}
 	for i := range 2 + r.IntN(11) {
 		l := w.lane(fmt.Sprintf("q%d", i), anyNeeds(r, meters)...)
-		w.at(r.Int64N(2*second), func() { w.enqueue(l, endless) })
+		w.enqueueAt(r.Int64N(2*second), l, endless)
 	}
 	return w
 }
@@ -81,8 +94,33 @@ func mixed(seed uint64) *world {
 	meters := w.anyMeters(r)
 	for i := range 2 + r.IntN(11) {
 		l := w.lane(fmt.Sprintf("q%d", i), anyNeeds(r, meters)...)
-		w.at(r.Int64N(2*second), func() { w.enqueue(l, endless) })
+		w.enqueueAt(r.Int64N(2*second), l, endless)
 	}
+	return w
+}
+
+// hosts is 100 hosts that are used with and without a limit that they share.
+func hosts(seed uint64) *world {
+	w, r := newTopology(seed)
+	shared := w.rate("shared", 10+float64(r.IntN(90)), 1+r.Int64N(20))
+	for i := range 100 {
+		host := w.rate(fmt.Sprintf("host%d", i), 0.5+r.Float64(), 1)
+		w.enqueueAt(r.Int64N(second), w.lane("q", one(host, shared)...), endless)
+		w.enqueueAt(r.Int64N(second), w.lane("q", one(host)...), endless)
+	}
+	return w
+}
+
+// stoppedQueue is a lane that shares a limit with many of a queue that has never
+// taken anything.
+func stoppedQueue(seed uint64) *world {
+	w, r := newTopology(seed)
+	shared := w.rate("shared", 5+float64(r.IntN(20)), 10)
+	for i := range 50 + r.IntN(100) {
+		w.enqueueAt(0, w.lane("stopped", one(w.rate(fmt.Sprintf("tenant%d", i), 1, 10), shared)...), endless)
+	}
+	w.enqueueAt(r.Int64N(second), w.lane("q", one(shared)...), endless)
+	w.stop("stopped")
 	return w
 }
 
@@ -96,8 +134,7 @@ func troubled(seed uint64) *world {
 	for i := range 2 + r.IntN(11) {
 		l := w.lane(fmt.Sprintf("q%d", i%3), anyNeeds(r, meters)...)
 		for range 1 + r.IntN(5) {
-			jobs := 1 + r.IntN(30)
-			w.at(r.Int64N(60*second), func() { w.enqueue(l, jobs) })
+			w.enqueueAt(r.Int64N(60*second), l, 1+r.IntN(30))
 		}
 	}
 	for range r.IntN(20) {

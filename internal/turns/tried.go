@@ -33,7 +33,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 	c.learn(now, t, r.Next)
 	switch r.Outcome {
 	case Granted, Learn:
-		t.from.granted++
+		t.from.gave++
 		c.letGo(l)
 		c.call(now, l, r)
 		if r.Next == nil {

@@ -149,10 +149,10 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 		}
 	}
 	c.tries = append(c.tries, t)
-	if m.tried == 0 {
+	if !m.tried {
+		m.tried = true
 		c.served = append(c.served, m)
 	}
-	m.tried++
 	l.trying++
 	m.left--
 	m.queue.put(&l.turn, c.number())

@@ -7,6 +7,7 @@ import (
 
 // grant is grant.lua: it tries a batch of turns in the order given.
 func (w *world) grant(turns []Turn) []Result {
+	w.batches++
 	results := make([]Result, len(turns))
 	refused := map[*worldMeter]bool{}
 	for i, t := range turns {
@@ -197,6 +198,10 @@ func (w *world) enqueue(l *worldLane, jobs int) {
 		w.history.Waits(w.now, l.name)
 		w.core.Made(l.name, w.number)
 	}
+}
+
+func (w *world) enqueueAt(at int64, l *worldLane, jobs int) {
+	w.at(at, func() { w.enqueue(l, jobs) })
 }
 
 func (w *world) runs(l *worldLane) bool {

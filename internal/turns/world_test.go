@@ -34,9 +34,10 @@ type world struct {
 }
 
 // figures counts what became of turns, and the jobs that came too late.
-type figures struct{ granted, refused, skipped, full, denied int }
+type figures struct{ batches, granted, refused, skipped, full, denied int }
 
 func (f *figures) add(o figures) {
+	f.batches += o.batches
 	f.granted += o.granted
 	f.refused += o.refused
 	f.skipped += o.skipped
@@ -146,6 +147,9 @@ func (w *world) roundsOf(l *worldLane) float64 {
 	for _, n := range l.needs {
 		sum := n.window
 		for _, o := range w.lanes {
+			if w.queues[o.queue].stopped {
+				continue
+			}
 			sum += o.turnAt(n.worldMeter) + w.latency
 		}
 		round = max(round, sum)
@@ -211,11 +215,8 @@ func (w *world) run(until int64) {
 
 // settle is the loop around the core, once.
 func (w *world) settle() {
-	for i := 0; w.core.Next(w.now) <= w.now; i++ {
-		if i > 100_000 {
-			w.breaks(&worldLane{}, "the core never rests")
-			return
-		}
+	restless := 0
+	for w.core.Next(w.now) <= w.now {
 		for turns := w.core.Turns(w.now, 64); len(turns) > 0; turns = w.core.Turns(w.now, 64) {
 			results := w.grant(turns)
 			if w.careless > 0 && w.rand.IntN(1000) < w.careless {
@@ -223,6 +224,10 @@ func (w *world) settle() {
 				results = nil
 			}
 			w.core.Tried(w.now, results)
+			if restless++; restless > 10_000 {
+				w.breaks(&worldLane{}, "the core never rests")
+				return
+			}
 		}
 		for _, job := range w.core.Tell(w.now, 100) {
 			w.core.Fate(w.now, job, w.promote(job))

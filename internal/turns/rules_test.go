@@ -19,7 +19,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"called jobs are told again", tellingAgain},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range uint64(1000) {
+			for seed := range uint64(200) {
 				for _, s := range simulations {
 					if w := s.run(seed, tt.off, false); w.broken != "" {
 						t.Logf("without it, %s, seed %d: %s", s.name, seed, w.broken)

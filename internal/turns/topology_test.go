@@ -99,14 +99,15 @@ func mixed(seed uint64) *world {
 	return w
 }
 
-// hosts is 100 hosts that are used with and without a limit that they share.
+// hosts is many hosts that are used with and without a limit that they share.
 func hosts(seed uint64) *world {
 	w, r := newTopology(seed)
-	shared := w.rate("shared", 10+float64(r.IntN(90)), 1+r.Int64N(20))
-	for i := range 100 {
-		host := w.rate(fmt.Sprintf("host%d", i), 0.5+r.Float64(), 1)
-		w.enqueueAt(r.Int64N(second), w.lane("q", one(host, shared)...), endless)
-		w.enqueueAt(r.Int64N(second), w.lane("q", one(host)...), endless)
+	n := 20 + r.IntN(100)
+	shared := w.rate("shared", float64(n)/2, 1+r.Int64N(10))
+	for i := range n {
+		host := w.rate(fmt.Sprintf("host%d", i), 1, 1)
+		w.enqueueAt(0, w.lane("q", one(host, shared)...), endless)
+		w.enqueueAt(0, w.lane("q", one(host)...), endless)
 	}
 	return w
 }

@@ -91,7 +91,7 @@ const grantLife = 250_000
 
 func newWorld(seed uint64) *world {
 	return &world{
-		core: New(), rand: rand.New(rand.NewPCG(seed, 1)),
+		core: New(), now: 1, rand: rand.New(rand.NewPCG(seed, 1)),
 		meters: map[string]*worldMeter{}, byName: map[string]*worldLane{}, queues: map[string]*worldQueue{}, contended: map[string]int{},
 	}
 }

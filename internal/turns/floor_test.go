@@ -15,9 +15,10 @@ type simulation struct {
 	build topology
 	until int64
 	// rounds is how many full rounds a lane may wait, median what half of the
-	// topologies keep; ends says that all is done before until.
+	// topologies keep; ends says that all is done before until, shares that each
+	// lane has 0.8 of an equal share.
 	rounds, median float64
-	ends           bool
+	ends, shares   bool
 	// of that many seeds one is simulated.
 	of int
 }
@@ -30,6 +31,9 @@ func (s simulation) run(seed uint64, off rule, tell bool) *world {
 	w.run(s.until * second)
 	if w.broken == "" && s.rounds > 0 {
 		w.judge(s.rounds)
+	}
+	if s.shares {
+		w.judgeShares()
 	}
 	if left := w.left(); w.broken == "" && s.ends && left != "" {
 		w.broken = "when all should be done: " + left
@@ -46,6 +50,7 @@ func (s simulation) story(seed uint64) string {
 var simulations = []simulation{
 	{name: "overlapping limits", build: overlapping, until: 60, rounds: 12, median: 1.3, of: 1},
 	{name: "limits of all kinds", build: mixed, until: 60, rounds: 12, median: 1.3, of: 1},
+	{name: "shares", build: sharing, until: 60, shares: true, of: 20},
 	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 50},
 	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12, of: 20},
 	{name: "troubles", build: troubled, until: 100_000, ends: true, of: 1},

@@ -4,8 +4,8 @@ import "slices"
 
 // hold keeps permits of a slower meter for a lane that waits at a faster one.
 type hold struct {
-	lane       *lane
-	cost, till int64
+	lane             *lane
+	cost, from, till int64
 }
 
 // slack is for how long after its expected time a lane is still waited for, and
@@ -15,7 +15,7 @@ const slack = 40_000
 // held is how many permits of a meter older lanes hold: to them a lane yields.
 func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	for _, h := range m.holds {
-		if h.lane != l && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
+		if h.lane != l && h.from <= now && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
 			sum += h.cost
 		}
 	}
@@ -30,7 +30,7 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 		return
 	}
 	c.release(m, l)
-	m.holds = append(m.holds, hold{l, own.cost, till})
+	m.holds = append(m.holds, hold{l, own.cost, now, till})
 	l.holds++
 	c.touch(m)
 	c.wake(m, till)
@@ -55,16 +55,36 @@ func (l *lane) holdTill(own need, x wait, now int64) (till int64, worth bool) {
 }
 
 // keep has a lane hold what it holds until x, where it is the first, is ready:
-// that can be later than was known when it came there.
+// that can be later than was known when it came there. What it does not hold it
+// holds from shortly before, if others wait there: else two meters that get
+// ready one after the other would never give to it.
 func (c *Core) keep(l *lane, x wait, now int64) {
-	for i := 0; i < len(l.needs) && l.holds > 0; i++ {
-		n := l.needs[i]
-		for j := range n.holds {
-			if till, worth := l.holdTill(n, x, now); worth && n.holds[j].lane == l {
-				n.holds[j].till = max(n.holds[j].till, till)
+	if !l.looked || x.blocked || x.unknown {
+		return
+	}
+	for _, n := range l.needs {
+		if n.meter == x.meter {
+			continue
+		}
+		if h := n.heldBy(l); h != nil {
+			if till, worth := l.holdTill(n, x, now); worth {
+				h.till = max(h.till, till)
 			}
+		} else if !x.behind && n.waiting > 0 && !c.without(holdingBefore) && c.ready(n.meter, l, now).at <= x.at {
+			n.holds = append(n.holds, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack})
+			l.holds++
 		}
 	}
+}
+
+// heldBy returns what a lane holds of a meter, nil if nothing.
+func (m *meter) heldBy(l *lane) *hold {
+	for i := range m.holds {
+		if m.holds[i].lane == l {
+			return &m.holds[i]
+		}
+	}
+	return nil
 }
 
 // letGo gives up all that a lane holds.

@@ -13,6 +13,8 @@ const (
 	holding
 	// holdingBehind: also while an older lane waits there,
 	holdingBehind
+	// holdingBefore: and shortly before it is ready for the first that waits there,
+	holdingBefore
 	// yielding: but not against an older lane.
 	yielding
 	// filling: a lane of which as many are called as its meters give at once is

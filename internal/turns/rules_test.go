@@ -13,6 +13,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"no lane passes an older one", notPassing},
 		{"a slower meter is held", holding},
 		{"and behind an older lane", holdingBehind},
+		{"and shortly before another is ready", holdingBefore},
 		{"but not against an older lane", yielding},
 		{"a full lane is passed over", filling},
 		{"a queue that takes nothing is passed over", passingOver},

@@ -2,7 +2,6 @@ package turns
 
 import (
 	"fmt"
-	"math"
 	"testing"
 )
 
@@ -11,31 +10,6 @@ func (w *world) pass(t *testing.T, seconds int64) {
 	w.run(seconds * second)
 	if w.broken != "" {
 		t.Error(w.broken)
-	}
-}
-
-// TestShares: a lane that needs two limits has its share beside those that need
-// one of them, whatever their rates.
-func TestShares(t *testing.T) {
-	for _, tt := range []struct {
-		a, b                 float64
-		aCapacity, bCapacity int64
-	}{{50, 50, 10, 10}, {10, 3, 10, 1}, {20, 1, 1, 1}, {1, 1, 1, 1}, {5, 5, 1, 1}, {3, 2, 1, 1}, {100, 7, 1, 5}} {
-		t.Run(fmt.Sprintf("%v and %v", tt.a, tt.b), func(t *testing.T) {
-			w := newWorld(1)
-			a, b := w.rate("a", tt.a, tt.aCapacity), w.rate("b", tt.b, tt.bCapacity)
-			for _, needs := range [][]worldNeed{one(a), one(b), one(a, b)} {
-				w.enqueue(w.lane("q", needs...), endless)
-			}
-			w.pass(t, 60)
-			t.Logf("%d, %d and %d of both", w.lanes[0].done, w.lanes[1].done, w.lanes[2].done)
-			for i, l := range w.lanes {
-				share := 60 * []float64{tt.a, tt.b, min(tt.a, tt.b)}[i] / 2
-				if float64(l.done) < math.Floor(0.8*share) {
-					t.Errorf("%q ran %d jobs in a minute, want 0.8 of its share, %.0f", l.name, l.done, share)
-				}
-			}
-		})
 	}
 }
 

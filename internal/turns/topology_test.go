@@ -99,6 +99,18 @@ func mixed(seed uint64) *world {
 	return w
 }
 
+// sharing is a lane that needs two limits beside those that need one of them.
+func sharing(seed uint64) *world {
+	w, r := newTopology(seed)
+	w.latency = 1 + r.Int64N(1000)
+	rates := [][4]int64{{50, 10, 50, 10}, {10, 10, 3, 1}, {20, 1, 1, 1}, {1, 1, 1, 1}, {5, 1, 5, 1}, {3, 1, 2, 1}, {100, 1, 7, 5}}[seed%7]
+	a, b := w.rate("a", float64(rates[0]), rates[1]), w.rate("b", float64(rates[2]), rates[3])
+	for _, needs := range [][]worldNeed{one(a), one(b), one(a, b)} {
+		w.enqueueAt(0, w.lane("q", needs...), endless)
+	}
+	return w
+}
+
 // hosts is many hosts that are used with and without a limit that they share.
 func hosts(seed uint64) *world {
 	w, r := newTopology(seed)

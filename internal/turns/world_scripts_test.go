@@ -59,7 +59,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	l.made++
 	id := strconv.Itoa(l.made)
 	w.history.Turn(w.now, l.name, id, l.waiting > 0)
-	l.called = append(l.called, worldCall{id: id, until: at + grantLife})
+	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
 	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife}
 	if l.waiting > 0 {
 		r.Next = w.next(l, t)
@@ -148,7 +148,7 @@ func (w *world) come(l *worldLane, id string) {
 	own := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == id })
 	oldest := -1
 	for i, k := range l.called {
-		if k.until > 0 && (oldest < 0 || k.until < l.called[oldest].until) {
+		if k.until > 0 && k.at <= w.now && (oldest < 0 || k.until < l.called[oldest].until) {
 			oldest = i
 		}
 	}
@@ -156,17 +156,25 @@ func (w *world) come(l *worldLane, id string) {
 	if oldest < 0 {
 		w.denied++
 		w.history.Note(w.now, l.name, "job %s comes too late and waits again", id)
-		l.called = slices.Delete(l.called, own, own+1)
+		w.forget(l, own)
+		for _, n := range l.needs {
+			w.core.Changed(n.name)
+		}
 		w.enqueue(l, 1)
 	} else {
 		w.history.Note(w.now, l.name, "job %s comes and runs", id)
-		l.called[oldest].until, l.called[own].until = l.called[own].until, l.called[oldest].until
+		l.called[oldest].swap(&l.called[own])
 		w.forget(l, own)
 		w.takes(l)
 	}
 	if wasFull {
 		w.core.Came(w.now, l.name)
 	}
+}
+
+// swap exchanges what is reserved for two jobs.
+func (k *worldCall) swap(o *worldCall) {
+	k.at, k.until, o.at, o.until = o.at, o.until, k.at, k.until
 }
 
 // takes has a job run: rate meters give for good, slots come back.

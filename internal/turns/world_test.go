@@ -66,11 +66,12 @@ type worldNeed struct {
 	cost int64
 }
 
-// worldCall is a called job: reserved until a time, 0 if nothing is any more.
+// worldCall is a called job: its permits exist from a time and are reserved until
+// another, 0 if nothing is any more.
 type worldCall struct {
-	id      string
-	until   int64
-	pending bool
+	id        string
+	at, until int64
+	pending   bool
 }
 
 type worldQueue struct {
@@ -137,6 +138,23 @@ func (w *world) judge(rounds float64) {
 	if l, n := w.worst(); n > rounds {
 		w.now = w.history.Lane(l.name).WorstAt
 		w.breaks(l, "waited %.1f rounds, %.3f s", n, float64(w.history.Lane(l.name).Worst)/1e6)
+	}
+}
+
+// judgeShares sees that each lane had 0.8 of an equal share of its slowest meter.
+func (w *world) judgeShares() {
+	for _, l := range w.lanes {
+		share := never
+		for _, n := range l.needs {
+			sum := int64(0)
+			for _, o := range w.lanes {
+				sum += o.turnAt(n.worldMeter)
+			}
+			share = min(share, w.now/(sum+w.latency))
+		}
+		if int64(l.done) < share*8/10 {
+			w.breaks(l, "had %d turns, its equal share is %d", l.done, share)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@ package turns
 
 import "slices"
 
-// hold keeps permits of a slower meter for a lane that waits at a faster one.
+// hold keeps permits of a meter for a lane that waits at another, for a time.
 type hold struct {
 	lane             *lane
 	cost, from, till int64
@@ -30,10 +30,14 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 		return
 	}
 	c.release(m, l)
-	m.holds = append(m.holds, hold{l, own.cost, now, till})
-	l.holds++
-	c.touch(m)
-	c.wake(m, till)
+	c.place(own, hold{l, own.cost, now, till})
+}
+
+func (c *Core) place(n need, h hold) {
+	n.holds = append(n.holds, h)
+	h.lane.holds++
+	c.touch(n.meter)
+	c.wake(n.meter, h.till)
 }
 
 // holdTill returns until when a lane may hold what it needs of a meter while it
@@ -55,24 +59,27 @@ func (l *lane) holdTill(own need, x wait, now int64) (till int64, worth bool) {
 }
 
 // keep has a lane hold what it holds until x, where it is the first, is ready:
-// that can be later than was known when it came there. What it does not hold it
-// holds from shortly before, if others wait there: else two meters that get
-// ready one after the other would never give to it.
+// that can be later than was known when it came there.
 func (c *Core) keep(l *lane, x wait, now int64) {
-	if !l.looked || x.blocked || x.unknown {
-		return
-	}
 	for _, n := range l.needs {
-		if n.meter == x.meter {
-			continue
-		}
-		if h := n.heldBy(l); h != nil {
+		if h := n.heldBy(l); h != nil && n.meter != x.meter {
 			if till, worth := l.holdTill(n, x, now); worth {
 				h.till = max(h.till, till)
 			}
-		} else if !x.behind && n.waiting > 0 && !c.without(holdingBefore) && c.ready(n.meter, l, now).at <= x.at {
-			n.holds = append(n.holds, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack})
-			l.holds++
+		}
+	}
+}
+
+// meet has a lane that is the first at x hold its other meters from shortly
+// before x is ready, where others wait: else of two meters that get ready one
+// after the other each would always give to those that need only one.
+func (c *Core) meet(l *lane, x wait, now int64) {
+	if !l.looked || x.behind || x.blocked || x.unknown || c.without(meeting) {
+		return
+	}
+	for _, n := range l.needs {
+		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.worth && c.ready(n.meter, l, now).at <= x.at {
+			c.place(n, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack})
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (c *Core) part(l *lane) {
 
 // drop forgets a lane of which nothing waits or is called.
 func (c *Core) drop(l *lane) {
-	if !l.waits() && l.called == 0 {
+	if !l.waits() && l.called == 0 && l.trying == 0 {
 		c.recalls.remove(&l.recall)
 		delete(c.lanes, l.name)
 	}

@@ -93,6 +93,9 @@ func (c *Core) recallNext(now int64, l *lane) {
 	if len(l.fresh) > 0 {
 		next = min(next, max(l.fresh[0].till, l.recalled+leastPause))
 	}
+	if next == never && l.full {
+		next = now + lostPause
+	}
 	if l.called > len(l.fresh)+len(l.late) { // some that this core does not know
 		c.recallBy(l, min(next, now+lostPause))
 		return

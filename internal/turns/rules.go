@@ -13,10 +13,11 @@ const (
 	holding
 	// holdingBehind: also while an older lane waits there,
 	holdingBehind
-	// holdingBefore: and shortly before it is ready for the first that waits there,
-	holdingBefore
 	// yielding: but not against an older lane.
 	yielding
+	// meeting: a lane that needs several meters has those that get ready one after
+	// the other.
+	meeting
 	// filling: a lane of which as many are called as its meters give at once is
 	// passed over.
 	filling

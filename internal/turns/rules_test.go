@@ -13,15 +13,15 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"no lane passes an older one", notPassing},
 		{"a slower meter is held", holding},
 		{"and behind an older lane", holdingBehind},
-		{"and shortly before another is ready", holdingBefore},
+		{"meters that get ready one after the other meet", meeting},
 		{"but not against an older lane", yielding},
 		{"a full lane is passed over", filling},
 		{"a queue that takes nothing is passed over", passingOver},
 		{"called jobs are told again", tellingAgain},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range uint64(200) {
-				for _, s := range simulations {
+			for _, s := range simulations {
+				for seed := range s.seeds(200) {
 					if w := s.run(seed, tt.off, false); w.broken != "" {
 						t.Logf("without it, %s, seed %d: %s", s.name, seed, w.broken)
 						return

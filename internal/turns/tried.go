@@ -47,9 +47,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 	case Refused:
 		t.from.refused++
 		c.takeBack(t)
-		if t.Ahead && t.from.ready(l.need(t.from).cost).at <= c.tryAt+slack {
-			t.from.exact = true
-		}
+		c.refused(now, t)
 	case Skipped:
 		t.from.refused++
 		c.takeBack(t)
@@ -57,6 +55,27 @@ func (c *Core) tried(now int64, t try, r Result) {
 	if r.Outcome != Skipped {
 		c.count(now, l, r.Called)
 	}
+}
+
+// blink is when a turn is tried again that was refused though every meter was
+// said to be ready: the clocks differ.
+const blink = 1000
+
+// refused learns from a refusal: the meter gives nothing ahead, or not yet.
+func (c *Core) refused(now int64, t try) {
+	l, m := t.lane, t.from
+	if l.at == nil {
+		return // a turn of the same batch took its last job
+	}
+	if t.Ahead && c.ready(m, l, now).at <= c.tryAt+slack {
+		m.exact = true
+	}
+	for _, n := range l.needs {
+		if c.ready(n.meter, l, now).at > now {
+			return
+		}
+	}
+	m.tell(now, c.held(m, l, now), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
 }
 
 // takeBack gives a lane its key back. A later turn of a batch never gives back

@@ -45,7 +45,7 @@ func (c *Core) serve(m *meter, now int64) {
 		ready := c.ready(m, l, now)
 		early := ready.at > m.horizon(now)
 		if early && now < m.askAt() {
-			c.keep(l, wait{m, ready, false}, now)
+			c.await(l, wait{m, ready, false}, now)
 			c.rest(m, min(ready.at, m.askAt()))
 			return
 		}
@@ -57,7 +57,7 @@ func (c *Core) serve(m *meter, now int64) {
 			if !early {
 				c.hold(l, m, x, now)
 			}
-			c.keep(l, x, now)
+			c.await(l, x, now)
 			c.move(l, x)
 			continue
 		}
@@ -67,6 +67,12 @@ func (c *Core) serve(m *meter, now int64) {
 			m.left = 0
 		}
 	}
+}
+
+// await prepares a lane's other meters for the time when x is ready.
+func (c *Core) await(l *lane, x wait, now int64) {
+	c.keep(l, x, now)
+	c.meet(l, x, now)
 }
 
 // rest has a meter be looked at again at a time, or when a hold ends.

@@ -25,8 +25,8 @@ type Turn struct {
 	Lane string
 	// Ahead allows the call of a job whose permits will exist in a moment.
 	Ahead bool
-	// Held is how many permits of each of the lane's meters older lanes hold:
-	// they are to be left.
+	// Held is how many permits of each of the lane's meters, in the order of its
+	// name, older lanes hold: they are to be left. It is nil where nothing is held.
 	Held []int64
 }
 
@@ -60,7 +60,7 @@ type Result struct {
 	// meters; nil if none waits.
 	Next []Need
 	// Called is how many of the lane's jobs are called and have not come, after
-	// this turn.
+	// this turn and before the next of the batch. Skipped turns need not say.
 	Called int
 }
 

@@ -115,6 +115,7 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 	lanesOf(c, 1, granted("1", 1, nil))
 	var told []int64
 	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
+		lanesOf(c, now)
 		for range c.Tell(now, 10) {
 			told = append(told, now)
 		}

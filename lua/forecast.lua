@@ -12,8 +12,7 @@ for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
   local waiting, at = 0, -1
   if m then
-    apply_block(m)
-    waiting = tonumber(call('HGET', P .. 'demand', m.id) or 0)
+    waiting = tonumber(call('HGET', hg('demand'), m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
   end
   out[#out + 1] = now_us

@@ -24,6 +24,7 @@ var (
 	Acquire  = script("acquire")
 	Allow    = script("allow")
 	Block    = script("block")
+	Carry    = script("carry")
 	Cell     = script("cell")
 	Define   = script("define")
 	Delete   = script("delete")

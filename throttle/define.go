@@ -66,8 +66,14 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	if len(l.Apps) > 0 {
 		args = append(args, "apps", strings.Join(l.Apps, ","))
 	}
-	changed, err := r.run(ctx, lua.Define, args...).Int()
-	return changed, unavailable(err)
+	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	if reply[1] == 1 && l.Kind != Concurrency {
+		err = r.carry(ctx, l)
+	}
+	return int(reply[0]), unavailable(err)
 }
 
 // Delete implements Limiter.

@@ -62,7 +62,13 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	if was != nil && was.String() == limit.String() {
 		since = was.since
 	}
-	l.rules[limit.Name] = &rule{Limit: limit, words: words, since: since}
+	r := &rule{Limit: limit, words: words, since: since}
+	l.rules[limit.Name] = r
+	for id, m := range l.meters {
+		if id.kind == r.Kind && id.limit == r.Name {
+			m.define(r) // what is owed now is owed at the new rate
+		}
+	}
 }
 
 // Delete implements Limiter. What its meters counted stays, so that deleting a
@@ -97,7 +103,7 @@ func (l *Local) Resume(_ context.Context, name string) error {
 
 // Block implements Limiter.
 func (l *Local) Block(_ context.Context, limit, key string, until time.Time) error {
-	return l.change(limit, func(*rule) { l.blocks[meterKey{limit, key}] = until.UnixMicro() })
+	return l.change(limit, func(*rule) { l.blocks[meterKey{limit, key}] = min(until.UnixMicro(), far) })
 }
 
 // Reset implements Limiter.

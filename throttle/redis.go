@@ -129,16 +129,19 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
 		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
 	}
+	if d.Outcome == NoLimit {
+		return d
+	}
 	if d.Outcome == Denied {
-		d.PutBack = time.Duration(n[7]) * time.Microsecond
+		d.PutBack = microseconds(n[7])
 	} else if n[7] > 0 {
-		d.Holder, d.Lease = holder, time.Duration(n[7])*time.Microsecond
+		d.Holder, d.Lease = holder, microseconds(n[7])
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
-		d.RetryAfter = time.Duration(max(0, n[3]-n[2])) * time.Microsecond
+		d.RetryAfter = microseconds(max(0, n[3]-n[2]))
 	}
 	if n[5] > 0 {
-		d.ResetAfter = time.Duration(max(0, n[5]-n[2])) * time.Microsecond
+		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
 	}
 	return d
 }

@@ -1,0 +1,523 @@
+-- Carries meters of a limit over to its new rate: what they count is stored once
+-- more, for as long as it matters from now on.
+-- Touches: limit (r), blocked (r), m (rw).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] limit
+-- ARGV[2…] keys
+-- Returns how many there were
+-- What every script starts with: the scope's keys and the time.
+-- All keys of a call share the scope's hash tag, so they live in one slot.
+-- Time is Redis's own, read once, in whole microseconds.
+local P = KEYS[1]
+local call = redis.call
+local floor, ceil = math.floor, math.ceil
+local time = call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+
+-- Times beyond this, in the year 2255, are this: to here numbers are exact.
+local FAR = 9007199254740992
+
+-- A meter's key lives so much longer than its state matters, in milliseconds:
+-- a clock that steps back by less finds it.
+local GRACE = 60000
+
+-- The only way a number becomes text: tostring would keep 14 digits of 16.
+local function int(x) return string.format('%.0f', x) end
+
+-- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
+--   limit:<name>       hash    a limit's definition, and what changes beside it
+--   limits             set     their names
+--   deleted            hash    limits that were deleted on purpose, and their last summary
+--   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cell:<key>         string  the meter of a limit that is given with the call
+--   changes            string  how many changes of limits and meters there were
+--   wake               channel words to the process that gives turns
+--   admitted:<caller>  string  the number of a caller's last call that was allowed
+--   jobs               hash    job -> its ticket, costs, lane
+--   seq                string  the last number given
+--   demand             hash    meter -> permits wanted by all that wait or are called
+--   reserved           hash    meter -> permits reserved for called jobs
+--   lane:<lane>        zset    waiting jobs by ticket
+--   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
+--   lanes              zset    lanes by number
+--   tickets            hash    lane -> the last ticket given
+--   contended          hash    meter -> number of the last lane that marked it
+--   sharing            hash    meter -> how many lanes take turns there
+--   patience           zset    jobs by the microsecond at which they must have run
+--   turns              string  the process that gives turns
+--   epoch              string  set once; gone where Redis has lost its data
+--   at                 hash    lane -> the meter that it waits on
+--   q:<meter>          zset    lanes that wait on a meter, by turn
+--   due                zset    meters by when the pump should look at them
+--   grants             zset    called jobs by the microsecond until which permits are kept
+--   limbo              zset    called jobs that did not come
+--   pump               string  the process that pumps
+local function hg(name, of)
+  if of then return P .. name .. ':' .. of end
+  return P .. name
+end
+
+-- What a limit has beside its summary: whether it is paused, and until when the
+-- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
+-- not for the app.
+local function load_rest(name, key, app)
+  local apps, paused, blocked_us = unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us'))
+  if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
+  local ends
+  if blocked_us and tonumber(blocked_us) > now_us then
+    ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+    ends = ends > now_us and ends or nil
+  end
+  return paused and true or false, ends
+end
+
+-- Shuts a meter that is paused, or blocked until a moment. While a limit is
+-- paused who asks is told to look again in a minute.
+local function shut(m, paused, ends)
+  m.shut, m.known = true, not paused and m.known
+  local ready_at = m.ready_at
+  m.left = function() return 0 end
+  m.ready_at = function(k)
+    local at = paused and now_us + 60000000 or ready_at(k)
+    return ends and ends > at and ends or at
+  end
+end
+
+-- Returns the meter of a limit and a key, or nil where the limit does not exist
+-- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- k more permits may be taken (k above the capacity: an estimate for those who
+-- wait), left(), full_at(), when it is as if never used, and worth_us(k), how
+-- long k permits take to come again. take(k) takes them, keep() stores what is
+-- there once more; nothing else changes it.
+-- known is whether anybody knows when permits come back; shut, whether the limit
+-- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- The file of a kind stands in its branch, so that no call makes the functions
+-- of kinds that it does not use.
+local function load_meter(name, key, app, holder)
+  local summary = call('HGET', hg('limit', name), 'summary')
+  if not summary then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused, ends = false, nil
+  if rest ~= '' then paused, ends = load_rest(name, key, app) end
+  if paused == nil then return nil end
+
+  local id = name .. '|' .. key
+  local m = { -- all its fields at once, so that the table is made in its full size
+    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true, shut = false,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
+    ready_at = false, take = false, keep = false, left = false, full_at = false, worth_us = false,
+  }
+  function m.worth_us(k) return math.min(ceil(k * m.period_us / m.n), FAR) end
+  if kind == 'funnel' or kind == 'token_bucket' then
+
+-- The time that k permits stand for: whole microseconds, and n-ths of one. It
+-- ends at FAR.
+local function span(k, n, period_us)
+  local rest = period_us % n
+  local parts = k * rest
+  local fraction = parts % n
+  local us = k * ((period_us - rest) / n) + (parts - fraction) / n
+  if us >= FAR then return FAR, 0 end
+  return us, fraction
+end
+
+-- How many permits a time stands for, the inverse of span, rounded up.
+local function owed(us, fraction, n, period_us)
+  local parts = us * n + fraction
+  if parts < FAR then
+    local over = parts % period_us
+    return (parts - over) / period_us + (over > 0 and 1 or 0)
+  end
+  local k = floor(parts / period_us) -- near it, where numbers are not exact
+  local at, over = span(k, n, period_us)
+  while k > 0 and (at > us or (at == us and over >= fraction)) do
+    k = k - 1
+    at, over = span(k, n, period_us)
+  end
+  while at < us or (at == us and over < fraction) do
+    k = k + 1
+    at, over = span(k, n, period_us)
+  end
+  return k
+end
+
+-- What a meter's state says: TAT, and n-ths of a microsecond. After a change of
+-- the rate what was owed at that moment in permits stays, rounded up, and leaks
+-- at the new rate from then on.
+local function arrival(m)
+  local state = call('GET', m.state)
+  if not state then return 0, 0 end
+  local tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+  tat, fraction = tonumber(tat), tonumber(fraction)
+  if rate == m.rate then return tat, fraction end
+  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if tat <= since_us then return 0, 0 end
+  local n, period_us = string.match(rate, '^(%d+) (%d+)$')
+  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
+  return since_us + us, over
+end
+
+-- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
+-- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
+-- State: "tat fraction n period_us". n permits per period, at most capacity at
+-- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+local function gcra(m, now_us)
+  local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local tat, fraction = arrival(m)
+  if tat < now_us then tat, fraction = now_us, 0 end
+  if tat >= FAR then tat, fraction = FAR, 0 end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local at
+    if k <= capacity then
+      local us, over = span(capacity - k, n, period_us)
+      at = tat - us
+      if fraction > over then at = at + 1 end
+    else
+      local us, over = span(k - capacity, n, period_us)
+      at = tat + us + ceil((fraction + over) / n)
+    end
+    if at >= FAR then return FAR end
+    return at > now_us and at or now_us
+  end
+
+  function m.keep()
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
+  end
+
+  function m.take(k)
+    local us, over = span(k, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    if tat >= FAR then tat, fraction = FAR, 0 end
+    m.keep()
+  end
+
+  function m.left()
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at() return fraction > 0 and tat + 1 or tat end
+end
+    gcra(m, now_us)
+  elseif kind == 'sliding_log' then
+
+-- A sliding log: at most n permits in every window of one period, exactly.
+-- State: LIST of the times of the last n permits, oldest first. A k-th permit
+-- exists once the (n-k+1)-th newest time is a whole period old.
+local function sliding_log(m, now_us)
+  local n, period_us = m.n, m.period_us
+
+  local function newest(i)
+    local at = call('LINDEX', m.state, -i)
+    return at and tonumber(at)
+  end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local rounds = (k - within) / n
+    local at = newest(n - within + 1)
+    at = at and at + period_us or now_us
+    return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
+  end
+
+  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local last = newest(1)
+    local at = int(last and last > now_us and last or now_us)
+    while k > 0 do
+      local batch = {}
+      for i = 1, math.min(k, 1000) do batch[i] = at end
+      call('RPUSH', m.state, unpack(batch))
+      k = k - #batch
+    end
+    call('LTRIM', m.state, -n, -1)
+    m.keep()
+  end
+
+  -- Times are in order, so the first that still counts is found by halving.
+  function m.left()
+    local length = call('LLEN', m.state)
+    local low, high = 0, length
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+    end
+    local left = n - (length - low)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at()
+    local last = newest(1)
+    return last and last + period_us > now_us and last + period_us or now_us
+  end
+end
+    sliding_log(m, now_us)
+  elseif kind == 'sliding_window' then
+
+-- A sliding window in bounded memory: the period in 60 parts, each counted
+-- whole until its last microsecond has left the window, so never over.
+-- State: "width part count part count …", oldest part first.
+local function sliding_window(m, now_us)
+  local n, period_us = m.n, m.period_us
+  local width = ceil(period_us / 60)
+  local parts, counts, sum = {}, {}, 0
+
+  -- When the last permit that part b may hold has left the window.
+  local function leaves(b) return (b + 1) * width - 1 + period_us end
+
+  local state = call('GET', m.state)
+  if state then
+    local was_width, rest = string.match(state, '^(%d+)(.*)$')
+    was_width = tonumber(was_width)
+    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+      local b, count = tonumber(part), tonumber(taken)
+      -- The limit was changed: a part goes where its last microsecond lies.
+      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+      if leaves(b) > now_us then
+        if parts[#parts] == b then
+          counts[#parts] = counts[#parts] + count
+        else
+          parts[#parts + 1], counts[#counts + 1] = b, count
+        end
+        sum = sum + count
+      end
+    end
+  end
+  -- A part in the future means that the clock stepped back: a meter's time does
+  -- not.
+  local behind = #parts > 0 and parts[#parts] * width or 0
+  local floor_us = behind > now_us and behind or now_us
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local wait = (k - within) / n * period_us
+    local missing = within - (n - sum)
+    local at = floor_us
+    for i = 1, #parts do
+      if missing <= 0 then break end
+      missing = missing - counts[i]
+      at = leaves(parts[i])
+    end
+    return math.min((at > floor_us and at or floor_us) + wait, FAR)
+  end
+
+  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local b = floor(floor_us / width)
+    if parts[#parts] == b then
+      counts[#parts] = counts[#parts] + k
+    else
+      parts[#parts + 1], counts[#counts + 1] = b, k
+    end
+    sum = sum + k
+    local text = { int(width) }
+    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
+    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+  end
+
+  function m.left()
+    if behind > now_us or sum >= n then return 0 end
+    return n - sum
+  end
+
+  function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
+end
+    sliding_window(m, now_us)
+  elseif kind == 'fixed_window' then
+
+-- The boundaries of a limit's windows: multiples of the period, or, where a
+-- calendar decides, the list `edges` that Go computed; the choice among them is
+-- made here by Redis's clock. Returns a function that gives the start of the
+-- i-th window after the one which holds a moment, and whether the list ends.
+local function windows(m)
+  local margin_us, offset_us, stored = unpack(call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges'))
+  margin_us = tonumber(margin_us)
+  if not stored then
+    return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
+  end
+  local edges = {}
+  for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
+  return margin_us, function(at, i)
+    local here = 0
+    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+    if here == 0 or here == #edges then m.stale = true end
+    if i == 0 then return edges[here] or at end
+    return edges[here + i] or (edges[#edges] or at) + (here + i - #edges) * m.period_us
+  end
+end
+
+-- A fixed window: at most n permits in each aligned period. A window opens
+-- margin_us after its start.
+-- State: "last count": when the last permit was taken, and how many were in its
+-- window. They count as long as the last of them lies in the present window,
+-- however the windows have changed. One in the future means that the clock
+-- stepped back: a meter's time does not.
+local function fixed_window(m, now_us)
+  local n = m.n
+  local margin_us, starts = windows(m)
+  local last, count = 0, 0
+  local state = call('GET', m.state)
+  if state then
+    last, count = string.match(state, '^(%d+) (%d+)$')
+    last, count = tonumber(last), tonumber(count)
+  end
+  local at = last > now_us and last or now_us
+  local start = starts(at, 0)
+  if last < start then count = 0 end
+  local open = start + margin_us
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local ready, spare = open, n > count and n - count or 0
+    if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
+    if ready >= FAR then return FAR end
+    return ready > now_us and ready or now_us
+  end
+
+  function m.keep()
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
+  end
+
+  function m.take(k)
+    last, count = at, count + k
+    m.keep()
+  end
+
+  function m.left() return open <= now_us and n > count and n - count or 0 end
+
+  function m.full_at() return count > 0 and starts(at, 1) or now_us end
+end
+    fixed_window(m, now_us)
+  else
+
+-- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
+-- its lease ends. One who holds 5 permits stands in those of 1 and of 4, so any
+-- cost is a few members, and what is held a few counts. All but the first exist
+-- only where a lease of several permits was given: a mark beside them says so.
+local function lease_sets(state)
+  local sets = { state }
+  if call('EXISTS', state .. '\n') == 1 then
+    for i = 1, 23 do sets[i + 1] = state .. '\n' .. int(i) end
+  end
+  return sets
+end
+
+-- How many permits a holder holds and until when; 0 if its lease has ended.
+local function held_by(state, holder)
+  local sets = lease_sets(state)
+  local held, worth, until_us = 0, 1, 0
+  for i = 1, #sets do
+    local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
+    if ends > now_us then held, until_us = held + worth, ends end
+    worth = worth * 2
+  end
+  return held, until_us
+end
+
+-- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
+-- what it holds. Leases that have ended go a grace later, a hundred at a time.
+-- Returns when the last lease ends.
+local function hold(state, holder, k, until_us)
+  if k > 1 then call('SET', state .. '\n', '1') end
+  local sets, last = lease_sets(state), now_us
+  for i = 1, #sets do
+    local bit = k % 2
+    k = (k - bit) / 2
+    if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
+    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
+    if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
+    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+    if ends > last then last = ends end
+  end
+  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
+  for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end
+  if #sets > 1 then call('PEXPIRE', state .. '\n', ttl_ms) end
+  return last
+end
+
+-- Concurrency: at most n permits held at once, each a lease that ends unless
+-- its holder extends it. The holder's own permits do not count against it, so
+-- asking twice is asking once.
+-- State: the ZSETs of leases.lua.
+local function concurrency(m, now_us)
+  local n, sets = m.capacity, lease_sets(m.state)
+  local own, own_until = 0, 0
+  if m.holder then own, own_until = held_by(m.state, m.holder) end
+  m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  m.known = false
+  function m.worth_us() return m.lease_us end
+
+  -- How many permits others hold whose leases end by a moment.
+  local function ending_by(at)
+    local sum, worth = 0, 1
+    for i = 1, #sets do
+      sum = sum + worth * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
+      worth = worth * 2
+    end
+    return sum
+  end
+  local live = ending_by('+inf') - own
+
+  function m.full_at()
+    local last = now_us
+    for i = 1, #sets do
+      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+      if ends > last then last = ends end
+    end
+    return last
+  end
+
+  -- The first moment at which enough leases have ended is found by halving.
+  function m.ready_at(k)
+    if k == 0 or live + k <= n then return now_us end
+    if live == 0 then return now_us + m.lease_us end
+    local missing = math.min(live + k - n, live)
+    local low, high = now_us, m.full_at()
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local ended = ending_by(int(middle)) - (own_until <= middle and own or 0)
+      if ended >= missing then high = middle else low = middle + 1 end
+    end
+    return low
+  end
+
+  function m.take(k)
+    local last = hold(m.state, m.holder, k, now_us + m.lease_us)
+    live, sets = live + k, lease_sets(m.state)
+    m.full_at = function() return last end
+  end
+
+  function m.keep() end
+
+  function m.left() return live < n and n - live or 0 end
+end
+    concurrency(m, now_us)
+  end
+
+  if paused or ends then shut(m, paused, ends) end
+  return m
+end
+local name = ARGV[1]
+
+local carried = 0
+for i = 2, #ARGV do
+  local m = load_meter(name, ARGV[i])
+  if m and call('EXISTS', m.state) == 1 then
+    m.keep()
+    carried = carried + 1
+  end
+end
+return carried

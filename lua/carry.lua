@@ -4,16 +4,14 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys
--- Returns how many there were
+-- Returns 0, or the time in microseconds where the limit's calendar must be
+--   extended first
 -- @include meter
 local name = ARGV[1]
 
-local carried = 0
 for i = 2, #ARGV do
   local m = load_meter(name, ARGV[i])
-  if m and call('EXISTS', m.state) == 1 then
-    m.keep()
-    carried = carried + 1
-  end
+  if m and m.stale then return now_us end
+  if m and call('EXISTS', m.state) == 1 then m.keep() end
 end
-return carried
+return 0

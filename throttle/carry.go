@@ -23,26 +23,38 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 		return err
 	}
 	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
-	args := []any{l.Name}
-	flush := func() error {
-		defer func() { args = args[:1] }()
-		if len(args) == 1 {
-			return nil
-		}
-		return r.run(ctx, lua.Carry, args...).Err()
-	}
-	for keys := node.Scan(ctx, 0, globEscape(prefix)+"*", 1000).Iterator(); ; {
-		if !keys.Next(ctx) {
-			if keys.Err() != nil {
-				return keys.Err()
-			}
-			return flush()
-		}
-		args = append(args, strings.TrimPrefix(keys.Val(), prefix))
-		if len(args) > carryBatch {
-			if err := flush(); err != nil {
+	var keys []string
+	scan := node.Scan(ctx, 0, globEscape(prefix)+"*", 1000).Iterator()
+	for scan.Next(ctx) {
+		keys = append(keys, strings.TrimPrefix(scan.Val(), prefix))
+		if len(keys) == carryBatch {
+			if err := r.carryKeys(ctx, l.Name, keys); err != nil {
 				return err
 			}
+			keys = keys[:0]
+		}
+	}
+	if scan.Err() != nil {
+		return scan.Err()
+	}
+	return r.carryKeys(ctx, l.Name, keys)
+}
+
+func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	args := []any{limit}
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	for {
+		now, err := r.run(ctx, lua.Carry, args...).Int64()
+		if err != nil || now == 0 {
+			return err
+		}
+		if err := r.extendCalendars(ctx, []string{limit}, now); err != nil {
+			return err
 		}
 	}
 }

@@ -244,24 +244,21 @@ func (p *pair) setBack(t *rapid.T) {
 	p.advance(-d)
 }
 
-// redefine changes a limit, but not its kind. A meter that would count for
-// nothing by the old words may be gone, so where the new ones count for longer
-// it starts anew.
+// redefine changes a limit, but not its kind. A meter that is as if never used
+// may be gone, so where the new words could count something of it again it
+// starts anew.
 func (p *pair) redefine(t *rapid.T) {
 	was := p.limits[p.name(t)]
 	l := anyLimitOf(t, was.Name, was.Kind)
 	p.judge(t)
-	longer := l.Rate.Per+l.Margin > was.Rate.Per+was.Margin
-	if l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket {
-		interval := func(l throttle.Limit) float64 { return float64(l.Rate.Per+l.Margin) / float64(l.Rate.N) }
-		longer = interval(l) > interval(was)
-	}
-	if longer {
-		for _, key := range []string{"a", "b"} {
+	for _, key := range []string{"a", "b"} {
+		d, err := p.local.Peek(t.Context(), l.Name, key)
+		if err != nil {
+			t.Fatalf("local: %v", err)
+		}
+		if d.ResetAfter == 0 {
 			p.resetKey(t, l.Name, key)
 		}
-	}
-	for _, key := range []string{"a", "b"} {
 		p.restartHistory(l.Name + "|" + key)
 	}
 	p.denied = nil

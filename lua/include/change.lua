@@ -1,5 +1,4 @@
 -- @include scope
--- @include lanes
 
 -- Tells the process that gives turns of a change to a limit, or to one meter:
 -- what it knows of them is void. Changes are numbered, so that one whose word
@@ -8,7 +7,8 @@ local function changed(kind, name)
   -- The old pump's way, until it goes: each meter that it would look at is due.
   local ids = kind == 'meter' and { name } or call('ZRANGE', hg('due'), 0, -1)
   for i = 1, #ids do
-    if ids[i] == name or string.sub(ids[i], 1, #name + 1) == name .. '|' then due_if_waited_for(ids[i]) end
+    local ours = kind == 'meter' or string.sub(ids[i], 1, #name + 1) == name .. '|'
+    if ours and call('EXISTS', hg('q', ids[i])) == 1 then call('ZADD', hg('due'), 'LT', int(now_us), ids[i]) end
   end
 
   call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)

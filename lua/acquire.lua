@@ -2,6 +2,9 @@
 -- Safe to repeat: the same call again gets the same answer, and a job that waits
 -- keeps its ticket. A newcomer never overtakes a lane it would join, nor lanes
 -- that wait on one of its meters.
+-- Touches: admitted (rw), at (rw), blocked (r), deleted (r), demand (w),
+--   due (rw), grants (rw), jobs (rw), lane (rw), limbo (w), limit (r), m (rw),
+--   q (rw), reserved (rw), seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] job
 -- ARGV[2] queue it comes from and is called back to

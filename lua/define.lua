@@ -1,6 +1,7 @@
 -- Defines a limit. What a file says is the ground: the same words again change
 -- nothing, even where a `set` has changed the limit since.
--- Touches: limit (rw), limits (w), deleted (rw), changes (w), wake (w).
+-- Touches: changes (w), deleted (rw), due (rw), limit (rw), limits (w), q (r),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says it: file or set

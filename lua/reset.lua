@@ -1,5 +1,6 @@
 -- Makes a meter as if never used, and opens it.
--- Touches: limit (r), m (w), blocked (w), changes (w), wake (w).
+-- Touches: blocked (w), changes (w), due (rw), limit (r), m (rw), q (r),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

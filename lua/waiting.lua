@@ -1,4 +1,6 @@
 -- Where a waiting job stands.
+-- Touches: blocked (r), demand (r), grants (r), jobs (r), lane (r), limit (r),
+--   m (rw), q (r), reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] job
 -- Returns {} where it does not wait; else {called 0 or 1, position in its lane

@@ -48,7 +48,7 @@ func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) erro
 	for _, key := range keys {
 		args = append(args, key)
 	}
-	for {
+	for range 3 {
 		now, err := r.run(ctx, lua.Carry, args...).Int64()
 		if err != nil || now == 0 {
 			return err
@@ -57,6 +57,7 @@ func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) erro
 			return err
 		}
 	}
+	return errCalendar
 }
 
 // node is the Redis that has the keys of the scope.

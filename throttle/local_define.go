@@ -103,11 +103,17 @@ func (l *Local) Resume(_ context.Context, name string) error {
 
 // Block implements Limiter.
 func (l *Local) Block(_ context.Context, limit, key string, until time.Time) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
 	return l.change(limit, func(*rule) { l.blocks[meterKey{limit, key}] = min(until.UnixMicro(), far) })
 }
 
 // Reset implements Limiter.
 func (l *Local) Reset(_ context.Context, limit, key string) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
 	return l.change(limit, func(r *rule) {
 		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
 		delete(l.blocks, meterKey{limit, key})

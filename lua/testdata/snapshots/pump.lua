@@ -3,6 +3,9 @@
 -- One process works while its lease lives; it need not live while nothing is due.
 -- Bounded: what is left over stays due. A permit is promised, not taken: the
 -- called job takes it when it comes.
+-- Touches: at (rw), blocked (r), demand (w), due (rw), grants (rw), jobs (rw),
+--   lane (rw), limbo (rw), limit (r), m (rw), pump (rw), q (rw), reserved (rw),
+--   seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that pumps
 -- ARGV[2] life of its lease in milliseconds

@@ -14,9 +14,13 @@ type gcra struct {
 // changes stays, rounded up, and leaks at the new rate from then on.
 func (g *gcra) define(r *rule) {
 	n, period := int64(r.Rate.N), r.periodUS()
-	if g.n != 0 && (n != g.n || period != g.period) {
-		us, rest := span(owed(max(0, g.tat-r.since), g.rest, g.n, g.period), n, period)
-		g.tat, g.rest = r.since+us, rest
+	if n != g.n || period != g.period {
+		if g.tat < r.since {
+			g.tat, g.rest = 0, 0
+		} else if g.tat > 0 {
+			us, rest := span(owed(g.tat-r.since, g.rest, g.n, g.period), n, period)
+			g.tat, g.rest = r.since+us, rest
+		}
 	}
 	g.n, g.period, g.capacity = n, period, int64(r.capacity())
 }

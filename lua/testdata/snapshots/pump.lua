@@ -165,7 +165,7 @@ local function arrival(m)
   tat, fraction = tonumber(tat), tonumber(fraction)
   if rate == m.rate then return tat, fraction end
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
-  if tat <= since_us then return 0, 0 end
+  if tat < since_us then return 0, 0 end
   local n, period_us = string.match(rate, '^(%d+) (%d+)$')
   local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
   return since_us + us, over

@@ -12,8 +12,9 @@ for i = 2, #ARGV, 3 do
   local kind, lease_us = unpack(call('HMGET', hg('limit', ARGV[i]), 'kind', 'lease_us'))
   if kind == 'concurrency' then
     local state = hg('m', 'concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1])
-    local held = held_by(state, holder)
-    if held > 0 then hold(state, holder, held, now_us + tonumber(lease_us)) else kept = 0 end
+    local sets = lease_sets(state)
+    local held = held_by(sets, holder)
+    if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end
   end
 end
 return kept

@@ -12,9 +12,10 @@ local freed = 0
 for i = 2, #ARGV, 3 do
   local id = ARGV[i] .. '|' .. ARGV[i + 1]
   local state = hg('m', 'concurrency:' .. id)
-  local held = held_by(state, holder)
+  local sets = lease_sets(state)
+  local held = held_by(sets, holder)
   if held > 0 then
-    hold(state, holder, 0, now_us)
+    hold(sets, holder, 0, now_us)
     if waited_for(id) then changed('meter', id) end
   end
   freed = freed + held

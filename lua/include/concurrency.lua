@@ -6,8 +6,6 @@
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us)
   local n, sets = m.capacity, lease_sets(m.state)
-  local own, own_until = 0, 0
-  if m.holder then own, own_until = held_by(m.state, m.holder) end
   m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
   m.known = false
   function m.worth_us() return m.lease_us end
@@ -21,7 +19,9 @@ local function concurrency(m, now_us)
     end
     return sum
   end
-  local live = ending_by('+inf') - own
+  local live, own, own_until = ending_by('+inf'), 0, 0
+  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  live = live - own
 
   function m.full_at()
     local last = now_us
@@ -47,8 +47,8 @@ local function concurrency(m, now_us)
   end
 
   function m.take(k)
-    local last = hold(m.state, m.holder, k, now_us + m.lease_us)
-    live, sets = live + k, lease_sets(m.state)
+    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    live = live + k
     m.full_at = function() return last end
   end
 

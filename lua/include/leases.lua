@@ -13,8 +13,7 @@ local function lease_sets(state)
 end
 
 -- How many permits a holder holds and until when; 0 if its lease has ended.
-local function held_by(state, holder)
-  local sets = lease_sets(state)
+local function held_by(sets, holder)
   local held, worth, until_us = 0, 1, 0
   for i = 1, #sets do
     local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
@@ -27,9 +26,12 @@ end
 -- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
 -- what it holds. Leases that have ended go a grace later, a hundred at a time.
 -- Returns when the last lease ends.
-local function hold(state, holder, k, until_us)
-  if k > 1 then call('SET', state .. '\n', '1') end
-  local sets, last = lease_sets(state), now_us
+local function hold(sets, holder, k, until_us)
+  local state, last = sets[1], now_us
+  if k > 1 and #sets == 1 then
+    call('SET', state .. '\n', '1')
+    sets = lease_sets(state)
+  end
   for i = 1, #sets do
     local bit = k % 2
     k = (k - bit) / 2

@@ -429,8 +429,7 @@ local function lease_sets(state)
 end
 
 -- How many permits a holder holds and until when; 0 if its lease has ended.
-local function held_by(state, holder)
-  local sets = lease_sets(state)
+local function held_by(sets, holder)
   local held, worth, until_us = 0, 1, 0
   for i = 1, #sets do
     local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
@@ -443,9 +442,12 @@ end
 -- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
 -- what it holds. Leases that have ended go a grace later, a hundred at a time.
 -- Returns when the last lease ends.
-local function hold(state, holder, k, until_us)
-  if k > 1 then call('SET', state .. '\n', '1') end
-  local sets, last = lease_sets(state), now_us
+local function hold(sets, holder, k, until_us)
+  local state, last = sets[1], now_us
+  if k > 1 and #sets == 1 then
+    call('SET', state .. '\n', '1')
+    sets = lease_sets(state)
+  end
   for i = 1, #sets do
     local bit = k % 2
     k = (k - bit) / 2
@@ -467,8 +469,6 @@ end
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us)
   local n, sets = m.capacity, lease_sets(m.state)
-  local own, own_until = 0, 0
-  if m.holder then own, own_until = held_by(m.state, m.holder) end
   m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
   m.known = false
   function m.worth_us() return m.lease_us end
@@ -482,7 +482,9 @@ local function concurrency(m, now_us)
     end
     return sum
   end
-  local live = ending_by('+inf') - own
+  local live, own, own_until = ending_by('+inf'), 0, 0
+  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  live = live - own
 
   function m.full_at()
     local last = now_us
@@ -508,8 +510,8 @@ local function concurrency(m, now_us)
   end
 
   function m.take(k)
-    local last = hold(m.state, m.holder, k, now_us + m.lease_us)
-    live, sets = live + k, lease_sets(m.state)
+    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    live = live + k
     m.full_at = function() return last end
   end
 

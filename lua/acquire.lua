@@ -68,6 +68,7 @@ if called then
 end
 
 -- @include lanes
+-- @include reserved
 
 local r = record and parse_job(record)
 local ticket = r and r.ticket

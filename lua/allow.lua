@@ -27,6 +27,7 @@ end
 if call('EXISTS', hg('jobs')) == 0 then return answer() end
 
 -- @include lanes
+-- @include reserved
 
 expire_grants()
 load_reserved(meters)

@@ -10,8 +10,8 @@
 local name = ARGV[1]
 
 for i = 2, #ARGV do
-  local m = load_meter(name, ARGV[i])
+  local m, keep = load_meter(name, ARGV[i])
   if m and m.stale then return now_us end
-  if m and call('EXISTS', m.state) == 1 then m.keep() end
+  if keep and call('EXISTS', m.state) == 1 then keep() end
 end
 return 0

@@ -8,7 +8,6 @@ local function concurrency(m, now_us)
   local n, sets = m.capacity, lease_sets(m.state)
   m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
   m.known = false
-  function m.worth_us() return m.lease_us end
 
   -- How many permits others hold whose leases end by a moment.
   local function ending_by(at)
@@ -51,8 +50,6 @@ local function concurrency(m, now_us)
     live = live + k
     m.full_at = function() return last end
   end
-
-  function m.keep() end
 
   function m.left() return live < n and n - live or 0 end
 end

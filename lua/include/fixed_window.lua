@@ -49,17 +49,19 @@ local function fixed_window(m, now_us)
     return ready > now_us and ready or now_us
   end
 
-  function m.keep()
+  local function keep()
     local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
     call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
   end
 
   function m.take(k)
     last, count = at, count + k
-    m.keep()
+    keep()
   end
 
   function m.left() return open <= now_us and n > count and n - count or 0 end
 
   function m.full_at() return count > 0 and starts(at, 1) or now_us end
+
+  return keep
 end

@@ -72,7 +72,7 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  function m.keep()
+  local function keep()
     local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
     call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
@@ -82,7 +82,7 @@ local function gcra(m, now_us)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
-    m.keep()
+    keep()
   end
 
   function m.left()
@@ -91,4 +91,6 @@ local function gcra(m, now_us)
   end
 
   function m.full_at() return fraction > 0 and tat + 1 or tat end
+
+  return keep
 end

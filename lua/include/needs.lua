@@ -3,22 +3,19 @@
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
 
--- The reply where a limit does not exist for the app. It says whether Redis lost
--- it: a limit that was deleted on purpose left its name.
-local function no_limit(name, index)
-  local lost = call('EXISTS', hg('limit', name)) == 0 and call('HEXISTS', hg('deleted'), name) == 0
-  return { NO_LIMIT, index, now_us, lost and 1 or 0 }
-end
-
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
--- them, or nil and the reply to give: a limit that does not exist, a cost that
--- can never fit, or a calendar that Go must extend first.
+-- them, or nil and the reply to give: a limit that does not exist for the app,
+-- and whether Redis lost it (one that was deleted on purpose left its name); a
+-- cost that can never fit; or a calendar that Go must extend first.
 local function load_needs(first, app, holder)
   local meters, stale = {}, {}
   for i = first, #ARGV, 3 do
     local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
     local index = (i - first) / 3
-    if not m then return nil, no_limit(ARGV[i], index) end
+    if not m then
+      local lost = call('EXISTS', hg('limit', ARGV[i])) == 0 and call('HEXISTS', hg('deleted'), ARGV[i]) == 0
+      return nil, { NO_LIMIT, index, now_us, lost and 1 or 0 }
+    end
     m.index, m.cost = index, tonumber(ARGV[i + 2])
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
@@ -29,11 +26,6 @@ local function load_needs(first, app, holder)
   end
   if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
   return meters
-end
-
--- Has every meter count the permits that are reserved for called jobs.
-local function load_reserved(meters)
-  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
 end
 
 -- Of all meters the one to wait longest for, and until when. `current` wins

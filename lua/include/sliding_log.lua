@@ -20,7 +20,7 @@ local function sliding_log(m, now_us)
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
-  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
 
   function m.take(k)
     local last = newest(1)
@@ -32,7 +32,7 @@ local function sliding_log(m, now_us)
       k = k - #batch
     end
     call('LTRIM', m.state, -n, -1)
-    m.keep()
+    keep()
   end
 
   -- Times are in order, so the first that still counts is found by halving.
@@ -51,4 +51,6 @@ local function sliding_log(m, now_us)
     local last = newest(1)
     return last and last + period_us > now_us and last + period_us or now_us
   end
+
+  return keep
 end

@@ -48,7 +48,7 @@ local function sliding_window(m, now_us)
     return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
 
-  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
 
   function m.take(k)
     local b = floor(floor_us / width)
@@ -70,4 +70,6 @@ local function sliding_window(m, now_us)
   end
 
   function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
+
+  return keep
 end

@@ -63,6 +63,23 @@ local function hg(name, of)
   return P .. name
 end
 
+-- Returns the meter of a limit and a key, or nil where the limit does not exist
+-- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- k more permits may be taken (k above the capacity: an estimate for those who
+-- wait), left(), and full_at(), when it is as if never used. take(k) takes them;
+-- beside it only the second result changes anything: it stores what is there
+-- once more, for as long as it matters now.
+-- known is whether anybody knows when permits come back; shut, whether the limit
+-- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- What only some meters need stands in its branch, so that no call makes
+-- functions that it does not use.
+local function load_meter(name, key, app, holder)
+  local summary = call('HGET', hg('limit', name), 'summary')
+  if not summary then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused, ends = false, nil
+  if rest ~= '' then
+
 -- What a limit has beside its summary: whether it is paused, and until when the
 -- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
 -- not for the app.
@@ -78,44 +95,17 @@ local function load_rest(name, key, app)
   end
   return paused and true or false, ends
 end
-
--- Shuts a meter that is paused, or blocked until a moment. While a limit is
--- paused who asks is told to look again in a minute.
-local function shut(m, paused, ends)
-  m.shut, m.known = true, not paused and m.known
-  local ready_at = m.ready_at
-  m.left = function() return 0 end
-  m.ready_at = function(k)
-    local at = paused and now_us + 60000000 or ready_at(k)
-    return ends and ends > at and ends or at
+    paused, ends = load_rest(name, key, app)
   end
-end
-
--- Returns the meter of a limit and a key, or nil where the limit does not exist
--- for this app. A meter answers: ready_at(k), the earliest microsecond at which
--- k more permits may be taken (k above the capacity: an estimate for those who
--- wait), left(), full_at(), when it is as if never used, and worth_us(k), how
--- long k permits take to come again. take(k) takes them, keep() stores what is
--- there once more; nothing else changes it.
--- known is whether anybody knows when permits come back; shut, whether the limit
--- is paused or the meter blocked; stale, whether Go must extend its calendar.
--- The file of a kind stands in its branch, so that no call makes the functions
--- of kinds that it does not use.
-local function load_meter(name, key, app, holder)
-  local summary = call('HGET', hg('limit', name), 'summary')
-  if not summary then return nil end
-  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused, ends = false, nil
-  if rest ~= '' then paused, ends = load_rest(name, key, app) end
   if paused == nil then return nil end
 
   local id = name .. '|' .. key
-  local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true, shut = false,
+  local keep
+  local m = { -- all its 16 fields at once, so that the table is made in its full size
+    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true,
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
-    ready_at = false, take = false, keep = false, left = false, full_at = false, worth_us = false,
+    ready_at = false, take = false, left = false, full_at = false,
   }
-  function m.worth_us(k) return math.min(ceil(k * m.period_us / m.n), FAR) end
   if kind == 'funnel' or kind == 'token_bucket' then
 
 -- The time that k permits stand for: whole microseconds, and n-ths of one. It
@@ -190,7 +180,7 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  function m.keep()
+  local function keep()
     local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
     call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
@@ -200,7 +190,7 @@ local function gcra(m, now_us)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
-    m.keep()
+    keep()
   end
 
   function m.left()
@@ -209,8 +199,10 @@ local function gcra(m, now_us)
   end
 
   function m.full_at() return fraction > 0 and tat + 1 or tat end
+
+  return keep
 end
-    gcra(m, now_us)
+    keep = gcra(m, now_us)
   elseif kind == 'sliding_log' then
 
 -- A sliding log: at most n permits in every window of one period, exactly.
@@ -233,7 +225,7 @@ local function sliding_log(m, now_us)
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
-  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
 
   function m.take(k)
     local last = newest(1)
@@ -245,7 +237,7 @@ local function sliding_log(m, now_us)
       k = k - #batch
     end
     call('LTRIM', m.state, -n, -1)
-    m.keep()
+    keep()
   end
 
   -- Times are in order, so the first that still counts is found by halving.
@@ -264,8 +256,10 @@ local function sliding_log(m, now_us)
     local last = newest(1)
     return last and last + period_us > now_us and last + period_us or now_us
   end
+
+  return keep
 end
-    sliding_log(m, now_us)
+    keep = sliding_log(m, now_us)
   elseif kind == 'sliding_window' then
 
 -- A sliding window in bounded memory: the period in 60 parts, each counted
@@ -316,7 +310,7 @@ local function sliding_window(m, now_us)
     return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
 
-  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
 
   function m.take(k)
     local b = floor(floor_us / width)
@@ -338,8 +332,10 @@ local function sliding_window(m, now_us)
   end
 
   function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
+
+  return keep
 end
-    sliding_window(m, now_us)
+    keep = sliding_window(m, now_us)
   elseif kind == 'fixed_window' then
 
 -- The boundaries of a limit's windows: multiples of the period, or, where a
@@ -391,21 +387,23 @@ local function fixed_window(m, now_us)
     return ready > now_us and ready or now_us
   end
 
-  function m.keep()
+  local function keep()
     local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
     call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
   end
 
   function m.take(k)
     last, count = at, count + k
-    m.keep()
+    keep()
   end
 
   function m.left() return open <= now_us and n > count and n - count or 0 end
 
   function m.full_at() return count > 0 and starts(at, 1) or now_us end
+
+  return keep
 end
-    fixed_window(m, now_us)
+    keep = fixed_window(m, now_us)
   else
 
 -- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
@@ -463,7 +461,6 @@ local function concurrency(m, now_us)
   local n, sets = m.capacity, lease_sets(m.state)
   m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
   m.known = false
-  function m.worth_us() return m.lease_us end
 
   -- How many permits others hold whose leases end by a moment.
   local function ending_by(at)
@@ -507,36 +504,50 @@ local function concurrency(m, now_us)
     m.full_at = function() return last end
   end
 
-  function m.keep() end
-
   function m.left() return live < n and n - live or 0 end
 end
     concurrency(m, now_us)
   end
 
-  if paused or ends then shut(m, paused, ends) end
-  return m
+  if paused or ends then
+
+-- Shuts a meter that is paused, or blocked until a moment. While a limit is
+-- paused who asks is told to look again in a minute.
+local function shut(m, paused, ends)
+  m.shut, m.known = true, not paused and m.known
+  local ready_at = m.ready_at
+  m.left = function() return 0 end
+  m.ready_at = function(k)
+    local at = paused and now_us + 60000000 or ready_at(k)
+    return ends and ends > at and ends or at
+  end
+end
+    shut(m, paused, ends)
+  end
+  return m, keep
+end
+
+-- How long k permits take to come again; of a concurrency meter, a lease.
+local function worth_us(m, k)
+  return m.lease_us or math.min(ceil(k * m.period_us / m.n), FAR)
 end
 
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
 
--- The reply where a limit does not exist for the app. It says whether Redis lost
--- it: a limit that was deleted on purpose left its name.
-local function no_limit(name, index)
-  local lost = call('EXISTS', hg('limit', name)) == 0 and call('HEXISTS', hg('deleted'), name) == 0
-  return { NO_LIMIT, index, now_us, lost and 1 or 0 }
-end
-
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
--- them, or nil and the reply to give: a limit that does not exist, a cost that
--- can never fit, or a calendar that Go must extend first.
+-- them, or nil and the reply to give: a limit that does not exist for the app,
+-- and whether Redis lost it (one that was deleted on purpose left its name); a
+-- cost that can never fit; or a calendar that Go must extend first.
 local function load_needs(first, app, holder)
   local meters, stale = {}, {}
   for i = first, #ARGV, 3 do
     local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
     local index = (i - first) / 3
-    if not m then return nil, no_limit(ARGV[i], index) end
+    if not m then
+      local lost = call('EXISTS', hg('limit', ARGV[i])) == 0 and call('HEXISTS', hg('deleted'), ARGV[i]) == 0
+      return nil, { NO_LIMIT, index, now_us, lost and 1 or 0 }
+    end
     m.index, m.cost = index, tonumber(ARGV[i + 2])
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
@@ -547,11 +558,6 @@ local function load_needs(first, app, holder)
   end
   if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
   return meters
-end
-
--- Has every meter count the permits that are reserved for called jobs.
-local function load_reserved(meters)
-  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
 end
 
 -- Of all meters the one to wait longest for, and until when. `current` wins
@@ -686,6 +692,11 @@ local function forget_job(job, r)
   end
   call('HDEL', hg('jobs'), job)
   for i = 1, #r.ids do count(hg('demand'), r.ids[i], -r.costs[i]) end
+end
+
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
 end
 
 expire_grants()

@@ -65,10 +65,10 @@ job.waiting = P .. 'lane:' .. job.lane
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called
+local called, late
 if r then
   local same = r.lane == job.lane and r.costs == job.costs
-  if same then called = claim(job, r) end
+  if same then called, late = claim(job, r) end
   if not called and not (same and call('ZSCORE', job.waiting, id)) then
     forget_job(queue, id, r)
     r = nil
@@ -80,7 +80,7 @@ if not r then job.mark = contended(job) end
 if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
-  if r then leave(job, r, called) end
+  if r then leave(job, r, called, late) end
   return admit()
 end
-return wait(job, r, called, bind)
+return wait(job, r, called, late, bind)

@@ -17,7 +17,11 @@ local holder = call('GET', P .. 'turns')
 if holder and holder ~= process then return { 0, call('PTTL', P .. 'turns') * 1000 } end
 if not holder then seen = '-1' end
 call('SET', P .. 'turns', process, 'PX', lease_ms)
-call('PEXPIRE', P .. 'contended', MARKS_MS)
+if call('EXISTS', P .. 'lanes') == 1 then
+  call('PEXPIRE', P .. 'contended', MARKS_MS)
+else -- marks of lanes that came and went unheard of
+  call('DEL', P .. 'contended')
+end
 call('SET', P .. 'epoch', name, 'NX')
 
 -- Whoever does not come is told again in a second.

@@ -1,5 +1,6 @@
 -- @include needs
 -- @include count
+-- @include change
 
 local MARKS_MS = 10000 -- how long marks outlive who gives turns
 
@@ -66,9 +67,15 @@ local function leave_if_empty(lane)
 end
 
 -- Tells who gives turns that a called job has come, if a turn was refused
--- because too many had not.
-local function make_room(lane)
-  if call('SREM', P .. 'full', lane) == 1 then call('PUBLISH', P .. 'wake', 'came ' .. lane) end
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', P .. 'full', lane) == 1 or late then call('PUBLISH', P .. 'wake', 'came ' .. lane) end
+end
+
+-- Tells them that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
@@ -96,7 +103,10 @@ local function forget_job(queue, id, r)
   local called = call('ZSCORE', P .. 'called:' .. r.lane, id)
   if called then
     call('ZREM', P .. 'called:' .. r.lane, id)
-    if called ~= '0' then count_all('reserved', r, -1) end
+    if called ~= '0' then
+      count_all('reserved', r, -1)
+      freed(r.lane)
+    end
     make_room(r.lane)
   else
     call('ZREM', P .. 'lane:' .. r.lane, id)

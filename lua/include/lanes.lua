@@ -58,11 +58,16 @@ local function most_called(meters)
   return most
 end
 
--- Forgets a lane of which nothing waits and nobody is called.
+-- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- one all that a lost record, or a process that died, may have left behind.
 local function leave_if_empty(lane)
-  if call('EXISTS', P .. 'lane:' .. lane, P .. 'called:' .. lane) == 0 then
-    call('ZREM', P .. 'lanes', lane)
+  if call('EXISTS', P .. 'lane:' .. lane, P .. 'called:' .. lane) > 0 then return end
+  call('ZREM', P .. 'lanes', lane)
+  if call('EXISTS', P .. 'lanes') == 1 then
     call('HDEL', P .. 'tickets', lane)
+    call('SREM', P .. 'full', lane)
+  else
+    call('DEL', P .. 'tickets', P .. 'full', P .. 'reserved', P .. 'demand', P .. 'sharing', P .. 'patience')
   end
 end
 

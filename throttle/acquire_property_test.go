@@ -154,12 +154,12 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 	y.lost.next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
 	d := y.acquireJob(t, j.Job, j.needs...)
 	y.lost.next = false
+	if y.lost.did && y.patienceEnds(j) {
+		j.known = false // it was too late, and its call repeated is a new job's
+	}
 	switch d.Outcome {
 	case throttle.Denied:
 		y.keepsTicket(t, j)
-		if !j.known {
-			j.since = y.now
-		}
 		j.state, j.known, j.told, j.late = "waiting", true, false, false
 	case throttle.Allowed:
 		y.run(j, d)
@@ -174,6 +174,10 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 	return d
 }
 
+// patienceEnds reports whether a job may have waited for long enough. Limits that
+// are known to last longer end its wait at once.
+func (y *yard) patienceEnds(j *yardJob) bool { return j.known && j.MaxWait > 0 }
+
 // keepsTicket: a denied job has a ticket, which is the next of its lane with the
 // head start that it has, or the one that it had.
 func (y *yard) keepsTicket(t *rapid.T, j *yardJob) {
@@ -181,14 +185,18 @@ func (y *yard) keepsTicket(t *rapid.T, j *yardJob) {
 	if err != nil {
 		t.Fatalf("%s was denied, but is not known: %v", j.JobID, err)
 	}
-	text, _, _ := strings.Cut(record, "\n")
-	ticket, _ := strconv.Atoi(text)
+	fields := strings.Split(record, "\n")
+	ticket, _ := strconv.Atoi(fields[0])
+	since, _ := strconv.ParseInt(fields[1], 10, 64)
+	if j.known && since != j.since.UnixMicro() {
+		t.Fatalf("%s has waited since %d, and then since %d", j.JobID, j.since.UnixMicro(), since)
+	}
 	last, _ := y.rdb.HGet(background, hg("tickets"), j.lane()).Int()
 	start := map[throttle.Priority]int{throttle.High: -throttle.HeadStart, throttle.Low: throttle.HeadStart}[j.Priority]
-	if j.known && ticket != j.ticket || !j.known && ticket != last+start {
+	if j.known && ticket != j.ticket || !j.known && ticket != j.ticket && ticket != last+start {
 		t.Fatalf("%s had ticket %d and has %d, the last of its lane is %d", j.JobID, j.ticket, ticket, last)
 	}
-	j.ticket = ticket
+	j.ticket, j.since = ticket, time.UnixMicro(since)
 }
 
 func (y *yard) run(j *yardJob, d throttle.Decision) {

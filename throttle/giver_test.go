@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
@@ -26,6 +27,7 @@ type giver struct {
 	changes int64
 	words   <-chan turns.Word
 	silence int64 // the number of the last word of its own
+	last    []string
 	// batch is how many turns one call of Redis tries.
 	batch int
 	// fails, if set, is asked before and after each call of Redis. An error before
@@ -96,7 +98,7 @@ func (g *giver) pump() (list []called, next time.Duration, held bool, err error)
 			return list, g.until(next), true, nil
 		}
 	}
-	panic("the giver is due again and again")
+	return list, 0, true, fmt.Errorf("it is due again and again; the last turns were\n%s", strings.Join(g.last, "\n"))
 }
 
 func (g *giver) now() int64 { return g.stage.now.UnixMicro() }
@@ -260,8 +262,17 @@ func (g *giver) grant() error {
 		g.core = nil
 		return nil
 	}
+	g.remember(list, results)
 	g.core.Tried(g.now(), results)
 	return nil
+}
+
+// remember keeps what became of the last turns, to tell of them.
+func (g *giver) remember(list []turns.Turn, results []turns.Result) {
+	for i, r := range results {
+		g.last = append(g.last, fmt.Sprintf("%d %q held %v ahead %t: %+v", g.now(), list[i].Lane, list[i].Held, list[i].Ahead, r))
+	}
+	g.last = slices.Delete(g.last, 0, max(0, len(g.last)-20))
 }
 
 // recall takes back what is reserved for jobs that have not come in time. After

@@ -2,6 +2,10 @@
 -- Safe to repeat: the same call again gets the same answer, and a job that waits
 -- keeps its place. A newcomer takes nothing of a meter that is contended: such
 -- meters give through the lanes' turns only.
+-- Touches: admitted (rw), blocked (r), called (rw), changes (w),
+--   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
+--   lanes (rw), limit (r), m (rw), patience (w), reserved (rw), seq (w),
+--   sharing (rw), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
 -- ARGV[2] ID of the job
@@ -21,7 +25,8 @@
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local name, admitted = queue .. '\n' .. id, hg('admitted', caller)
+local name = queue .. '\n' .. id
+local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
 
@@ -63,10 +68,10 @@ job.waiting = hg('lane', job.lane)
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called
+local called, late
 if r then
   local same = r.lane == job.lane and r.costs == job.costs
-  if same then called = claim(job, r) end
+  if same then called, late = claim(job, r) end
   if not called and not (same and call('ZSCORE', job.waiting, id)) then
     forget_job(queue, id, r)
     r = nil
@@ -78,7 +83,7 @@ if not r then job.mark = contended(job) end
 if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
-  if r then leave(job, r, called) end
+  if r then leave(job, r, called, late) end
   return admit()
 end
-return wait(job, r, called, bind)
+return wait(job, r, called, late, bind)

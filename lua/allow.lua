@@ -1,8 +1,8 @@
 -- Takes the permits of all limits named in one step, or none of them.
 -- For callers outside a queue: it leaves permits reserved for called jobs alone,
 -- and a denial changes nothing.
--- Touches: blocked (r), deleted (r), due (rw), grants (rw), jobs (r),
---   limbo (w), limit (r), m (rw), q (r), reserved (rw), wake (w).
+-- Touches: blocked (r), deleted (r), jobs (r), limit (r), m (rw),
+--   reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits

@@ -1,7 +1,6 @@
 -- Defines a limit. What a file says is the ground: the same words again change
 -- nothing, even where a `set` has changed the limit since.
--- Touches: changes (w), deleted (rw), due (rw), limit (rw), limits (w), q (r),
---   wake (w).
+-- Touches: changes (w), deleted (rw), limit (rw), limits (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says it: file or set

@@ -1,7 +1,7 @@
 -- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
 -- for it are called back to learn it.
--- Touches: blocked (w), changes (w), deleted (w), due (rw), limit (rw),
---   limits (w), q (r), wake (w).
+-- Touches: blocked (w), changes (w), deleted (w), limit (rw), limits (w),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- Returns 1, or 0 if there was none

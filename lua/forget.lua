@@ -1,6 +1,7 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on.
--- Touches: at (rw), blocked (r), demand (w), due (rw), grants (w), jobs (rw),
---   limbo (w), limit (r), m (rw), q (rw), reserved (w), wake (w).
+-- Touches: blocked (r), called (rw), changes (w), demand (w), full (w),
+--   jobs (rw), lane (rw), lanes (rw), limit (r), m (rw), patience (w),
+--   reserved (w), sharing (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns how many were known

@@ -1,5 +1,5 @@
 -- Gives a holder's leases on concurrency limits back, and tells those who wait.
--- Touches: changes (w), contended (r), due (rw), m (rw), q (r), wake (w).
+-- Touches: changes (w), contended (r), m (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
 -- ARGV[2…] limit, key, cost for each need

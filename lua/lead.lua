@@ -1,5 +1,7 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard.
+-- Touches: blocked (r), changes (r), contended (w), epoch (rw), lanes (r),
+--   limit (r), m (rw), patience (rw), turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -17,7 +19,11 @@ local holder = call('GET', hg('turns'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 1000 } end
 if not holder then seen = '-1' end
 call('SET', hg('turns'), process, 'PX', lease_ms)
-call('PEXPIRE', hg('contended'), MARKS_MS)
+if call('EXISTS', hg('lanes')) == 1 then
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+else -- marks of lanes that came and went unheard of
+  call('DEL', hg('contended'))
+end
 call('SET', hg('epoch'), name, 'NX')
 
 -- Whoever does not come is told again in a second.

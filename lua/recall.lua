@@ -1,5 +1,8 @@
 -- Takes back what is reserved for called jobs that have not come in time, and
 -- says who of a lane is called and has not come. They keep their tickets.
+-- Touches: blocked (r), called (r), changes (w), demand (w), full (w),
+--   jobs (r), lane (r), lanes (rw), limit (r), m (rw), patience (w), reserved (w),
+--   sharing (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane {how many of it wait, called jobs that permits are
@@ -15,13 +18,14 @@ local function recall(lane)
   for i = 1, #late do
     local r = read_job(queue, late[i])
     if r then
-      give_back(r)
+      count_all(hg('reserved'), r, -1)
       call('ZADD', called, 0, late[i])
     else
       call('ZREM', called, late[i])
     end
   end
   local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, 0, 0, 'LIMIT', 0, 1000) }
+  if #late > 0 then freed(lane) end
   leave_if_empty(lane)
   return out
 end

@@ -1,6 +1,5 @@
 -- Makes a meter as if never used, and opens it.
--- Touches: blocked (w), changes (w), due (rw), limit (r), m (rw), q (r),
---   wake (w).
+-- Touches: blocked (w), changes (w), limit (r), m (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

@@ -1,4 +1,5 @@
 -- Gives the lease of a process that gives turns back.
+-- Touches: turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- Returns 1, or 0 where it has none

@@ -1,5 +1,6 @@
--- Writes how many lanes take turns at meters; and where none does any more,
--- newcomers may take there again, unless one has come to wait there meanwhile.
+-- Writes how many lanes take turns at meters. Where none does any more, newcomers
+-- may take there again, unless one has come to wait there meanwhile.
+-- Touches: contended (rw), sharing (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
 -- ARGV[2] number of the last lane that it knows

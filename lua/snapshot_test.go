@@ -18,10 +18,32 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
-	"acquire": Acquire, "allow": Allow, "block": Block, "carry": Carry, "cell": Cell, "define": Define, "delete": Delete,
-	"edges": Edges, "extend": Extend, "forecast": Forecast, "forget": Forget, "free": Free, "pause": Pause,
-	"pump": Pump, "reset": Reset, "waiting": Waiting,
-	"crash": Crash, "due": Due, "postpone": Postpone, "promote": Promote, "put_back": PutBack, "states": States,
+	"acquire":  Acquire,
+	"allow":    Allow,
+	"block":    Block,
+	"carry":    Carry,
+	"cell":     Cell,
+	"crash":    Crash,
+	"define":   Define,
+	"delete":   Delete,
+	"due":      Due,
+	"edges":    Edges,
+	"extend":   Extend,
+	"forecast": Forecast,
+	"forget":   Forget,
+	"free":     Free,
+	"grant":    Grant,
+	"lead":     Lead,
+	"pause":    Pause,
+	"postpone": Postpone,
+	"promote":  Promote,
+	"put_back": PutBack,
+	"recall":   Recall,
+	"reset":    Reset,
+	"resign":   Resign,
+	"settle":   Settle,
+	"states":   States,
+	"waiting":  Waiting,
 }
 
 // expanded is the text of a command's script as Redis gets it.

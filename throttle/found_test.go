@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -144,7 +145,7 @@ func TestFarTimesSaturate(t *testing.T) {
 			if last < 220*year {
 				t.Errorf("%s: the last waits %s", kind, last)
 			}
-			forecasts, err := s.jobs.Forecast(background, throttle.Need{Limit: l.Name, Key: "k", Cost: math.MaxInt32})
+			forecasts, err := s.lanes.Forecast(background, throttle.Need{Limit: l.Name, Key: "k", Cost: math.MaxInt32})
 			must(t, err)
 			if in := forecasts[0].In; in < last || in > most {
 				t.Errorf("%s: forecast %s after %s", kind, in, last)
@@ -319,13 +320,13 @@ func TestEndedLeasesGoAHundredAtATime(t *testing.T) {
 func TestHolderAsksForLess(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 9})
-		need := func(cost int) throttle.Need { return throttle.Need{Limit: "c", Key: "k", Cost: cost} }
 		for _, cost := range []int{7, 2, 9, 4} {
-			d := s.acquire(t, "job", need(cost))
-			expect(t, fmt.Sprint("left after ", cost), [2]any{d.Outcome, d.Remaining}, [2]any{allowed, 9 - cost})
+			reply, err := lua.Allow.Run(background, s.rdb, []string{hg("")}, "", "holder", "c", "k", cost).Int64Slice()
+			must(t, err)
+			expect(t, fmt.Sprint("left after ", cost), reply[4], int64(9-cost))
 			expect(t, fmt.Sprint("left for others after ", cost), ask(t, s, "c", 0).Remaining, 9-cost)
 		}
-		must(t, s.jobs.Free(background, "job", need(4)))
+		must(t, s.Free(background, "holder", throttle.Need{Limit: "c", Key: "k", Cost: 4}))
 		expect(t, "left in the end", ask(t, s, "c", 0).Remaining, 9)
 	})
 }

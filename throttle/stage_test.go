@@ -22,10 +22,12 @@ type stage struct {
 	// as gives a limiter of the app: with the same limits and meters on Redis,
 	// with its own in process.
 	as func(app string) throttle.Limiter
-	// jobs and rdb are the same limiter and its Redis; nil in process.
-	jobs *throttle.Redis
+	// lanes and rdb are the same limiter with its lanes, and its Redis; nil in
+	// process. giver gives the lanes their turns once a test has pumped.
 	lanes *throttle.Lanes
-	rdb  redis.UniversalClient
+	rdb   redis.UniversalClient
+	giver *giver
+	ctx   context.Context // ends with the test
 }
 
 // noon is when every stage starts. All its 16 digits of microseconds differ
@@ -34,6 +36,9 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
 
 // wait moves the clock; a negative duration sets it back.
 func (s *stage) wait(d time.Duration) {
+	if s.giver != nil {
+		s.giver.lives()
+	}
 	s.now = s.now.Add(d)
 	s.setTime(s.now)
 }
@@ -44,7 +49,7 @@ func (s *stage) restart(t redistest.TB) {
 	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatalf("%v", err)
 	}
-	s.now = noon
+	s.now, s.giver = noon, nil
 	s.setTime(noon)
 }
 
@@ -61,7 +66,7 @@ func localStage() *stage {
 func miniStage(t redistest.TB) *stage {
 	t.Helper()
 	m, rdb := redistest.Mini(t)
-	return redisStage(rdb, m.SetTime)
+	return redisStage(t, rdb, m.SetTime)
 }
 
 // realStage is a redis-server whose scripts take the time from the test. Their
@@ -71,7 +76,7 @@ func realStage(t redistest.TB) *stage {
 	rdb := redistest.Real(t)
 	hook := &testClock{}
 	rdb.AddHook(hook)
-	return redisStage(rdb, func(now time.Time) {
+	return redisStage(t, rdb, func(now time.Time) {
 		hook.now = now
 		if err := rdb.Set(context.Background(), "clock", now.UnixMicro(), 0).Err(); err != nil {
 			t.Fatalf("%v", err)
@@ -79,14 +84,16 @@ func realStage(t redistest.TB) *stage {
 	})
 }
 
-func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
+func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 	setTime(noon)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
 	quiet := slog.New(slog.DiscardHandler)
 	as := func(app string) *throttle.Redis {
 		return throttle.New(rdb, throttle.RedisOptions{App: app, Logger: quiet})
 	}
 	return &stage{
-		Limiter: as(""), jobs: as(""), lanes: throttle.NewLanes(as("")), rdb: rdb, now: noon, setTime: setTime,
+		Limiter: as(""), lanes: throttle.NewLanes(as("")), rdb: rdb, now: noon, setTime: setTime, ctx: ctx,
 		as: func(app string) throttle.Limiter { return as(app) },
 	}
 }

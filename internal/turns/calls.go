@@ -65,10 +65,13 @@ func (c *Core) count(now int64, l *lane, called int) {
 	c.drop(l)
 }
 
-// Came says that a called job of a full lane came.
+// Came says that a called job of a lane came: it is not full any more, and its
+// queue takes jobs. How many have not come its next turn tells; a word that is
+// heard late would count one twice.
 func (c *Core) Came(now int64, name string) {
-	if l := c.lanes[name]; l != nil && l.called > 0 {
-		c.count(now, l, l.called-1)
+	if l := c.lanes[name]; l != nil {
+		c.took(now, l.queue)
+		c.unfill(l)
 	}
 }
 

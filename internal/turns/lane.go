@@ -92,7 +92,7 @@ func (c *Core) enter(l *lane, key int64) {
 		}
 	}
 	c.join(l, join, key)
-	c.wake(join, join.ready(1).at)
+	c.wake(join, min(join.ready(1).at, join.askAt()))
 }
 
 // after reports whether a lane that comes has to wait longer at m than at o.

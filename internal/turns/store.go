@@ -95,7 +95,7 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 		if held == nil {
 			held = make([]int64, len(Meters(t.Lane)))
 		}
-		args = append(args, t.Lane, flag(t.Ahead), joinInts(held))
+		args = append(args, t.Lane, bit(t.Ahead), joinInts(held))
 	}
 	reply, err := s.run(ctx, lua.Grant, args...).Slice()
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return script.Run(ctx, s.rdb, s.keys, args...)
 }
 
-func flag(on bool) int {
+func bit(on bool) int {
 	if on {
 		return 1
 	}

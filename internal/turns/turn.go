@@ -140,7 +140,7 @@ func (c *Core) move(l *lane, x wait) {
 	}
 	c.part(l)
 	c.join(l, x.meter, key)
-	c.wake(x.meter, x.at)
+	c.wake(x.meter, min(x.at, x.meter.askAt()))
 }
 
 // try gives a lane a turn. As if it were granted, it goes behind the others.

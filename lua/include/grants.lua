@@ -88,11 +88,18 @@ local function refuse(meters, at)
   return { REFUSED }
 end
 
+-- A turn leaves what older lanes hold: so many permits of each meter.
 local function turn(line, ahead_us, held_text)
+  local held = {}
+  for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
   for i = 1, #line.ids do
     local m = known[line.ids[i]]
-    if m and m.refused then return { SKIPPED } end
+    if m and m.refused then
+      line.held = line.held or held
+      return { SKIPPED }
+    end
   end
+  line.held = held
   local id, r = first(line)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
@@ -104,10 +111,9 @@ local function turn(line, ahead_us, held_text)
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end
-  local ready, at, i = now_us, {}, 0
-  for held in string.gmatch(held_text, '%d+') do
-    i = i + 1
-    at[i] = meters[i].ready_at(meters[i].reserved + tonumber(held) + meters[i].cost)
+  local ready, at = now_us, {}
+  for i = 1, #meters do
+    at[i] = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
     if at[i] > ready then ready = at[i] end
   end
   if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
@@ -119,7 +125,7 @@ local function turn(line, ahead_us, held_text)
   return { GRANTED, id, ready, ready + r.grant_us }
 end
 
--- What is known of a line's next turn.
+-- What is known of a line's next turn, if as much is held then as in its last.
 local function outlook(line)
   local out = { line.called }
   local id, r = first(line)
@@ -128,7 +134,7 @@ local function outlook(line)
   for i = 1, id and #meters or 0 do
     local m = meters[i]
     local n = #out
-    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + m.cost)
+    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
     out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
   end
   return out

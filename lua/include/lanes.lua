@@ -54,18 +54,29 @@ local function most_called(meters)
   return most
 end
 
--- Forgets a lane of which nothing waits and nobody is called.
+-- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- one all that a lost record, or a process that died, may have left behind.
 local function leave_if_empty(lane)
-  if call('EXISTS', hg('lane', lane), hg('called', lane)) == 0 then
-    call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lanes')) == 1 then
     call('HDEL', hg('tickets'), lane)
+    call('SREM', hg('full'), lane)
+  else
+    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
   end
 end
 
 -- Tells who gives turns that a called job has come, if a turn was refused
--- because too many had not.
-local function make_room(lane)
-  if call('SREM', hg('full'), lane) == 1 then call('PUBLISH', hg('wake'), 'came ' .. lane) end
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
+end
+
+-- Tells them that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
@@ -78,13 +89,6 @@ local function join(lane, id, ticket, meter)
   call('HSET', hg('contended'), meter, number)
   call('PEXPIRE', hg('contended'), MARKS_MS)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
-end
-
--- Gives back unused what was reserved for a called job: others may be called.
-local function give_back(r)
-  count_all(hg('reserved'), r, -1)
-  local _, ids = parse_lane(r.lane)
-  for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Forgets all of a job but its place.
@@ -100,7 +104,10 @@ local function forget_job(queue, id, r)
   local called = call('ZSCORE', hg('called', r.lane), id)
   if called then
     call('ZREM', hg('called', r.lane), id)
-    if called ~= '0' then give_back(r) end
+    if called ~= '0' then
+      count_all(hg('reserved'), r, -1)
+      freed(r.lane)
+    end
     make_room(r.lane)
   else
     call('ZREM', hg('lane', r.lane), id)

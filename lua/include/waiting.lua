@@ -5,7 +5,8 @@ local RESERVED, OVERDUE = 1, 2
 
 -- Has a called job take what is reserved for it; or, where it came too late for
 -- that, what is reserved by now for the first of its lane that asked for as much.
--- That one takes a later one's in turn. Returns nil where the job was not called.
+-- That one takes a later one's in turn. Returns nil where the job was not called, and
+-- whether it came late.
 local function claim(job, r)
   local called = hg('called', r.lane)
   local until_us = call('ZSCORE', called, job.id)
@@ -18,11 +19,11 @@ local function claim(job, r)
       local o = read_job(job.queue, others[i])
       if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
     end
-    if not other then return OVERDUE end
+    if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
   end
   count_all(hg('reserved'), r, -1)
-  return RESERVED
+  return RESERVED, until_us == '0'
 end
 
 -- The first of the job's meters at which a lane waits, or nil.
@@ -43,8 +44,8 @@ local function may_take(job, r, called)
 end
 
 -- Forgets a job that runs now.
-local function leave(job, r, called)
-  if called then make_room(r.lane) else call('ZREM', job.waiting, job.id) end
+local function leave(job, r, called, late)
+  if called then make_room(r.lane, late) else call('ZREM', job.waiting, job.id) end
   forget_record(job.name, r)
 end
 
@@ -59,7 +60,7 @@ local function expect(job, place, joins)
     local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
     local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
     local at = m.ready_at(m.reserved + math.max(0, math.min(turns * m.cost, all)) + m.cost)
-    if not last or at > expected then last, expected, known = m, at, m.known end
+    if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
   end
   return last, expected, known or expected <= now_us
 end
@@ -68,7 +69,8 @@ end
 -- early would cost it a second denial, so that is a little longer than it is told
 -- to wait. Where nobody knows, it is a minute, and then as long as it has waited.
 local function put_back_us(job, expected, known)
-  if known then return ceil((expected - now_us) * 1.1) + 5000000 end
+  local us = expected - now_us
+  if known then return us + floor(us / 10) + 5000000 end
   return math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
 end
 
@@ -79,7 +81,9 @@ local function latest_us(job)
 end
 
 -- Has a denied job wait in its lane, unless that would take longer than it may.
-local function wait(job, r, called, bind)
+local function wait(job, r, called, late, bind)
+  if called then make_room(r.lane, late) end
+  if called == RESERVED then freed(r.lane) end
   local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
@@ -96,10 +100,6 @@ local function wait(job, r, called, bind)
     count_all(hg('demand'), r, 1)
   end
   call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
-  if called then
-    make_room(r.lane)
-    for i = 1, #job.ids do changed('meter', job.ids[i]) end
-  end
   if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)

@@ -1,23 +1,27 @@
--- Takes a job's permits, or puts it in its lane to be called back.
+-- Takes a job's permits, or has it wait in its lane until it is called.
 -- Safe to repeat: the same call again gets the same answer, and a job that waits
--- keeps its ticket. A newcomer never overtakes a lane it would join, nor lanes
--- that wait on one of its meters.
--- Touches: admitted (rw), at (rw), blocked (r), deleted (r), demand (w),
---   due (rw), grants (rw), jobs (rw), lane (rw), limbo (w), limit (r), m (rw),
---   q (rw), reserved (rw), seq (w), wake (w).
+-- keeps its place. A newcomer takes nothing of a meter that is contended: such
+-- meters give through the lanes' turns only.
+-- Touches: admitted (rw), blocked (r), called (rw), changes (w),
+--   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
+--   lanes (rw), limit (r), m (rw), patience (w), reserved (rw), seq (w),
+--   sharing (rw), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] job
--- ARGV[2] queue it comes from and is called back to
+-- ARGV[1] queue it comes from and is called back to
+-- ARGV[2] ID of the job
 -- ARGV[3] app that asks
 -- ARGV[4] caller: a name of who makes one call at a time
 -- ARGV[5] number of its call, which only repeats of this very call share
 -- ARGV[6] tickets of head start: 0 normal, negative earlier, positive later
--- ARGV[7] longest wait in microseconds, or -1 for any
--- ARGV[8…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[7] longest wait in microseconds, from its first denial, or -1 for any
+-- ARGV[8] microseconds until it is of no use any more, or -1 for never
+-- ARGV[9] how long permits are reserved for it once it is called, in microseconds
+-- ARGV[10…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, time_us}, where time_us is the shortest lease or 0 if
---   allowed, and if denied how long to put the job back for; {6, names, now_us}
---   where calendars must be extended
+--   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
+--   0 if allowed, and if denied how long to put the job back for; known is 0
+--   where nobody can tell when it will run; {6, names, now_us} where calendars
+--   must be extended
 -- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
@@ -55,17 +59,12 @@ local function int(x) return string.format('%.0f', x) end
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
 --   lanes              zset    lanes by number
 --   tickets            hash    lane -> the last ticket given
+--   full               set     lanes of which as many are called as may be
 --   contended          hash    meter -> number of the last lane that marked it
 --   sharing            hash    meter -> how many lanes take turns there
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   epoch              string  set once; gone where Redis has lost its data
---   at                 hash    lane -> the meter that it waits on
---   q:<meter>          zset    lanes that wait on a meter, by turn
---   due                zset    meters by when the pump should look at them
---   grants             zset    called jobs by the microsecond until which permits are kept
---   limbo              zset    called jobs that did not come
---   pump               string  the process that pumps
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
   return P .. name
@@ -535,9 +534,13 @@ end
   return m, keep
 end
 
--- How long k permits take to come again; of a concurrency meter, a lease.
+-- How long k permits take to come again: a funnel gives them back one by one, a
+-- window all at its end, a concurrency meter when a lease ends.
 local function worth_us(m, k)
-  return m.lease_us or math.min(ceil(k * m.period_us / m.n), FAR)
+  if m.lease_us then return m.lease_us end
+  local kind = string.match(m.state, '^[a-z_]+', #P + 3)
+  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
+  return math.min(ceil(k * m.period_us / m.n), FAR)
 end
 
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
@@ -599,13 +602,14 @@ local function take_all(meters, before)
   end
   return reply(ALLOWED, tightest, now_us, lease_us, least)
 end
-local job, queue, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local head_start, patience_us = tonumber(ARGV[6]), tonumber(ARGV[7])
+local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
-local meters, refusal = load_needs(8, app, job)
+local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
 
-local waiting = call('EXISTS', hg('jobs')) == 1
+local waited = call('EXISTS', hg('jobs')) == 1
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 local function admit()
@@ -614,7 +618,7 @@ end
 
 -- Where nobody waits only the meters decide. What follows is not even loaded
 -- then.
-if not waiting then
+if not waited then
   if refusal then return refusal end
   local _, at = binding(meters)
   if at <= now_us then return admit() end
@@ -627,196 +631,279 @@ local function count(counters, id, change)
   if n <= 0 then call('HDEL', counters, id) end
 end
 
-local ids, costs, lane, cost_text = {}, {}, nil, nil
-if meters then
-  for i = 1, #meters do
-    ids[i], costs[i] = meters[i].id, int(meters[i].cost)
-  end
-  lane, cost_text = table.concat(ids, '\n'), table.concat(costs, ',')
-end
-
--- A called job takes what is kept for it, and lets nobody pass.
-local record = waiting and call('HGET', hg('jobs'), job)
-local called = false
-if meters and record then
-  local tail = '\n' .. cost_text .. '\n' .. queue .. '\n' .. lane
-  called = string.sub(record, -#tail) == tail and call('ZREM', hg('grants'), job) == 1
-end
-if called then
-  for i = 1, #meters do count(hg('reserved'), ids[i], -meters[i].cost) end
-  local _, at = binding(meters)
-  if at <= now_us then
-    for i = 1, #meters do count(hg('demand'), ids[i], -meters[i].cost) end
-    call('HDEL', hg('jobs'), job)
-    return admit()
-  end
-end
-
-
--- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
--- those meters' ids, one a line. A job's record, one field a line: ticket, when
--- to forget it, its costs, its queue, its lane.
-local function parse_job(record)
-  local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
-  local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
-  for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
-  for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
-  return r
-end
-
-local function read_job(job)
-  local record = call('HGET', hg('jobs'), job)
-  return record and parse_job(record)
-end
-
--- Has the pump look at a meter no later than `at`, and tells it how long that is
--- if it is before everything else it would look at.
-local function due(id, at)
-  if call('ZADD', hg('due'), 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', hg('due'), 0, 0)[1] == id then
-    call('PUBLISH', hg('wake'), int(at - now_us))
-  end
-end
-
-local function due_if_waited_for(id)
-  if call('EXISTS', hg('q', id)) == 1 then due(id, now_us) end
-end
-
-local function wait_on(lane, id)
-  call('HSET', hg('at'), lane, id)
-  call('ZADD', hg('q', id), int(call('INCR', hg('seq'))), lane)
-end
-
-local function stop_waiting(lane)
-  local id = call('HGET', hg('at'), lane)
-  if id then
-    call('ZREM', hg('q', id), lane)
-    call('HDEL', hg('at'), lane)
-  end
-end
-
--- Takes a called job's grant back. What it leaves goes to the next.
-local function drop_grant(job, r)
-  if call('ZREM', hg('grants'), job) == 0 then return false end
-  for i = 1, #r.ids do count(hg('reserved'), r.ids[i], -r.costs[i]) end
-  return true
-end
-
--- A called job that has not come in time loses its grant, not its ticket. The
--- pump calls it once more, in case it was never told, and forgets it when its
--- put-back would have brought it anyway: limbo holds that time, or 0 at first.
-local function expire_grants()
-  local late = call('ZRANGEBYSCORE', hg('grants'), '-inf', int(now_us), 'LIMIT', 0, 100)
-  for i = 1, #late do
-    local r = read_job(late[i])
-    if r then
-      drop_grant(late[i], r)
-      call('ZADD', hg('limbo'), 0, late[i])
-      for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
-    else
-      call('ZREM', hg('grants'), late[i])
-    end
-  end
-end
-
--- Forgets a job wherever it stands: in its lane, called back, or overdue.
-local function forget_job(job, r)
-  local lane = hg('lane', r.lane)
-  if drop_grant(job, r) then
-    for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
-  elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', hg('at'), r.lane)
-    if id then due(id, now_us) end
-    if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
-  else
-    call('ZREM', hg('limbo'), job)
-  end
-  call('HDEL', hg('jobs'), job)
-  for i = 1, #r.ids do count(hg('demand'), r.ids[i], -r.costs[i]) end
-end
-
 -- Has every meter count the permits that are reserved for called jobs.
 local function load_reserved(meters)
   for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
 end
 
-local r = record and parse_job(record)
-local ticket = r and r.ticket
+-- Tells the process that gives turns of a change to a limit, or to one meter:
+-- what it knows of them is void. Changes are numbered, so that one whose word
+-- was lost is noticed.
+local function changed(kind, name)
+  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+end
+
+-- Reports whether a lane waits at a meter.
+local function waited_for(id)
+  return call('HEXISTS', hg('contended'), id) == 1
+end
+
+local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+-- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
+-- jobs that need the same meters; its name is the queue and those meters, one a
+-- line. A called job has left its lane's waiting jobs and is on its way.
+
+-- A job's record, one field a line: ticket, since when it waits, how long
+-- permits are reserved for it once it is called, whether its wait may end, its
+-- costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+end
+
+local function parse_job(record)
+  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  if not lane then return nil end -- nothing that a script has written
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  return r
+end
+
+local function read_job(queue, id)
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
+  return record and parse_job(record)
+end
+
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  local _, ids = parse_lane(r.lane)
+  for i = 1, #ids do count(counters, ids[i], sign * r.cost[i]) end
+end
+
+-- As many of a lane's jobs may be called at once as its meters can give at once.
+local function most_called(meters)
+  local most
+  for i = 1, #meters do
+    local m = meters[i]
+    local n = m.cost > 0 and floor(m.capacity / m.cost) or m.capacity
+    if not most or n < most then most = n end
+  end
+  return most
+end
+
+-- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- one all that a lost record, or a process that died, may have left behind.
+local function leave_if_empty(lane)
+  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lanes')) == 1 then
+    call('HDEL', hg('tickets'), lane)
+    call('SREM', hg('full'), lane)
+  else
+    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
+  end
+end
+
+-- Tells who gives turns that a called job has come, if a turn was refused
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
+end
+
+-- Tells them that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
+end
+
+-- Puts a job in its lane. The first there is news: the lane gets a number and a
+-- meter its mark, so that nobody takes there before the lane had its turn.
+local function join(lane, id, ticket, meter)
+  call('ZADD', hg('lane', lane), int(ticket), id)
+  if call('ZCARD', hg('lane', lane)) > 1 then return end
+  local number = int(call('INCR', hg('seq')))
+  call('ZADD', hg('lanes'), number, lane)
+  call('HSET', hg('contended'), meter, number)
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+  call('PUBLISH', hg('wake'), 'lane ' .. number)
+end
+
+-- Forgets all of a job but its place.
+local function forget_record(job, r)
+  call('HDEL', hg('jobs'), job)
+  count_all(hg('demand'), r, -1)
+  if r.patience == '1' then call('ZREM', hg('patience'), job) end
+  leave_if_empty(r.lane)
+end
+
+-- Forgets a job wherever it stands: in its lane or called.
+local function forget_job(queue, id, r)
+  local called = call('ZSCORE', hg('called', r.lane), id)
+  if called then
+    call('ZREM', hg('called', r.lane), id)
+    if called ~= '0' then
+      count_all(hg('reserved'), r, -1)
+      freed(r.lane)
+    end
+    make_room(r.lane)
+  else
+    call('ZREM', hg('lane', r.lane), id)
+  end
+  forget_record(queue .. '\n' .. id, r)
+end
+
+-- How a called job stands: with permits reserved for it, or too late for them.
+local RESERVED, OVERDUE = 1, 2
+
+-- Has a called job take what is reserved for it; or, where it came too late for
+-- that, what is reserved by now for the first of its lane that asked for as much.
+-- That one takes a later one's in turn. Returns nil where the job was not called, and
+-- whether it came late.
+local function claim(job, r)
+  local called = hg('called', r.lane)
+  local until_us = call('ZSCORE', called, job.id)
+  if not until_us then return nil end
+  call('ZREM', called, job.id)
+  if until_us == '0' then
+    local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
+    local other
+    for i = #others - 1, 1, -2 do
+      local o = read_job(job.queue, others[i])
+      if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
+    end
+    if not other then return OVERDUE, true end
+    call('ZADD', called, 0, other)
+  end
+  count_all(hg('reserved'), r, -1)
+  return RESERVED, until_us == '0'
+end
+
+-- The first of the job's meters at which a lane waits, or nil.
+local function contended(job)
+  local marks = call('HMGET', hg('contended'), unpack(job.ids))
+  for i = 1, #marks do
+    if marks[i] then return job.ids[i] end
+  end
+end
+
+-- Whether it is a job's turn to take what there is: of a called job always, of
+-- one that nobody knows if nobody waits before it. A job that waits and was not
+-- called is let by only where nobody gives turns.
+local function may_take(job, r, called)
+  if called then return true end
+  if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
+  return not job.mark and call('EXISTS', job.waiting) == 0
+end
+
+-- Forgets a job that runs now.
+local function leave(job, r, called, late)
+  if called then make_room(r.lane, late) else call('ZREM', job.waiting, job.id) end
+  forget_record(job.name, r)
+end
+
+-- When a job would run that so many of its lane are before. Lanes take turns, so
+-- as many of every other lane go before it, but no more than wait. Returns the
+-- meter that decides, its time, and whether that is known.
+local function expect(job, place, joins)
+  local last, expected, known
+  for i = 1, #job.meters do
+    local m = job.meters[i]
+    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
+    local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
+    local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
+    local at = m.ready_at(m.reserved + math.max(0, math.min(turns * m.cost, all)) + m.cost)
+    if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
+  end
+  return last, expected, known or expected <= now_us
+end
+
+-- For how long a denied job is put back, in case that nobody calls it. To come
+-- early would cost it a second denial, so that is a little longer than it is told
+-- to wait. Where nobody knows, it is a minute, and then as long as it has waited.
+local function put_back_us(job, expected, known)
+  local us = expected - now_us
+  if known then return us + floor(us / 10) + 5000000 end
+  return math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
+end
+
+-- The last moment at which a job may still run.
+local function latest_us(job)
+  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
+  return job.useful_us >= 0 and math.min(latest, now_us + job.useful_us) or latest
+end
+
+-- Has a denied job wait in its lane, unless that would take longer than it may.
+local function wait(job, r, called, late, bind)
+  if called then make_room(r.lane, late) end
+  if called == RESERVED then freed(r.lane) end
+  local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local place = call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
+  local last, expected, known = expect(job, place, not r)
+  local latest = latest_us(job)
+  if now_us >= latest or (known and expected > latest) then
+    if not called then call('ZREM', job.waiting, job.id) end
+    if r then forget_record(job.name, r) else leave_if_empty(job.lane) end
+    return reply(TOO_LATE, last, expected)
+  end
+  local patience = latest < math.huge and '1' or '0'
+  if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
+  if not r then
+    r = { lane = job.lane, costs = job.costs, cost = job.cost }
+    count_all(hg('demand'), r, 1)
+  end
+  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
+  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id) end
+  local back_us = put_back_us(job, expected, known)
+  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
+  answer[9] = known and 1 or 0
+  return answer
+end
+
+local r = waited and read_job(queue, id)
 if refusal then
-  if r and refusal[1] ~= STALE then forget_job(job, r) end
+  if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
 if not r and call('GET', admitted) == number then return take_all(meters, true) end
-if r and (r.lane ~= lane or r.cost_text ~= cost_text) then
-  -- Its rule changed while it waited: it keeps its ticket, nothing else.
-  forget_job(job, r)
-  r = nil
-end
 
--- Whom it must let pass: a newcomer everyone who waits, a known job those with
--- an earlier ticket in its lane.
-local ahead, in_line, waits_on = 0, false, nil
-if not r then
-  waits_on = call('HGET', hg('at'), lane)
-  in_line = waits_on
-  for i = 1, #meters do in_line = in_line or call('EXISTS', hg('q', ids[i])) == 1 end
-elseif not called then
-  ahead = call('ZCOUNT', hg('lane', lane), '-inf', '(' .. int(ticket))
-  in_line = ahead > 0
-end
-
--- Who joins a lane that waits already need not know what is free.
-local bind, at
-if r or not waits_on then
-  if not called then
-    expire_grants()
-    load_reserved(meters)
-  end
-  bind, at = binding(meters)
-  if at <= now_us and not in_line then
-    if r then forget_job(job, r) end
-    return admit()
-  end
-end
-
--- When it would run if it waited: after the permits of all before it.
-local last, expected, guess = bind, at or now_us, false
+local job = {
+  name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, head_start = head_start,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {}, cost = {},
+}
+local costs = {}
 for i = 1, #meters do
-  local m = meters[i]
-  local before = m.reserved + ahead * m.cost
-  if not r then before = call('HINCRBY', hg('demand'), m.id, costs[i]) - m.cost end
-  local ready = m.ready_at(before + m.cost)
-  if not last or ready > expected then last, expected = m, ready end
-  guess = guess or not m.known
+  job.ids[i], job.cost[i], costs[i] = meters[i].id, meters[i].cost, int(meters[i].cost)
 end
-local wait_us = expected - now_us
-if patience_us >= 0 and wait_us > patience_us then
-  if r then
-    forget_job(job, r)
-  else
-    for i = 1, #meters do count(hg('demand'), ids[i], -meters[i].cost) end
-  end
-  return reply(TOO_LATE, last, expected)
-end
+job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
+job.costs = table.concat(costs, ',')
+job.waiting = hg('lane', job.lane)
 
-ticket = ticket or call('INCR', hg('seq')) + head_start
--- The put-back is for the case that nobody calls the job. To come early would
--- cost a second denial, so it is late on purpose, and forgotten later still.
-local put_back_us = math.min(wait_us * 1.5 + 5000000, FAR - now_us)
-if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
-local forget_us = now_us + put_back_us + 65000000
-call('HSET', hg('jobs'), job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
-call('ZADD', hg('lane', lane), int(ticket), job)
+-- Where its rule changed while it waited, or somebody took it out of its lane,
+-- a job begins anew; but it has waited since it was denied first.
+local called, late
 if r then
-  call('ZREM', hg('limbo'), job)
-  waits_on = call('HGET', hg('at'), lane)
+  local same = r.lane == job.lane and r.costs == job.costs
+  if same then called, late = claim(job, r) end
+  if not called and not (same and call('ZSCORE', job.waiting, id)) then
+    forget_job(queue, id, r)
+    r = nil
+  end
 end
-if not waits_on then
-  wait_on(lane, bind.id)
-  due(bind.id, at)
-elseif r or call('ZRANK', hg('lane', lane), job) == 0 then
-  due(waits_on, now_us)
+if not r then job.mark = contended(job) end
+
+-- What is reserved for a called job is its own; all others leave it alone.
+if called ~= RESERVED then load_reserved(meters) end
+local bind, at = binding(meters)
+if at <= now_us and may_take(job, r, called) then
+  if r then leave(job, r, called, late) end
+  return admit()
 end
-if called then
-  for i = 1, #meters do due_if_waited_for(ids[i]) end
-end
-return reply(DENIED, last, expected, ceil(put_back_us))
+return wait(job, r, called, late, bind)

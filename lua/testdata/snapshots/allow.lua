@@ -1,8 +1,8 @@
 -- Takes the permits of all limits named in one step, or none of them.
 -- For callers outside a queue: it leaves permits reserved for called jobs alone,
 -- and a denial changes nothing.
--- Touches: blocked (r), deleted (r), due (rw), grants (rw), jobs (r),
---   limbo (w), limit (r), m (rw), q (r), reserved (rw), wake (w).
+-- Touches: blocked (r), deleted (r), jobs (r), limit (r), m (rw),
+--   reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits
@@ -47,17 +47,12 @@ local function int(x) return string.format('%.0f', x) end
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
 --   lanes              zset    lanes by number
 --   tickets            hash    lane -> the last ticket given
+--   full               set     lanes of which as many are called as may be
 --   contended          hash    meter -> number of the last lane that marked it
 --   sharing            hash    meter -> how many lanes take turns there
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   epoch              string  set once; gone where Redis has lost its data
---   at                 hash    lane -> the meter that it waits on
---   q:<meter>          zset    lanes that wait on a meter, by turn
---   due                zset    meters by when the pump should look at them
---   grants             zset    called jobs by the microsecond until which permits are kept
---   limbo              zset    called jobs that did not come
---   pump               string  the process that pumps
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
   return P .. name
@@ -527,9 +522,13 @@ end
   return m, keep
 end
 
--- How long k permits take to come again; of a concurrency meter, a lease.
+-- How long k permits take to come again: a funnel gives them back one by one, a
+-- window all at its end, a concurrency meter when a lease ends.
 local function worth_us(m, k)
-  return m.lease_us or math.min(ceil(k * m.period_us / m.n), FAR)
+  if m.lease_us then return m.lease_us end
+  local kind = string.match(m.state, '^[a-z_]+', #P + 3)
+  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
+  return math.min(ceil(k * m.period_us / m.n), FAR)
 end
 
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
@@ -607,98 +606,10 @@ end
 if call('EXISTS', hg('jobs')) == 0 then return answer() end
 
 
--- Adds to a counter in a hash, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-end
-
--- Waiting jobs. A lane is the FIFO of jobs that need the same meters; its id is
--- those meters' ids, one a line. A job's record, one field a line: ticket, when
--- to forget it, its costs, its queue, its lane.
-local function parse_job(record)
-  local ticket, forget_us, costs, queue, lane = string.match(record, '^(%-?%d+)\n(%d+)\n([%d,]+)\n([^\n]*)\n(.*)$')
-  local r = { ticket = tonumber(ticket), forget_us = forget_us, cost_text = costs, queue = queue, lane = lane, ids = {}, costs = {} }
-  for id in string.gmatch(lane, '[^\n]+') do r.ids[#r.ids + 1] = id end
-  for cost in string.gmatch(costs, '%d+') do r.costs[#r.costs + 1] = tonumber(cost) end
-  return r
-end
-
-local function read_job(job)
-  local record = call('HGET', hg('jobs'), job)
-  return record and parse_job(record)
-end
-
--- Has the pump look at a meter no later than `at`, and tells it how long that is
--- if it is before everything else it would look at.
-local function due(id, at)
-  if call('ZADD', hg('due'), 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', hg('due'), 0, 0)[1] == id then
-    call('PUBLISH', hg('wake'), int(at - now_us))
-  end
-end
-
-local function due_if_waited_for(id)
-  if call('EXISTS', hg('q', id)) == 1 then due(id, now_us) end
-end
-
-local function wait_on(lane, id)
-  call('HSET', hg('at'), lane, id)
-  call('ZADD', hg('q', id), int(call('INCR', hg('seq'))), lane)
-end
-
-local function stop_waiting(lane)
-  local id = call('HGET', hg('at'), lane)
-  if id then
-    call('ZREM', hg('q', id), lane)
-    call('HDEL', hg('at'), lane)
-  end
-end
-
--- Takes a called job's grant back. What it leaves goes to the next.
-local function drop_grant(job, r)
-  if call('ZREM', hg('grants'), job) == 0 then return false end
-  for i = 1, #r.ids do count(hg('reserved'), r.ids[i], -r.costs[i]) end
-  return true
-end
-
--- A called job that has not come in time loses its grant, not its ticket. The
--- pump calls it once more, in case it was never told, and forgets it when its
--- put-back would have brought it anyway: limbo holds that time, or 0 at first.
-local function expire_grants()
-  local late = call('ZRANGEBYSCORE', hg('grants'), '-inf', int(now_us), 'LIMIT', 0, 100)
-  for i = 1, #late do
-    local r = read_job(late[i])
-    if r then
-      drop_grant(late[i], r)
-      call('ZADD', hg('limbo'), 0, late[i])
-      for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
-    else
-      call('ZREM', hg('grants'), late[i])
-    end
-  end
-end
-
--- Forgets a job wherever it stands: in its lane, called back, or overdue.
-local function forget_job(job, r)
-  local lane = hg('lane', r.lane)
-  if drop_grant(job, r) then
-    for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
-  elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', hg('at'), r.lane)
-    if id then due(id, now_us) end
-    if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
-  else
-    call('ZREM', hg('limbo'), job)
-  end
-  call('HDEL', hg('jobs'), job)
-  for i = 1, #r.ids do count(hg('demand'), r.ids[i], -r.costs[i]) end
-end
-
 -- Has every meter count the permits that are reserved for called jobs.
 local function load_reserved(meters)
   for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
 end
 
-expire_grants()
 load_reserved(meters)
 return answer()

@@ -1,0 +1,893 @@
+-- Gives lanes their turns, in the order given: the first waiting job of a lane
+-- is called if every meter it needs is ready, and its permits are reserved for
+-- it; or nothing of it happens. Only meters admit: who gives turns wrongly makes
+-- them unjust, never too many.
+-- Touches: blocked (r), called (rw), contended (w), demand (w), full (w),
+--   jobs (r), lane (rw), lanes (rw), limit (r), m (rw), patience (w),
+--   reserved (rw), sharing (w), tickets (w), turns (r).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] process that gives turns
+-- ARGV[2] how far ahead a job may be called, in microseconds
+-- ARGV[3…] lane, 1 if it may be called ahead, permits that older lanes hold of
+--   each of its meters, separated by commas, for each turn
+-- Returns {now_us, names of limits whose calendar must be extended, then for each
+--   turn {outcome, job, from when and until when its permits are reserved}, then
+--   for each lane {how many are called, what its next job needs: cost, ready_at_us,
+--   known, worth_us, shut for each meter}}; {0} where another process gives turns
+-- What every script starts with: the scope's keys and the time.
+-- All keys of a call share the scope's hash tag, so they live in one slot.
+-- Time is Redis's own, read once, in whole microseconds.
+local P = KEYS[1]
+local call = redis.call
+local floor, ceil = math.floor, math.ceil
+local time = call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+
+-- Times beyond this, in the year 2255, are this: to here numbers are exact.
+local FAR = 9007199254740992
+
+-- A meter's key lives so much longer than its state matters, in milliseconds:
+-- a clock that steps back by less finds it.
+local GRACE = 60000
+
+-- The only way a number becomes text: tostring would keep 14 digits of 16.
+local function int(x) return string.format('%.0f', x) end
+
+-- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
+--   limit:<name>       hash    a limit's definition, and what changes beside it
+--   limits             set     their names
+--   deleted            hash    limits that were deleted on purpose, and their last summary
+--   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cell:<key>         string  the meter of a limit that is given with the call
+--   changes            string  how many changes of limits and meters there were
+--   wake               channel words to the process that gives turns
+--   admitted:<caller>  string  the number of a caller's last call that was allowed
+--   jobs               hash    job -> its ticket, costs, lane
+--   seq                string  the last number given
+--   demand             hash    meter -> permits wanted by all that wait or are called
+--   reserved           hash    meter -> permits reserved for called jobs
+--   lane:<lane>        zset    waiting jobs by ticket
+--   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
+--   lanes              zset    lanes by number
+--   tickets            hash    lane -> the last ticket given
+--   full               set     lanes of which as many are called as may be
+--   contended          hash    meter -> number of the last lane that marked it
+--   sharing            hash    meter -> how many lanes take turns there
+--   patience           zset    jobs by the microsecond at which they must have run
+--   turns              string  the process that gives turns
+--   epoch              string  set once; gone where Redis has lost its data
+local function hg(name, of)
+  if of then return P .. name .. ':' .. of end
+  return P .. name
+end
+
+-- Returns the meter of a limit and a key, or nil where the limit does not exist
+-- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- k more permits may be taken (k above the capacity: an estimate for those who
+-- wait), left(), and full_at(), when it is as if never used. take(k) takes them;
+-- beside it only the second result changes anything: it stores what is there
+-- once more, for as long as it matters now.
+-- known is whether anybody knows when permits come back; shut, whether the limit
+-- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- What only some meters need stands in its branch, so that no call makes
+-- functions that it does not use.
+local function load_meter(name, key, app, holder)
+  local summary = call('HGET', hg('limit', name), 'summary')
+  if not summary then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused, ends = false, nil
+  if rest ~= '' then
+
+-- What a limit has beside its summary: whether it is paused, and until when the
+-- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
+-- not for the app.
+local function load_rest(name, key, app)
+  local apps, paused, blocked_us = unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us'))
+  if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
+  local ends
+  if blocked_us and tonumber(blocked_us) > now_us then
+    ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+    ends = ends > now_us and ends or nil
+  end
+  return paused and true or false, ends
+end
+    paused, ends = load_rest(name, key, app)
+  end
+  if paused == nil then return nil end
+
+  local id = name .. '|' .. key
+  local keep
+  local m = { -- all its 16 fields at once, so that the table is made in its full size
+    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
+    ready_at = false, take = false, left = false, full_at = false,
+  }
+  if kind == 'funnel' or kind == 'token_bucket' then
+
+-- The time that k permits stand for: whole microseconds, and n-ths of one. It
+-- ends at FAR.
+local function span(k, n, period_us)
+  local rest = period_us % n
+  local parts = k * rest
+  local fraction = parts % n
+  local us = k * ((period_us - rest) / n) + (parts - fraction) / n
+  if us >= FAR then return FAR, 0 end
+  return us, fraction
+end
+
+-- How many permits a time stands for, the inverse of span, rounded up.
+local function owed(us, fraction, n, period_us)
+  local parts = us * n + fraction
+  if parts < FAR then
+    local over = parts % period_us
+    return (parts - over) / period_us + (over > 0 and 1 or 0)
+  end
+  local k = floor(parts / period_us) -- near it, where numbers are not exact
+  local at, over = span(k, n, period_us)
+  while k > 0 and (at > us or (at == us and over >= fraction)) do
+    k = k - 1
+    at, over = span(k, n, period_us)
+  end
+  while at < us or (at == us and over < fraction) do
+    k = k + 1
+    at, over = span(k, n, period_us)
+  end
+  return k
+end
+
+-- What a meter's state says: TAT, and n-ths of a microsecond. After a change of
+-- the rate what was owed at that moment in permits stays, rounded up, and leaks
+-- at the new rate from then on.
+local function arrival(m)
+  local state = call('GET', m.state)
+  if not state then return 0, 0 end
+  local tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+  tat, fraction = tonumber(tat), tonumber(fraction)
+  if rate == m.rate then return tat, fraction end
+  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if tat < since_us then return 0, 0 end
+  local n, period_us = string.match(rate, '^(%d+) (%d+)$')
+  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
+  return since_us + us, over
+end
+
+-- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
+-- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
+-- State: "tat fraction n period_us". n permits per period, at most capacity at
+-- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+local function gcra(m, now_us)
+  local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local tat, fraction = arrival(m)
+  if tat < now_us then tat, fraction = now_us, 0 end
+  if tat >= FAR then tat, fraction = FAR, 0 end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local at
+    if k <= capacity then
+      local us, over = span(capacity - k, n, period_us)
+      at = tat - us
+      if fraction > over then at = at + 1 end
+    else
+      local us, over = span(k - capacity, n, period_us)
+      at = tat + us + ceil((fraction + over) / n)
+    end
+    if at >= FAR then return FAR end
+    return at > now_us and at or now_us
+  end
+
+  local function keep()
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
+  end
+
+  function m.take(k)
+    local us, over = span(k, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    if tat >= FAR then tat, fraction = FAR, 0 end
+    keep()
+  end
+
+  function m.left()
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at() return fraction > 0 and tat + 1 or tat end
+
+  return keep
+end
+    keep = gcra(m, now_us)
+  elseif kind == 'sliding_log' then
+
+-- A sliding log: at most n permits in every window of one period, exactly.
+-- State: LIST of the times of the last n permits, oldest first. A k-th permit
+-- exists once the (n-k+1)-th newest time is a whole period old.
+local function sliding_log(m, now_us)
+  local n, period_us = m.n, m.period_us
+
+  local function newest(i)
+    local at = call('LINDEX', m.state, -i)
+    return at and tonumber(at)
+  end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local rounds = (k - within) / n
+    local at = newest(n - within + 1)
+    at = at and at + period_us or now_us
+    return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
+  end
+
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local last = newest(1)
+    local at = int(last and last > now_us and last or now_us)
+    while k > 0 do
+      local batch = {}
+      for i = 1, math.min(k, 1000) do batch[i] = at end
+      call('RPUSH', m.state, unpack(batch))
+      k = k - #batch
+    end
+    call('LTRIM', m.state, -n, -1)
+    keep()
+  end
+
+  -- Times are in order, so the first that still counts is found by halving.
+  function m.left()
+    local length = call('LLEN', m.state)
+    local low, high = 0, length
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+    end
+    local left = n - (length - low)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at()
+    local last = newest(1)
+    return last and last + period_us > now_us and last + period_us or now_us
+  end
+
+  return keep
+end
+    keep = sliding_log(m, now_us)
+  elseif kind == 'sliding_window' then
+
+-- A sliding window in bounded memory: the period in 60 parts, each counted
+-- whole until its last microsecond has left the window, so never over.
+-- State: "width part count part count …", oldest part first.
+local function sliding_window(m, now_us)
+  local n, period_us = m.n, m.period_us
+  local width = ceil(period_us / 60)
+  local parts, counts, sum = {}, {}, 0
+
+  -- When the last permit that part b may hold has left the window.
+  local function leaves(b) return (b + 1) * width - 1 + period_us end
+
+  local state = call('GET', m.state)
+  if state then
+    local was_width, rest = string.match(state, '^(%d+)(.*)$')
+    was_width = tonumber(was_width)
+    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+      local b, count = tonumber(part), tonumber(taken)
+      -- The limit was changed: a part goes where its last microsecond lies.
+      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+      if leaves(b) > now_us then
+        if parts[#parts] == b then
+          counts[#parts] = counts[#parts] + count
+        else
+          parts[#parts + 1], counts[#counts + 1] = b, count
+        end
+        sum = sum + count
+      end
+    end
+  end
+  -- A part in the future means that the clock stepped back: a meter's time does
+  -- not.
+  local behind = #parts > 0 and parts[#parts] * width or 0
+  local floor_us = behind > now_us and behind or now_us
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local wait = (k - within) / n * period_us
+    local missing = within - (n - sum)
+    local at = floor_us
+    for i = 1, #parts do
+      if missing <= 0 then break end
+      missing = missing - counts[i]
+      at = leaves(parts[i])
+    end
+    return math.min((at > floor_us and at or floor_us) + wait, FAR)
+  end
+
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local b = floor(floor_us / width)
+    if parts[#parts] == b then
+      counts[#parts] = counts[#parts] + k
+    else
+      parts[#parts + 1], counts[#counts + 1] = b, k
+    end
+    sum = sum + k
+    local text = { int(width) }
+    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
+    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+  end
+
+  function m.left()
+    if behind > now_us or sum >= n then return 0 end
+    return n - sum
+  end
+
+  function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
+
+  return keep
+end
+    keep = sliding_window(m, now_us)
+  elseif kind == 'fixed_window' then
+
+-- The boundaries of a limit's windows: multiples of the period, or, where a
+-- calendar decides, the list `edges` that Go computed; the choice among them is
+-- made here by Redis's clock. Returns a function that gives the start of the
+-- i-th window after the one which holds a moment, and whether the list ends.
+local function windows(m)
+  local margin_us, offset_us, stored = unpack(call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges'))
+  margin_us = tonumber(margin_us)
+  if not stored then
+    return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
+  end
+  local edges = {}
+  for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
+  return margin_us, function(at, i)
+    local here = 0
+    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+    if here == 0 or here == #edges then m.stale = true end
+    if i == 0 then return edges[here] or at end
+    return edges[here + i] or (edges[#edges] or at) + (here + i - #edges) * m.period_us
+  end
+end
+
+-- A fixed window: at most n permits in each aligned period. A window opens
+-- margin_us after its start.
+-- State: "last count": when the last permit was taken, and how many were in its
+-- window. They count as long as the last of them lies in the present window,
+-- however the windows have changed. One in the future means that the clock
+-- stepped back: a meter's time does not.
+local function fixed_window(m, now_us)
+  local n = m.n
+  local margin_us, starts = windows(m)
+  local last, count = 0, 0
+  local state = call('GET', m.state)
+  if state then
+    last, count = string.match(state, '^(%d+) (%d+)$')
+    last, count = tonumber(last), tonumber(count)
+  end
+  local at = last > now_us and last or now_us
+  local start = starts(at, 0)
+  if last < start then count = 0 end
+  local open = start + margin_us
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local ready, spare = open, n > count and n - count or 0
+    if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
+    if ready >= FAR then return FAR end
+    return ready > now_us and ready or now_us
+  end
+
+  local function keep()
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
+  end
+
+  function m.take(k)
+    last, count = at, count + k
+    keep()
+  end
+
+  function m.left() return open <= now_us and n > count and n - count or 0 end
+
+  function m.full_at() return count > 0 and starts(at, 1) or now_us end
+
+  return keep
+end
+    keep = fixed_window(m, now_us)
+  else
+
+-- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
+-- its lease ends. One who holds 5 permits stands in those of 1 and of 4, so any
+-- cost is a few members, and what is held a few counts. All but the first exist
+-- only where a lease of several permits was given: a mark beside them says so.
+local function lease_sets(state)
+  local sets = { state }
+  if call('EXISTS', state .. '\n') == 1 then
+    for i = 1, 23 do sets[i + 1] = state .. '\n' .. int(i) end
+  end
+  return sets
+end
+
+-- How many permits a holder holds and until when; 0 if its lease has ended.
+local function held_by(sets, holder)
+  local held, worth, until_us = 0, 1, 0
+  for i = 1, #sets do
+    local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
+    if ends > now_us then held, until_us = held + worth, ends end
+    worth = worth * 2
+  end
+  return held, until_us
+end
+
+-- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
+-- what it holds. Leases that have ended go a grace later, a hundred at a time.
+-- Returns when the last lease ends.
+local function hold(sets, holder, k, until_us)
+  local state, last = sets[1], now_us
+  if k > 1 and #sets == 1 then
+    call('SET', state .. '\n', '1')
+    sets = lease_sets(state)
+  end
+  for i = 1, #sets do
+    local bit = k % 2
+    k = (k - bit) / 2
+    if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
+    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
+    if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
+    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+    if ends > last then last = ends end
+  end
+  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
+  for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end
+  if #sets > 1 then call('PEXPIRE', state .. '\n', ttl_ms) end
+  return last
+end
+
+-- Concurrency: at most n permits held at once, each a lease that ends unless
+-- its holder extends it. The holder's own permits do not count against it, so
+-- asking twice is asking once.
+-- State: the ZSETs of leases.lua.
+local function concurrency(m, now_us)
+  local n, sets = m.capacity, lease_sets(m.state)
+  m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  m.known = false
+
+  -- How many permits others hold whose leases end by a moment.
+  local function ending_by(at)
+    local sum, worth = 0, 1
+    for i = 1, #sets do
+      sum = sum + worth * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
+      worth = worth * 2
+    end
+    return sum
+  end
+  local live, own, own_until = ending_by('+inf'), 0, 0
+  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  live = live - own
+
+  function m.full_at()
+    local last = now_us
+    for i = 1, #sets do
+      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+      if ends > last then last = ends end
+    end
+    return last
+  end
+
+  -- The first moment at which enough leases have ended is found by halving.
+  function m.ready_at(k)
+    if k == 0 or live + k <= n then return now_us end
+    if live == 0 then return now_us + m.lease_us end
+    local missing = math.min(live + k - n, live)
+    local low, high = now_us, m.full_at()
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local ended = ending_by(int(middle)) - (own_until <= middle and own or 0)
+      if ended >= missing then high = middle else low = middle + 1 end
+    end
+    return low
+  end
+
+  function m.take(k)
+    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    live = live + k
+    m.full_at = function() return last end
+  end
+
+  function m.left() return live < n and n - live or 0 end
+end
+    concurrency(m, now_us)
+  end
+
+  if paused or ends then
+
+-- Shuts a meter that is paused, or blocked until a moment. While a limit is
+-- paused who asks is told to look again in a minute.
+local function shut(m, paused, ends)
+  m.shut, m.known = true, not paused and m.known
+  local ready_at = m.ready_at
+  m.left = function() return 0 end
+  m.ready_at = function(k)
+    local at = paused and now_us + 60000000 or ready_at(k)
+    return ends and ends > at and ends or at
+  end
+end
+    shut(m, paused, ends)
+  end
+  return m, keep
+end
+
+-- How long k permits take to come again: a funnel gives them back one by one, a
+-- window all at its end, a concurrency meter when a lease ends.
+local function worth_us(m, k)
+  if m.lease_us then return m.lease_us end
+  local kind = string.match(m.state, '^[a-z_]+', #P + 3)
+  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
+  return math.min(ceil(k * m.period_us / m.n), FAR)
+end
+
+-- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
+local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
+
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
+-- them, or nil and the reply to give: a limit that does not exist for the app,
+-- and whether Redis lost it (one that was deleted on purpose left its name); a
+-- cost that can never fit; or a calendar that Go must extend first.
+local function load_needs(first, app, holder)
+  local meters, stale = {}, {}
+  for i = first, #ARGV, 3 do
+    local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
+    local index = (i - first) / 3
+    if not m then
+      local lost = call('EXISTS', hg('limit', ARGV[i])) == 0 and call('HEXISTS', hg('deleted'), ARGV[i]) == 0
+      return nil, { NO_LIMIT, index, now_us, lost and 1 or 0 }
+    end
+    m.index, m.cost = index, tonumber(ARGV[i + 2])
+    if m.cost > m.capacity then
+      if m.stale then return nil, { STALE, m.name, now_us } end
+      return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
+    end
+    if m.stale then stale[#stale + 1] = m.name end
+    meters[#meters + 1] = m
+  end
+  if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
+  return meters
+end
+
+-- Of all meters the one to wait longest for, and until when. `current` wins
+-- where several are equal.
+local function binding(meters, current)
+  local bind, at = nil, -1
+  for i = 1, #meters do
+    local m = meters[i]
+    local ready = m.ready_at(m.reserved + m.cost)
+    if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
+  end
+  return bind, at
+end
+
+-- The reply for an outcome that meter m decided, with `at` the time to come back.
+local function reply(outcome, m, at, time_us, left)
+  left = left or m.left() - m.reserved
+  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
+end
+
+-- Takes the permits of all meters, unless they were taken before, and replies
+-- with the one that has least left.
+local function take_all(meters, before)
+  local tightest, least, lease_us
+  for i = 1, #meters do
+    local m = meters[i]
+    if m.cost > 0 and not before then m.take(m.cost) end
+    local left = m.left() - m.reserved
+    if not least or left < least then tightest, least = m, left end
+    if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+  end
+  return reply(ALLOWED, tightest, now_us, lease_us, least)
+end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
+
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
+end
+
+-- Tells the process that gives turns of a change to a limit, or to one meter:
+-- what it knows of them is void. Changes are numbered, so that one whose word
+-- was lost is noticed.
+local function changed(kind, name)
+  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+end
+
+-- Reports whether a lane waits at a meter.
+local function waited_for(id)
+  return call('HEXISTS', hg('contended'), id) == 1
+end
+
+local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+-- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
+-- jobs that need the same meters; its name is the queue and those meters, one a
+-- line. A called job has left its lane's waiting jobs and is on its way.
+
+-- A job's record, one field a line: ticket, since when it waits, how long
+-- permits are reserved for it once it is called, whether its wait may end, its
+-- costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+end
+
+local function parse_job(record)
+  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  if not lane then return nil end -- nothing that a script has written
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  return r
+end
+
+local function read_job(queue, id)
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
+  return record and parse_job(record)
+end
+
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  local _, ids = parse_lane(r.lane)
+  for i = 1, #ids do count(counters, ids[i], sign * r.cost[i]) end
+end
+
+-- As many of a lane's jobs may be called at once as its meters can give at once.
+local function most_called(meters)
+  local most
+  for i = 1, #meters do
+    local m = meters[i]
+    local n = m.cost > 0 and floor(m.capacity / m.cost) or m.capacity
+    if not most or n < most then most = n end
+  end
+  return most
+end
+
+-- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- one all that a lost record, or a process that died, may have left behind.
+local function leave_if_empty(lane)
+  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lanes')) == 1 then
+    call('HDEL', hg('tickets'), lane)
+    call('SREM', hg('full'), lane)
+  else
+    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
+  end
+end
+
+-- Tells who gives turns that a called job has come, if a turn was refused
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
+end
+
+-- Tells them that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
+end
+
+-- Puts a job in its lane. The first there is news: the lane gets a number and a
+-- meter its mark, so that nobody takes there before the lane had its turn.
+local function join(lane, id, ticket, meter)
+  call('ZADD', hg('lane', lane), int(ticket), id)
+  if call('ZCARD', hg('lane', lane)) > 1 then return end
+  local number = int(call('INCR', hg('seq')))
+  call('ZADD', hg('lanes'), number, lane)
+  call('HSET', hg('contended'), meter, number)
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+  call('PUBLISH', hg('wake'), 'lane ' .. number)
+end
+
+-- Forgets all of a job but its place.
+local function forget_record(job, r)
+  call('HDEL', hg('jobs'), job)
+  count_all(hg('demand'), r, -1)
+  if r.patience == '1' then call('ZREM', hg('patience'), job) end
+  leave_if_empty(r.lane)
+end
+
+-- Forgets a job wherever it stands: in its lane or called.
+local function forget_job(queue, id, r)
+  local called = call('ZSCORE', hg('called', r.lane), id)
+  if called then
+    call('ZREM', hg('called', r.lane), id)
+    if called ~= '0' then
+      count_all(hg('reserved'), r, -1)
+      freed(r.lane)
+    end
+    make_room(r.lane)
+  else
+    call('ZREM', hg('lane', r.lane), id)
+  end
+  forget_record(queue .. '\n' .. id, r)
+end
+
+-- What became of a turn, as Go's turns.Outcome numbers it.
+local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
+
+-- Meters do not change while turns are given; only what is reserved of them.
+local known, stale = {}, {}
+local function meter(id)
+  local m = known[id]
+  if m ~= nil then return m end
+  local name, key = string.match(id, '^([^|]*)|(.*)$')
+  m = load_meter(name, key) or false
+  if m then
+    m.reserved, m.promised = tonumber(call('HGET', hg('reserved'), id) or 0), 0
+    if m.stale then stale[#stale + 1] = name end
+  end
+  known[id] = m
+  return m
+end
+
+-- A line is a lane as one call sees it: the first of its waiting jobs, of which
+-- so many were called. They leave the lane at the end, all at once.
+local lines, by_lane = {}, {}
+local function line_of(lane)
+  local line = by_lane[lane]
+  if line then return line end
+  local queue, ids = parse_lane(lane)
+  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', hg('called', lane)) }
+  lines[#lines + 1], by_lane[lane] = line, line
+  return line
+end
+
+-- The first waiting job of a line and its record. One without a record (somebody
+-- removed it) stops nobody.
+local function first(line)
+  while true do
+    if line.taken == #line.jobs then
+      local more = call('ZRANGE', hg('lane', line.lane), line.taken, line.taken * 2)
+      for i = 1, #more do line.jobs[#line.jobs + 1] = more[i] end
+    end
+    local id = line.jobs[line.taken + 1]
+    local r = id and read_job(line.queue, id)
+    if r or not id then return id, r end
+    line.taken = line.taken + 1
+  end
+end
+
+-- The meters that a job needs, each with its cost; or nil where a limit is gone
+-- or too small for it.
+local function meters_of(line, r)
+  local meters = {}
+  for i = 1, #line.ids do
+    local m = meter(line.ids[i])
+    if not m or r.cost[i] > m.capacity then return nil end
+    m.cost, meters[i] = r.cost[i], m
+  end
+  return meters
+end
+
+-- Until when a permit must exist for its job to be called now. A job of several
+-- limits is not called ahead: permits of one would be reserved while it waits
+-- for another's. Nor is one where nobody knows when permits come back, or where
+-- few permits can be taken at once: there a job that takes its permit late makes
+-- the next one's later.
+local function horizon(meters, ahead_us)
+  local m = meters[1]
+  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
+  return now_us + ahead_us
+end
+
+-- Takes the line's first job out of it, called: permits are reserved until then.
+local function called(line, id, until_us)
+  line.taken, line.called = line.taken + 1, line.called + 1
+  line.calls[#line.calls + 1] = int(until_us)
+  line.calls[#line.calls + 1] = id
+end
+
+-- Refuses a turn. Those that follow and need one of its meters would take what
+-- it may hold, so they are not even tried. Newcomers may not take there either.
+local function refuse(meters, at)
+  for i = 1, #meters do
+    meters[i].refused = true
+    if at[i] > now_us then
+      call('HSETNX', hg('contended'), meters[i].id, '0')
+      call('PEXPIRE', hg('contended'), MARKS_MS)
+    end
+  end
+  return { REFUSED }
+end
+
+-- A turn leaves what older lanes hold: so many permits of each meter.
+local function turn(line, ahead_us, held_text)
+  local held = {}
+  for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
+  for i = 1, #line.ids do
+    local m = known[line.ids[i]]
+    if m and m.refused then
+      line.held = line.held or held
+      return { SKIPPED }
+    end
+  end
+  line.held = held
+  local id, r = first(line)
+  if not id then return { EMPTY } end
+  local meters = meters_of(line, r)
+  if not meters then -- it is called to learn that
+    called(line, id, 0)
+    return { LEARN, id, now_us, 0 }
+  end
+  if line.called >= most_called(meters) then
+    call('SADD', hg('full'), line.lane)
+    return { FULL }
+  end
+  local ready, at = now_us, {}
+  for i = 1, #meters do
+    at[i] = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
+    if at[i] > ready then ready = at[i] end
+  end
+  if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
+  for k = 1, #meters do
+    local m = meters[k]
+    m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
+  end
+  called(line, id, ready + r.grant_us)
+  return { GRANTED, id, ready, ready + r.grant_us }
+end
+
+-- What is known of a line's next turn, if as much is held then as in its last.
+local function outlook(line)
+  local out = { line.called }
+  local id, r = first(line)
+  local meters = id and meters_of(line, r)
+  if id and not meters then return { line.called, 0 } end -- its turn is to learn that
+  for i = 1, id and #meters or 0 do
+    local m = meters[i]
+    local n = #out
+    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
+    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
+  end
+  return out
+end
+
+-- Writes what the turns have changed.
+local function store()
+  for i = 1, #lines do
+    local line = lines[i]
+    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
+    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
+    if line.called == 0 then leave_if_empty(line.lane) end
+  end
+  for id, m in pairs(known) do
+    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
+  end
+end
+local process, ahead_us = ARGV[1], tonumber(ARGV[2])
+
+if call('GET', hg('turns')) ~= process then return { 0 } end
+local out = { now_us, '' }
+for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
+for i = 1, #lines do out[#out + 1] = outlook(lines[i]) end
+store()
+out[2] = table.concat(stale, ' ')
+return out

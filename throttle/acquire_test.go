@@ -1,0 +1,453 @@
+package throttle_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
+)
+
+// grant is for how long permits are reserved for a called job.
+const grant = throttle.DefaultGrant
+
+func one(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k", Cost: 1} }
+
+func perMinute(name string, n int) throttle.Limit {
+	return throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerMinute(n)}
+}
+
+// job is one of the default queue.
+func job(id string) throttle.Job {
+	return throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
+}
+
+// acquire asks for a job of that ID.
+func (s *stage) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
+	t.Helper()
+	return s.acquireJob(t, job(id), needs...)
+}
+
+func (s *stage) acquireJob(t redistest.TB, job throttle.Job, needs ...throttle.Need) throttle.Decision {
+	t.Helper()
+	d, err := s.lanes.Acquire(background, job, needs...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return d
+}
+
+// wantTaken has called jobs ask again, each of which must be allowed.
+func (s *stage) wantTaken(t *testing.T, jobs []string, needs ...throttle.Need) {
+	t.Helper()
+	for _, job := range jobs {
+		if d := s.acquire(t, job, needs...); !d.OK() {
+			t.Errorf("called job %s: %s", job, d)
+		}
+	}
+}
+
+func (s *stage) forget(t redistest.TB, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		if err := s.lanes.Forget(background, job(id).JobID); err != nil {
+			t.Fatalf("%v", err)
+		}
+	}
+}
+
+// traces is all keys that only waiting jobs have. When none waits there must be
+// none.
+func (s *stage) traces(t redistest.TB) (keys []string) {
+	t.Helper()
+	all, err := s.rdb.Keys(background, "hg:*").Result()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for _, key := range all {
+		name := strings.TrimPrefix(key, hg(""))
+		kind, _, _ := strings.Cut(name, ":")
+		switch kind {
+		case "limits", "limit", "m", "admitted", "seq", "changes", "turns", "epoch", "deleted":
+		default:
+			keys = append(keys, name)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func TestJobsWaitInLine(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 2))
+		need := one("l")
+		for i, want := range []struct {
+			outcome throttle.Outcome
+			retry   time.Duration
+		}{{allowed, 0}, {allowed, 0}, {denied, time.Minute}, {denied, time.Minute}, {denied, 2 * time.Minute}} {
+			d := s.acquire(t, fmt.Sprint(i), need)
+			expect(t, "at first", [2]any{d.Outcome, d.RetryAfter}, [2]any{want.outcome, want.retry})
+		}
+		called, next := s.pump(t)
+		expect(t, "called with no permit", called, nil)
+		if next <= 0 || next > time.Minute {
+			t.Errorf("turns are due in %s, want by the next permit", next)
+		}
+
+		s.wait(time.Minute - time.Microsecond)
+		expect(t, "called a microsecond early", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "a newcomer", s.acquire(t, "new", need).Outcome, denied)
+		d := s.acquire(t, "4", need)
+		expect(t, "one whose turn it is not", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Minute})
+		called, next = s.pump(t)
+		expect(t, "called", called, []string{"2", "3"})
+		expect(t, "kept for them", ask(t, s, "l", 1).Outcome, denied)
+		expect(t, "left for others", ask(t, s, "l", 0).Remaining, 0)
+		if next > grant {
+			t.Errorf("turns are due in %s, after a grant has ended", next)
+		}
+		s.wantTaken(t, []string{"3", "2"}, need)
+		expect(t, "called of those without a permit", s.pumped(t), nil)
+
+		s.wait(time.Minute)
+		called = s.pumped(t)
+		expect(t, "called then", called, []string{"4", "new"})
+		s.wantTaken(t, called, need)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestAllOrNone: a job that waits for one of its limits takes nothing of another.
+func TestAllOrNone(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 5), perMinute("m", 1))
+		both := []throttle.Need{one("l"), one("m")}
+		s.acquire(t, "a", both...)
+		d := s.acquire(t, "b", both...)
+		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "m", time.Minute})
+		expect(t, "called", s.pumped(t), nil)
+		expect(t, "left of the other limit", ask(t, s, "l", 0).Remaining, 4)
+		expect(t, "a newcomer that needs only that", s.acquire(t, "c", one("l")).Outcome, allowed)
+	})
+}
+
+// TestHeadOfTheLaneComesByItself: a job that asynq brings back when its permit
+// exists is let by if it is first in line and nobody gives turns. Where somebody
+// does, it is for them to call it.
+func TestHeadOfTheLaneComesByItself(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.wait(time.Minute)
+		expect(t, "the second in line", s.acquire(t, "c", one("l")).Outcome, denied)
+		expect(t, "the head of the line", s.acquire(t, "b", one("l")).Outcome, allowed)
+		expect(t, "called", s.pumped(t), nil)
+		s.wait(time.Minute)
+		expect(t, "the head while somebody gives turns", s.acquire(t, "c", one("l")).Outcome, denied)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestMarksEnd: when nobody gives turns, the marks that keep newcomers from a
+// meter vanish, so that it is not shut for good.
+func TestMarksEnd(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1), perMinute("m", 1))
+	for _, job := range []string{"a", "b"} {
+		s.acquire(t, job, one("l"), one("m"))
+	}
+	s.wait(time.Minute)
+	other := throttle.Need{Limit: "m", Key: "k", Cost: 1}
+	expect(t, "another lane's newcomer", s.acquire(t, "c", other).Outcome, allowed)
+	s.restart(t)
+
+	define(t, s, perMinute("l", 1), throttle.Limit{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)})
+	for _, job := range []string{"a", "b"} {
+		s.acquire(t, job, one("m"))
+	}
+	s.wait(time.Second)
+	expect(t, "a newcomer while the mark is there", s.acquire(t, "c", one("l"), other).Outcome, denied)
+	s.wait(10 * time.Second)
+	expect(t, "a newcomer of a third lane after it", s.acquire(t, "d", other, throttle.Need{Limit: "l", Key: "k2"}).Outcome, allowed)
+}
+
+// TestRepeatedCall: a call that the client repeats takes once.
+func TestRepeatedCall(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 3})
+		run := func(job, number string) []any {
+			t.Helper()
+			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
+				"default", job, "", "caller", number, 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
+			must(t, err)
+			return reply
+		}
+		first := run("a", "1")
+		for range 3 {
+			again := run("a", "1")
+			expect(t, "outcome and lease of the same call again", []any{again[0], again[7]}, []any{first[0], first[7]})
+		}
+		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
+		for range 3 {
+			expect(t, "another job waits", run("b", "2")[0], any(int64(denied)))
+		}
+		backlogs, err := s.lanes.Backlogs(background, "l")
+		must(t, err)
+		expect(t, "permits wanted", backlogs, []throttle.Backlog{{Key: "k", Permits: 2, LastIn: time.Minute}})
+
+		must(t, s.lanes.Free(background, "default\na\ncaller:1", throttle.Need{Limit: "c", Key: "k"}))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		for range 3 {
+			expect(t, "the called job's call, repeated", run("b", "3")[0], any(int64(allowed)))
+		}
+		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
+		must(t, s.lanes.Forget(background, job("b").JobID, job("nobody").JobID))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestSameIDInTwoQueues: a job is its queue and its ID.
+func TestSameIDInTwoQueues(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Minute})
+		need := one("c")
+		in := func(queue string) throttle.Job {
+			return throttle.Job{JobID: throttle.JobID{Queue: queue, ID: "same"}}
+		}
+		one, two := s.acquireJob(t, in("q1"), need), s.acquireJob(t, in("q2"), need)
+		expect(t, "one of them runs", [2]any{one.Outcome, two.Outcome}, [2]any{allowed, denied})
+		expect(t, "a third", s.acquireJob(t, in("q3"), need).Outcome, denied)
+		for _, queue := range []string{"q2", "q3"} {
+			must(t, s.lanes.Free(background, one.Holder, need))
+			list, _, _, err := s.giverOf().pump()
+			must(t, err)
+			expect(t, "called", list, []called{{JobID: in(queue).JobID}})
+			one = s.acquireJob(t, in(queue), need)
+			expect(t, queue, one.Outcome, allowed)
+		}
+		must(t, s.lanes.Free(background, two.Holder, need)) // it has none
+		expect(t, "free", ask(t, s, "c", 0).Remaining, 0)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+func TestJobThatCanNeverRun(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3))
+		big := throttle.Need{Limit: "l", Key: "k", Cost: 3}
+		d := s.acquire(t, "huge", throttle.Need{Limit: "l", Key: "k", Cost: 4})
+		expect(t, "cost above the capacity", [3]any{d.Outcome, d.Cost, d.Capacity}, [3]any{never, 4, 3})
+		expect(t, "traces", s.traces(t), nil)
+
+		s.acquire(t, "a", big)
+		s.acquire(t, "b", big)
+		s.acquire(t, "c", one("l"))
+		define(t, s, perMinute("l", 2))
+		expect(t, "called to learn it", s.pumped(t), []string{"b"})
+		expect(t, "asked again", s.acquire(t, "b", big).Outcome, never)
+		s.wait(time.Minute)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+func TestMaxWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		before := s.traces(t)
+		b, c := job("b"), job("c")
+		b.MaxWait = time.Minute - time.Microsecond
+		d := s.acquireJob(t, b, one("l"))
+		expect(t, "longer than it may wait", [2]any{d.Outcome, d.RetryAfter}, [2]any{throttle.TooLate, time.Minute})
+		expect(t, "what it leaves", s.traces(t), before)
+
+		b.MaxWait, c.MaxWait = time.Minute, time.Minute
+		expect(t, "as long as it may wait", s.acquireJob(t, b, one("l")).Outcome, denied)
+		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, throttle.TooLate)
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
+		expect(t, "it asks again when the wait has become longer", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), []string{"blocked:l"})
+	})
+}
+
+// TestMaxWaitCountsFromTheFirstDenial: however often a job is put back.
+func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		b := job("b")
+		b.MaxWait = 90 * time.Second
+		s.acquire(t, "a", one("l"))
+		expect(t, "at first", s.acquireJob(t, b, one("l")).Outcome, denied)
+		s.wait(50 * time.Second)
+		must(t, s.Block(background, "l", "k", s.now.Add(30*time.Second)))
+		expect(t, "80 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, denied)
+		must(t, s.Block(background, "l", "k", s.now.Add(41*time.Second)))
+		expect(t, "91 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+	})
+}
+
+// TestUnknownWait: where nobody knows when permits come back, a job waits until
+// it may wait no longer. Then it is called, to hear that it is too late; its
+// place counts for nothing.
+func TestUnknownWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
+		d := s.acquire(t, "a", one("c"))
+		b := job("b")
+		b.MaxWait = 20 * time.Second
+		expect(t, "though the lease takes an hour", s.acquireJob(t, b, one("c")).Outcome, denied)
+		s.acquire(t, "c", one("c"))
+		s.pump(t)
+		s.wait(20*time.Second - time.Microsecond)
+		expect(t, "called before that", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called to hear it", s.pumped(t), []string{"b"})
+		expect(t, "called again at once", s.pumped(t), nil)
+		s.wait(time.Second)
+		expect(t, "called again a second later", s.pumped(t), []string{"b"})
+		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.TooLate)
+		s.wait(time.Second)
+		expect(t, "called when it is gone", s.pumped(t), nil)
+		must(t, s.lanes.Free(background, d.Holder, one("c")))
+		s.wantTaken(t, s.pumped(t), one("c"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestPutBack: a job is put back for a little longer than it was told to wait;
+// where nobody knows that, for a minute, and then for as long as it has waited.
+func TestPutBack(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})
+		s.acquire(t, "a", one("l"))
+		d := s.acquire(t, "b", one("l"))
+		expect(t, "known", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{false, time.Minute, 71 * time.Second})
+		s.acquire(t, "x", one("c"))
+		for _, tt := range []struct{ wait, putBack time.Duration }{
+			{0, time.Minute}, {30 * time.Second, time.Minute}, {2 * time.Minute, 150 * time.Second}, {2 * time.Hour, time.Hour},
+		} {
+			s.wait(tt.wait)
+			d := s.acquire(t, "y", one("c"))
+			expect(t, "unknown", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{true, tt.putBack, tt.putBack})
+		}
+	})
+}
+
+func TestConcurrencyIsPassedOn(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		need := one("c")
+		a := s.acquire(t, "a", need)
+		expect(t, "lease", a.Lease, 10*time.Second)
+		b := s.acquire(t, "b", need)
+		expect(t, "nobody knows when c runs", s.acquire(t, "c", need).Unknown, true)
+		s.acquire(t, "d", need)
+		s.acquire(t, "e", need)
+		expect(t, "called while both run", s.pumped(t), nil)
+
+		must(t, s.lanes.Free(background, a.Holder, need))
+		expect(t, "called when one is done", s.pumped(t), []string{"c"})
+		c := s.acquire(t, "c", need)
+		expect(t, "c", c.Outcome, allowed)
+		s.wait(9 * time.Second)
+		held, err := s.lanes.Extend(background, b.Holder, need)
+		must(t, err)
+		expect(t, "extended", held, true)
+		s.wait(time.Second)
+		expect(t, "called when a worker has died", s.pumped(t), []string{"d"})
+		s.wantTaken(t, []string{"d"}, need)
+		held, err = s.lanes.Extend(background, c.Holder, need)
+		must(t, err)
+		expect(t, "the dead one's lease", held, false)
+		s.wait(9*time.Second - time.Microsecond)
+		expect(t, "called before the extended lease ends", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called at its end", s.pumped(t), []string{"e"})
+	})
+}
+
+// TestLeaseIsTheCalls: a later call of the same job neither frees nor extends an
+// earlier one's lease, nor does it take another permit's place.
+func TestLeaseIsTheCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		first, second := s.acquire(t, "a", one("c")), s.acquire(t, "a", one("c"))
+		expect(t, "both run", ask(t, s, "c", 0).Remaining, 0)
+		must(t, s.lanes.Free(background, first.Holder, one("c")))
+		expect(t, "left after the first", ask(t, s, "c", 0).Remaining, 1)
+		held, err := s.lanes.Extend(background, first.Holder, one("c"))
+		must(t, err)
+		expect(t, "the first is extended", held, false)
+		held, err = s.lanes.Extend(background, second.Holder, one("c"))
+		must(t, err)
+		expect(t, "the second is extended", held, true)
+	})
+}
+
+// TestRuleOfAWaitingJobChanges: it goes to the end of its new lane, as that has
+// its own tickets; but what it has waited counts.
+func TestRuleOfAWaitingJobChanges(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), perMinute("m", 1))
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.acquire(t, "x", one("m"))
+		s.acquire(t, "y", one("m"))
+		s.wait(10 * time.Second)
+		expect(t, "b moves to another lane", s.acquire(t, "b", one("m")).Outcome, denied)
+		place, _, err := s.lanes.Waiting(background, job("b").JobID)
+		must(t, err)
+		expect(t, "its place", [2]any{place.Position, place.For}, [2]any{2, 10 * time.Second})
+		s.wait(time.Minute)
+		called := s.pumped(t)
+		slices.Sort(called)
+		expect(t, "called", called, []string{"c", "y"})
+		s.wantTaken(t, []string{"y"}, one("m"))
+		s.wantTaken(t, []string{"c"}, one("l"))
+		s.wait(time.Minute)
+		called = s.pumped(t)
+		expect(t, "called then", called, []string{"b"})
+		expect(t, "its cost changes as well", s.acquire(t, "b", throttle.Need{Limit: "m", Key: "k", Cost: 2}).Outcome, never)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+func TestAcquireRefuses(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1))
+	for name, err := range map[string]error{
+		"no needs":         second(s.lanes.Acquire(background, job("a"))),
+		"a line break":     second(s.lanes.Acquire(background, job("a\nb"), one("l"))),
+		"a line of queues": second(s.lanes.Acquire(background, throttle.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, one("l"))),
+		"a bad key":        second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Key: "a\nb"})),
+		"a negative cost":  second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Cost: -1})),
+	} {
+		if err == nil {
+			t.Errorf("%s: want an error", name)
+		}
+	}
+	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+}
+
+func second(_ throttle.Decision, err error) error { return err }

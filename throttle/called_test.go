@@ -1,0 +1,439 @@
+package throttle_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestCalledJobDoesNotCome: what is reserved for it goes to another queue, it is
+// told again at growing pauses, and comes first when it comes after all.
+func TestCalledJobDoesNotCome(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "lost", one("l"))
+		s.acquire(t, "next", one("l"))
+		other := throttle.Job{JobID: throttle.JobID{Queue: "other", ID: "other"}}
+		s.acquireJob(t, other, one("l"))
+
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"lost"})
+		s.wait(grant)
+		expect(t, "called when the grant has ended", s.pumped(t), []string{"lost", "other"})
+		expect(t, "who came in its place", s.acquireJob(t, other, one("l")).Outcome, allowed)
+		var pauses []time.Duration
+		for told := s.now; len(pauses) < 12; {
+			_, next := s.pump(t)
+			s.wait(next)
+			if called := s.pumped(t); called != nil {
+				expect(t, "called again", called, []string{"lost"})
+				pauses = append(pauses, s.now.Sub(told))
+				told = s.now
+			}
+		}
+		if !slices.IsSorted(pauses) || pauses[0] > time.Second || pauses[11] != 30*time.Second {
+			t.Errorf("it is told again after %v, want growing pauses", pauses)
+		}
+		place, waits, err := s.lanes.Waiting(background, job("lost").JobID)
+		must(t, err)
+		expect(t, "still known", [2]bool{waits, place.Called}, [2]bool{true, true})
+		s.wait(time.Minute)
+		s.wantTaken(t, []string{"lost"}, one("l"))
+		s.wait(time.Minute)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestCalledJobIsGone: one that is not in its queue any more is forgotten, and
+// the next of its lane is called as soon as that is known.
+func TestCalledJobIsGone(t *testing.T) {
+	for _, fate := range []turns.Fate{turns.Gone, turns.Done} {
+		onRedis(t, func(t *testing.T, s *stage) {
+			define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
+			a := s.acquire(t, "a", one("c"))
+			s.acquire(t, "gone", one("c"))
+			s.acquire(t, "next", one("c"))
+			s.pump(t)
+			must(t, s.lanes.Free(background, a.Holder, one("c")))
+			s.giver.fate = func(job turns.Told) turns.Fate {
+				if job.ID == "gone" {
+					return fate
+				}
+				return turns.Moved
+			}
+			called := s.pumped(t)
+			expect(t, "called", called, []string{"next"})
+			s.wantTaken(t, called, one("c"))
+			s.pump(t)
+			expect(t, "traces", s.traces(t), nil)
+		})
+	}
+}
+
+// TestTurnsAreDueForLostCalls: who waits behind a called job that does not come
+// waits no longer than the grant, where turns are given only when they are due.
+func TestTurnsAreDueForLostCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
+		var holders []string
+		for _, job := range []string{"a", "b", "lost", "next"} {
+			holders = append(holders, s.acquire(t, job, one("c")).Holder)
+		}
+		s.pump(t)
+		must(t, s.lanes.Free(background, holders[0], one("c")))
+		expect(t, "called", s.pumped(t), []string{"lost"})
+		_, next := s.pump(t)
+		expect(t, "due", next, grant)
+		must(t, s.lanes.Free(background, holders[1], one("c")))
+		expect(t, "called", s.pumped(t), []string{"next"})
+		s.wantTaken(t, []string{"next"}, one("c"))
+		s.wait(next)
+		expect(t, "called then", s.pumped(t), []string{"lost"})
+		s.wantTaken(t, []string{"lost"}, one("c"))
+		for range 10 {
+			if _, next = s.pump(t); next < 0 {
+				break
+			}
+			s.wait(next)
+		}
+		expect(t, "due when nothing waits", next, -1)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestQueueThatTakesNothing: when none of its called jobs has come for a grant's
+// life, its lanes are passed over and hold nobody up, until one comes.
+func TestQueueThatTakesNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 2, Per: time.Second}})
+		in := func(queue string, i int) throttle.Job {
+			return throttle.Job{JobID: throttle.JobID{Queue: queue, ID: fmt.Sprint(queue, i)}}
+		}
+		for i := range 10 {
+			s.acquireJob(t, in("paused", i), one("l"))
+			s.acquireJob(t, in("busy", i), one("l"))
+		}
+		ran := 1 // 1 of each was allowed at once
+		for range 40 {
+			s.wait(250 * time.Millisecond)
+			list, _, _, err := s.giverOf().pump()
+			must(t, err)
+			for _, job := range list {
+				if job.Queue == "busy" && s.acquireJob(t, throttle.Job{JobID: job.JobID}, one("l")).OK() {
+					ran++
+				}
+			}
+		}
+		expect(t, "of the other queue ran in 10 s", ran, 10)
+
+		for range 60 {
+			s.wait(250 * time.Millisecond)
+			list, _, _, err := s.giverOf().pump()
+			must(t, err)
+			for _, job := range list {
+				if d := s.acquireJob(t, throttle.Job{JobID: job.JobID}, one("l")); d.OK() {
+					ran++
+				}
+			}
+		}
+		expect(t, "ran when the queue takes again", ran, 19)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestLateArrival: a called job that comes when nothing is reserved for it any
+// more, and finds nothing, goes before those behind it.
+func TestLateArrival(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		for _, job := range []string{"a", "late", "next"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.wait(time.Minute)
+		s.pump(t)
+		must(t, s.lanes.Pause(background, "l"))
+		s.wait(2 * grant)
+		s.pump(t)
+		expect(t, "late, but the limit is paused", s.acquire(t, "late", one("l")).Outcome, denied)
+		must(t, s.lanes.Resume(background, "l"))
+		expect(t, "called", s.pumped(t), []string{"late"})
+		s.wantTaken(t, []string{"late"}, one("l"))
+	})
+}
+
+// TestLateArrivalTakesALaterOnes: what is reserved is the lane's, for whichever
+// of its jobs comes; who comes last goes without, and stands first.
+func TestLateArrivalTakesALaterOnes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(2), Capacity: 2})
+		slow := job("next")
+		slow.Grant = time.Second
+		s.acquire(t, "x", one("l"))
+		s.acquire(t, "y", one("l"))
+		s.acquire(t, "late", one("l"))
+		s.acquireJob(t, slow, one("l"))
+		s.acquire(t, "third", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"late", "next"})
+		s.wait(grant)
+		expect(t, "told again", s.pumped(t), []string{"late"})
+		expect(t, "others take what was reserved for it", ask(t, s, "l", 1).Outcome, allowed)
+		expect(t, "who comes late takes what is reserved for the next", s.acquire(t, "late", one("l")).Outcome, allowed)
+		d := s.acquireJob(t, slow, one("l"))
+		expect(t, "the next", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 30 * time.Second})
+		s.wait(d.RetryAfter)
+		expect(t, "called then", s.pumped(t), []string{"next"})
+	})
+}
+
+func TestLimitIsDeletedWhileJobsWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), perMinute("other", 1))
+		both := []throttle.Need{one("l"), one("other")}
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, both...)
+		}
+		s.pump(t)
+		must(t, s.lanes.Delete(background, "l"))
+		s.wait(time.Second) // the lane waits for the other limit, but is tried each second
+		called := s.pumped(t)
+		expect(t, "called", called, []string{"b", "c"})
+		for _, job := range called {
+			d := s.acquire(t, job, both...)
+			expect(t, job, [2]any{d.Outcome, d.Limit}, [2]any{noLimit, "l"})
+		}
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestChangesWake: whatever makes permits, who gives turns hears of it at once,
+// also where nothing is due till later; and sees that there was a word if it got
+// lost.
+func TestChangesWake(t *testing.T) {
+	funnel := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2}
+	onRedis(t, func(t *testing.T, s *stage) {
+		for name, tt := range map[string]struct {
+			before, change func() error
+			word           turns.Word
+		}{
+			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, turns.Word{Kind: turns.LimitChanged, Name: "l"}},
+			"another kind": {nil, func() error { return s.Set(background, funnel) }, turns.Word{Kind: turns.LimitChanged, Name: "l"}},
+			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, turns.Word{Kind: turns.MeterChanged, Name: "l|k"}},
+			"resume": {
+				func() error { s.wait(time.Hour); return s.Pause(background, "l") },
+				func() error { return s.Resume(background, "l") }, turns.Word{Kind: turns.LimitChanged, Name: "l"},
+			},
+			"unblock": {
+				func() error { s.wait(time.Minute); return s.Block(background, "l", "k", s.now.Add(time.Hour)) },
+				func() error { return s.Block(background, "l", "k", s.now) }, turns.Word{Kind: turns.MeterChanged, Name: "l|k"},
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.restart(t)
+				define(t, s, perMinute("l", 1))
+				s.acquire(t, "a", one("l"))
+				s.acquire(t, "b", one("l"))
+				if tt.before != nil {
+					must(t, tt.before())
+				}
+				called, next := s.pump(t)
+				expect(t, "called before the change", called, nil)
+				if next <= 0 {
+					t.Errorf("turns are due in %s", next)
+				}
+				words := s.lanes.Turns().Words(t.Context())
+				expect(t, "the first word", <-words, turns.Word{Kind: turns.Reconnected})
+				must(t, tt.change())
+				word := <-words
+				tt.word.Number = s.giver.changes + 1
+				expect(t, "word", word, tt.word)
+				expect(t, "called after it", s.pumped(t), []string{"b"})
+				s.wantTaken(t, []string{"b"}, one("l"))
+			})
+		}
+	})
+}
+
+// TestFreeWakes: a lease that is given back makes permits, too.
+func TestFreeWakes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1})
+		a := s.acquire(t, "a", one("c"))
+		s.acquire(t, "b", one("c"))
+		s.pump(t)
+		words := s.lanes.Turns().Words(t.Context())
+		expect(t, "the first word", <-words, turns.Word{Kind: turns.Reconnected})
+		must(t, s.lanes.Free(background, a.Holder, one("c")))
+		expect(t, "word", <-words, turns.Word{Kind: turns.MeterChanged, Number: s.giver.changes + 1, Name: "c|k"})
+		expect(t, "called", s.pumped(t), []string{"b"})
+	})
+}
+
+// TestNewLanesAreTold: a lane's first job is news, and a called job that comes
+// to a lane that was refused more turns, or that comes late.
+func TestNewLanesAreTold(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
+		define(t, s, limit)
+		a := s.acquire(t, "a", one("c"))
+		words := s.lanes.Turns().Words(t.Context())
+		heard := func() turns.Word {
+			word := <-words
+			for word.Kind == "silence" {
+				word = <-words
+			}
+			return word
+		}
+		expect(t, "the first word", heard(), turns.Word{Kind: turns.Reconnected})
+		s.acquire(t, "b", one("c"))
+		expect(t, "word", heard(), turns.Word{Kind: turns.LaneMade, Number: 1})
+		for _, job := range []string{"c", "d"} {
+			s.acquire(t, job, one("c"))
+		}
+		must(t, s.lanes.Free(background, a.Holder, one("c")))
+		expect(t, "word", heard().Kind, turns.MeterChanged)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		limit.Lease = time.Minute
+		must(t, s.Set(background, limit))
+		expect(t, "word", heard().Kind, turns.LimitChanged)
+		expect(t, "called while b has not come", s.pumped(t), nil)
+		b := s.acquire(t, "b", one("c"))
+		expect(t, "word", heard(), turns.Word{Kind: turns.JobCame, Name: "default\nc|k"})
+
+		must(t, s.lanes.Free(background, b.Holder, one("c")))
+		expect(t, "word", heard().Kind, turns.MeterChanged)
+		expect(t, "called", s.pumped(t), []string{"c"})
+		s.wait(grant)
+		s.pump(t)
+		expect(t, "word", heard().Kind, turns.MeterChanged)
+		s.acquire(t, "c", one("c"))
+		expect(t, "word", heard(), turns.Word{Kind: turns.JobCame, Name: "default\nc|k"})
+	})
+}
+
+// TestLoweredBelowTheGrant: a called job that finds its permit gone keeps its
+// place at the head.
+func TestLoweredBelowTheGrant(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 2))
+		for _, job := range []string{"a", "b", "c", "d"} {
+			s.acquire(t, job, one("l"))
+			s.wait(20 * time.Second)
+		}
+		expect(t, "called", s.pumped(t), []string{"c", "d"}) // 80 s after a, 60 s after b
+		s.wantTaken(t, []string{"c"}, one("l"))
+		define(t, s, perMinute("l", 1))
+		expect(t, "d", s.acquire(t, "d", one("l")).RetryAfter, time.Minute)
+		s.acquire(t, "e", one("l"))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"d"})
+		s.wantTaken(t, []string{"d"}, one("l"))
+	})
+}
+
+// TestCalledJobIsDenied: what was reserved for it goes to others at once.
+func TestCalledJobIsDenied(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 9), perMinute("m", 1))
+		both := []throttle.Need{one("l"), one("m")}
+		s.acquire(t, "a", both...)
+		s.acquire(t, "b", both...)
+		s.acquire(t, "c", one("m"))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Hour)))
+		d := s.acquire(t, "b", both...)
+		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "l", time.Hour})
+		expect(t, "called in its place", s.pumped(t), []string{"c"})
+	})
+}
+
+// TestJobsAreCalledAhead: a turn is given for a permit of the next 40 ms, which
+// newcomers do not get, and its job is told when the permit exists.
+func TestJobsAreCalledAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
+		for i := range 16 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(10 * time.Millisecond)
+		called, next := s.pump(t)
+		expect(t, "called", called, []string{"8"})
+		expect(t, "due", next, 10*time.Millisecond)
+		reserved := s.rdb.HGet(background, hg("reserved"), "l|k").Val()
+		expect(t, "reserved now and for 40 ms", reserved, "5")
+		for _, job := range []string{"8", "9", "10", "11", "12"} {
+			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
+			expect(t, "for others", ask(t, s, "l", 0).Remaining, 0)
+			s.wantTaken(t, []string{job}, one("l"))
+			s.wait(10 * time.Millisecond)
+			if called, _ := s.pump(t); job != "12" && !slices.Contains(called, fmt.Sprint(job)) && len(called) != 1 {
+				t.Errorf("called %v", called)
+			}
+		}
+	})
+}
+
+// TestJobsAreNotCalledAhead where that would keep a permit back or could cost a
+// second denial.
+func TestJobsAreNotCalledAhead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  time.Duration
+		limits []throttle.Limit
+	}{
+		{"several limits", 10 * time.Millisecond, []throttle.Limit{
+			{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8},
+			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1000), Capacity: 1000},
+		}},
+		{"spaced permits", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 1}}},
+		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, tt.limits...)
+				var needs []throttle.Need
+				for _, l := range tt.limits {
+					needs = append(needs, one(l.Name))
+				}
+				for i := range 16 {
+					s.acquire(t, fmt.Sprint(i), needs...)
+				}
+				s.wait(tt.first)
+				expect(t, "called", s.pumped(t), []string{fmt.Sprint(tt.limits[0].Capacity)})
+				expect(t, "reserved", s.rdb.HGet(background, hg("reserved"), "l|k").Val(), "1")
+			})
+		})
+	}
+}
+
+// TestNextDay: who waits for a calendar's next day, when the day has 25 hours.
+func TestNextDay(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		s.wait(instant(t, "2026-11-01T00:30:00-04:00").Sub(s.now))
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"})
+		need := one("l")
+		s.acquire(t, "a", need)
+		const day = 24*time.Hour + 30*time.Minute
+		expect(t, "b", s.acquire(t, "b", need).RetryAfter, day)
+		expect(t, "c", s.acquire(t, "c", need).RetryAfter, day+24*time.Hour)
+		expect(t, "called at once", s.pumped(t), nil)
+		s.wait(day - time.Microsecond)
+		expect(t, "called before midnight", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called at midnight", s.pumped(t), []string{"b"})
+		s.wantTaken(t, []string{"b"}, need)
+		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis was told
+		expect(t, "called long after", s.pumped(t), []string{"c"})
+		s.wantTaken(t, []string{"c"}, need)
+	})
+}

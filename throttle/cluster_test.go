@@ -1,0 +1,66 @@
+package throttle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestCluster: every call's keys live in one slot, those of its scope, whatever
+// the keys of the limits look like.
+func TestCluster(t *testing.T) {
+	rdb := redistest.RunCluster(t).Client()
+	defer rdb.Close()
+	for i := range 4 {
+		l := throttle.New(rdb, throttle.RedisOptions{Scope: fmt.Sprint("scope ", i)})
+		define(t, l, append([]throttle.Limit{perMinute("wait", 1)}, threes...)...)
+		var needs []throttle.Need
+		for _, limit := range threes {
+			needs = append(needs, throttle.Need{Limit: limit.Name, Key: "{" + limit.Name + "}"})
+		}
+		for _, want := range []throttle.Outcome{allowed, allowed, allowed, denied} {
+			d, err := l.AllowAll(background, needs...)
+			must(t, err)
+			expect(t, "all kinds at once", d.Outcome, want)
+		}
+		lanes := throttle.NewLanes(l)
+		for id, want := range []throttle.Outcome{allowed, denied} {
+			d, err := lanes.Acquire(background, job(fmt.Sprint(id)), throttle.Need{Limit: "wait", Key: "{k}"})
+			must(t, err)
+			expect(t, "a job", d.Outcome, want)
+		}
+		giveTurns(t, lanes)
+		limits, err := l.Limits(background)
+		must(t, err)
+		expect(t, "limits", len(limits), len(threes)+1)
+		backlogs, err := lanes.Backlogs(background, "wait")
+		must(t, err)
+		expect(t, "backlogs", len(backlogs), 1)
+		place, waits, err := lanes.Waiting(background, job("1").JobID)
+		must(t, err)
+		expect(t, "waits", [2]any{waits, place.Position}, [2]any{true, 1})
+		must(t, lanes.Forget(background, job("1").JobID))
+	}
+}
+
+// giveTurns makes each call that a giver makes.
+func giveTurns(t *testing.T, lanes *throttle.Lanes) {
+	t.Helper()
+	store := lanes.Turns()
+	lead, err := store.Lead(background, "me", time.Second, 0, "epoch")
+	must(t, err)
+	expect(t, "lanes", len(lead.Made), 1)
+	_, results, held, err := store.Grant(background, "me", []turns.Turn{{Lane: lead.Made[0].Lane}})
+	must(t, err)
+	expect(t, "held", held, true)
+	expect(t, "turn", results[0].Outcome, turns.Refused)
+	recalled, err := store.Recall(background, []string{lead.Made[0].Lane})
+	must(t, err)
+	expect(t, "waiting", recalled[0].Waiting, 1)
+	must(t, store.Settle(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2}))
+	must(t, store.Resign(background, "me"))
+}

@@ -1,0 +1,177 @@
+package throttle_test
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// A kept is what Redis keeps of the waiting jobs, read from its keys.
+type kept struct {
+	records          map[string]keptJob  // by queue and ID
+	waiting, called  map[string][]string // by lane, queues and IDs
+	reserved, demand map[string]int      // by meter, as the records say
+}
+
+// keptJob is a job's record.
+type keptJob struct {
+	lane     string
+	meters   []string
+	costs    []int
+	patience bool
+}
+
+func (y *yard) members(name string) []string {
+	return y.rdb.ZRange(background, hg(name), 0, -1).Val()
+}
+
+func (y *yard) hash(name string) map[string]string {
+	return y.rdb.HGetAll(background, hg(name)).Val()
+}
+
+func (y *yard) kept() kept {
+	k := kept{
+		records: map[string]keptJob{}, waiting: map[string][]string{}, called: map[string][]string{},
+		reserved: map[string]int{}, demand: map[string]int{},
+	}
+	for job, record := range y.hash("jobs") {
+		k.records[job] = readRecord(record)
+	}
+	for _, kind := range []string{"lane:", "called:"} {
+		for _, key := range y.rdb.Keys(background, hg(kind+"*")).Val() {
+			lane := strings.TrimPrefix(key, hg(kind))
+			queue, _, _ := strings.Cut(lane, "\n")
+			for _, z := range y.rdb.ZRangeWithScores(background, key, 0, -1).Val() {
+				job := queue + "\n" + z.Member.(string)
+				if kind == "lane:" {
+					k.waiting[lane] = append(k.waiting[lane], job)
+					continue
+				}
+				k.called[lane] = append(k.called[lane], job)
+				if z.Score > 0 {
+					k.records[job].count(k.reserved)
+				}
+			}
+		}
+	}
+	for _, job := range k.records {
+		job.count(k.demand)
+	}
+	return k
+}
+
+// readRecord reads ticket, since, grant, patience, costs and lane.
+func readRecord(text string) (job keptJob) {
+	fields := strings.SplitN(text, "\n", 6)
+	job.patience, job.lane = fields[3] == "1", fields[5]
+	job.meters = strings.Split(job.lane, "\n")[1:]
+	for _, cost := range strings.Split(fields[4], ",") {
+		n, _ := strconv.Atoi(cost)
+		job.costs = append(job.costs, n)
+	}
+	return job
+}
+
+func (job keptJob) count(permits map[string]int) {
+	for i, meter := range job.meters {
+		permits[meter] += job.costs[i]
+	}
+}
+
+// inOrder checks what Redis keeps of waiting jobs against itself. What hands have
+// edited may be out of order till the end.
+func (y *yard) inOrder(t *rapid.T) {
+	k := y.kept()
+	y.lanesInOrder(t, k)
+	if y.edited {
+		return
+	}
+	for job, record := range k.records {
+		places := 0
+		for _, in := range []map[string][]string{k.waiting, k.called} {
+			for lane, jobs := range in {
+				if slices.Contains(jobs, job) {
+					places++
+					if lane != record.lane {
+						t.Fatalf("job %q of lane %q stands in %q", job, record.lane, lane)
+					}
+				}
+			}
+		}
+		if places != 1 {
+			t.Fatalf("job %q stands in %d places", job, places)
+		}
+	}
+	standing := 0
+	for _, in := range []map[string][]string{k.waiting, k.called} {
+		for _, jobs := range in {
+			standing += len(jobs)
+		}
+	}
+	if standing != len(k.records) {
+		t.Fatalf("%d jobs stand in lanes, %d are known", standing, len(k.records))
+	}
+	same(t, "demand", y.hash("demand"), k.demand)
+	same(t, "reserved", y.hash("reserved"), k.reserved)
+	y.patienceInOrder(t, k)
+}
+
+// lanesInOrder: what is kept of lanes is kept of those that are known, and they
+// are those of which something waits or is called.
+func (y *yard) lanesInOrder(t *rapid.T, k kept) {
+	lanes := y.members("lanes")
+	for lane := range k.waiting {
+		if !slices.Contains(lanes, lane) {
+			t.Fatalf("lane %q waits and is not known", lane)
+		}
+	}
+	for lane := range k.called {
+		if !slices.Contains(lanes, lane) {
+			t.Fatalf("of lane %q jobs are called, and it is not known", lane)
+		}
+	}
+	for lane := range y.hash("tickets") {
+		if !slices.Contains(lanes, lane) {
+			t.Fatalf("lane %q has tickets and is not known", lane)
+		}
+	}
+	for _, lane := range y.rdb.SMembers(background, hg("full")).Val() {
+		if !slices.Contains(lanes, lane) {
+			t.Fatalf("lane %q is full and is not known", lane)
+		}
+	}
+	for _, lane := range lanes {
+		if len(k.waiting[lane])+len(k.called[lane]) == 0 && !y.edited {
+			t.Fatalf("lane %q is known, but nothing of it waits", lane)
+		}
+	}
+}
+
+// patienceInOrder: those and only those whose wait may end have a time for it.
+func (y *yard) patienceInOrder(t *rapid.T, k kept) {
+	ends := y.members("patience")
+	for job, record := range k.records {
+		if record.patience != slices.Contains(ends, job) {
+			t.Fatalf("job %q: its wait may end: %t, and is known to: %v", job, record.patience, ends)
+		}
+	}
+	for _, job := range ends {
+		if _, known := k.records[job]; !known {
+			t.Fatalf("the wait of job %q ends, and it is not known", job)
+		}
+	}
+}
+
+func same(t *rapid.T, what string, counters map[string]string, want map[string]int) {
+	t.Helper()
+	got := map[string]int{}
+	for id, text := range counters {
+		got[id], _ = strconv.Atoi(text)
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("%s is %v, by the jobs %v", what, got, want)
+	}
+}

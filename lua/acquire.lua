@@ -21,21 +21,20 @@
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local name, admitted = queue .. '\n' .. id, P .. 'admitted:' .. caller
+local name, admitted = queue .. '\n' .. id, hg('admitted', caller)
 
 local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
 
--- 1 where something is blocked, 2 where jobs wait or are called, 3 for both.
-local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
+local waited = call('EXISTS', hg('jobs')) == 1
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 local function admit()
   return take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
 end
 
--- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then.
-if there == 0 then
+-- Where nobody waits only the meters decide. What follows is not even loaded
+-- then.
+if not waited then
   if refusal then return refusal end
   local _, at = binding(meters)
   if at <= now_us then return admit() end
@@ -43,7 +42,7 @@ end
 
 -- @include waiting
 
-local r = there > 1 and read_job(queue, id)
+local r = waited and read_job(queue, id)
 if refusal then
   if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
@@ -57,11 +56,10 @@ local job = {
 local costs = {}
 for i = 1, #meters do
   job.ids[i], job.cost[i], costs[i] = meters[i].id, meters[i].cost, int(meters[i].cost)
-  if there % 2 == 1 then apply_block(meters[i]) end
 end
 job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
 job.costs = table.concat(costs, ',')
-job.waiting = P .. 'lane:' .. job.lane
+job.waiting = hg('lane', job.lane)
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.

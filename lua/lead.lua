@@ -13,22 +13,22 @@
 -- @include lanes
 local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local holder = call('GET', P .. 'turns')
-if holder and holder ~= process then return { 0, call('PTTL', P .. 'turns') * 1000 } end
+local holder = call('GET', hg('turns'))
+if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 1000 } end
 if not holder then seen = '-1' end
-call('SET', P .. 'turns', process, 'PX', lease_ms)
-if call('EXISTS', P .. 'lanes') == 1 then
-  call('PEXPIRE', P .. 'contended', MARKS_MS)
+call('SET', hg('turns'), process, 'PX', lease_ms)
+if call('EXISTS', hg('lanes')) == 1 then
+  call('PEXPIRE', hg('contended'), MARKS_MS)
 else -- marks of lanes that came and went unheard of
-  call('DEL', P .. 'contended')
+  call('DEL', hg('contended'))
 end
-call('SET', P .. 'epoch', name, 'NX')
+call('SET', hg('epoch'), name, 'NX')
 
 -- Whoever does not come is told again in a second.
-local late = call('ZRANGEBYSCORE', P .. 'patience', '-inf', int(now_us), 'LIMIT', 0, 100)
-for i = 1, #late do call('ZADD', P .. 'patience', int(now_us + 1000000), late[i]) end
+local late = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, 100)
+for i = 1, #late do call('ZADD', hg('patience'), int(now_us + 1000000), late[i]) end
 
 return {
-  1, holder and 0 or 1, now_us, tonumber(call('GET', P .. 'changes') or 0), call('GET', P .. 'epoch'),
-  call('ZRANGEBYSCORE', P .. 'lanes', '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most), late,
+  1, holder and 0 or 1, now_us, tonumber(call('GET', hg('changes')) or 0), call('GET', hg('epoch')),
+  call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most), late,
 }

@@ -10,18 +10,18 @@
 -- Of one lane, at most a hundred at a time.
 local function recall(lane)
   local queue = parse_lane(lane)
-  local called = P .. 'called:' .. lane
+  local called = hg('called', lane)
   local late = call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(queue, late[i])
     if r then
-      count_all('reserved', r, -1)
+      count_all(hg('reserved'), r, -1)
       call('ZADD', called, 0, late[i])
     else
       call('ZREM', called, late[i])
     end
   end
-  local out = { call('ZCARD', P .. 'lane:' .. lane), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, 0, 0, 'LIMIT', 0, 1000) }
+  local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, 0, 0, 'LIMIT', 0, 1000) }
   if #late > 0 then freed(lane) end
   leave_if_empty(lane)
   return out

@@ -5,5 +5,5 @@
 -- @include scope
 local process = ARGV[1]
 
-if call('GET', P .. 'turns') ~= process then return 0 end
-return call('DEL', P .. 'turns')
+if call('GET', hg('turns')) ~= process then return 0 end
+return call('DEL', hg('turns'))

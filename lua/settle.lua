@@ -8,10 +8,10 @@
 -- @include scope
 local process, seen = ARGV[1], tonumber(ARGV[2])
 
-if call('GET', P .. 'turns') ~= process then return 0 end
+if call('GET', hg('turns')) ~= process then return 0 end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
-  if lanes > 1 then call('HSET', P .. 'sharing', id, lanes) else call('HDEL', P .. 'sharing', id) end
-  if lanes == 0 and tonumber(call('HGET', P .. 'contended', id) or 0) <= seen then call('HDEL', P .. 'contended', id) end
+  if lanes > 1 then call('HSET', hg('sharing'), id, lanes) else call('HDEL', hg('sharing'), id) end
+  if lanes == 0 and tonumber(call('HGET', hg('contended'), id) or 0) <= seen then call('HDEL', hg('contended'), id) end
 end
 return 1

@@ -13,7 +13,6 @@ local function meters_of(r)
   for i = 1, #ids do
     local m = load_meter(string.match(ids[i], '^([^|]*)|(.*)$'))
     if m then
-      apply_block(m)
       m.cost = r.cost[i]
       meters[#meters + 1] = m
     end
@@ -25,14 +24,14 @@ end
 local function place_of(queue, id)
   local r = read_job(queue, id)
   if not r then return {} end
-  local place = call('ZRANK', P .. 'lane:' .. r.lane, id)
+  local place = call('ZRANK', hg('lane', r.lane), id)
   local meters, ids = meters_of(r)
-  if not place and (tonumber(call('ZSCORE', P .. 'called:' .. r.lane, id)) or 0) > 0 then
-    for i = 1, #meters do meters[i].others = meters[i].others - meters[i].cost end
+  if not place and (tonumber(call('ZSCORE', hg('called', r.lane), id)) or 0) > 0 then
+    for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
   local last, expected, known = expect({ meters = meters }, place or 0, false)
   return {
-    place and 0 or 1, (place or 0) + 1, call('ZCARD', P .. 'lane:' .. r.lane), expected or now_us, now_us,
+    place and 0 or 1, (place or 0) + 1, call('ZCARD', hg('lane', r.lane)), expected or now_us, now_us,
     last and last.id or ids[1], r.lane, (known or not last) and 1 or 0, r.since_us,
   }
 end

@@ -13,15 +13,17 @@ import (
 )
 
 const (
-	// heartbeat is how often the process that gives turns renews its lease and
-	// reads what it may not have heard.
+	// The process that gives turns renews its lease and reads what it may not have
+	// heard every heartbeat; or, where nothing is due, when something is, and
+	// every quiet at least.
 	heartbeat = 500 * time.Millisecond
+	quiet     = 5 * time.Second
 	// standby is how much later than the end of another's lease a process tries
 	// to take it.
 	standby = 200 * time.Millisecond
-	// idleCheck is how often a process looks whether anything waits that no word told
-	// it of.
-	idleCheck = 5 * time.Second
+	// grace is for how long after that the lease still lives: if the process dies,
+	// another takes over then.
+	grace = time.Second
 	// pause is how long a process leaves Redis alone after an error.
 	pause = time.Second
 	// batch bounds a call of Redis to about a millisecond.

@@ -18,7 +18,8 @@ func (g *giver) takeLead(ctx context.Context) error {
 			return err
 		}
 	}
-	lead, err := g.store.Lead(ctx, g.process, g.seen, uuid.NewString())
+	pace := g.pace()
+	lead, err := g.store.Lead(ctx, g.process, pace+grace, g.seen, uuid.NewString())
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (g *giver) takeLead(ctx context.Context) error {
 	if !lead.Held {
 		g.core = nil
 		g.taken = now.Add(lead.Until)
-		g.lead = now.Add(min(lead.Until+standby, idleCheck))
+		g.lead = now.Add(lead.Until + standby)
 		return nil
 	}
 	g.clock = clock{lead.Now, now}
@@ -36,11 +37,16 @@ func (g *giver) takeLead(ctx context.Context) error {
 	if err := g.learn(ctx, lead); err != nil {
 		return err
 	}
-	g.lead = now.Add(heartbeat)
-	if g.core.Idle() {
-		g.lead = now.Add(idleCheck)
-	}
+	g.lead = now.Add(pace)
 	return nil
+}
+
+// pace is how long from now the lease is to be renewed.
+func (g *giver) pace() time.Duration {
+	if g.core == nil {
+		return heartbeat
+	}
+	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), quiet)
 }
 
 // learn tells the core what it has not heard of.
@@ -79,7 +85,7 @@ func (g *giver) made(ctx context.Context, lead turns.Lead) error {
 		}
 		fresh := lead.Fresh
 		var err error
-		if lead, err = g.store.Lead(ctx, g.process, g.seen, g.epoch); g.limits.note(ctx, err) != nil {
+		if lead, err = g.store.Lead(ctx, g.process, heartbeat+grace, g.seen, g.epoch); g.limits.note(ctx, err) != nil {
 			return err
 		}
 		lead.Fresh = fresh

@@ -10,8 +10,8 @@ import (
 
 const (
 	// tending is how often there is something to look after.
-	tending = time.Second
-	// soon is how long before its end a put-back is moved on.
+	tending = 2 * time.Second
+	// soon is how long before its end a put-back is moved on. None is shorter.
 	soon = 5 * time.Second
 	// passTime is how long all waiting jobs are compared with asynq's in, and
 	// how often.

@@ -72,7 +72,7 @@ func (s *stage) traces(t redistest.TB) (keys []string) {
 		name := strings.TrimPrefix(key, hg(""))
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "limits", "limit", "m", "admitted", "seq", "changes", "turns", "epoch":
+		case "limits", "limit", "m", "admitted", "seq", "changes", "turns", "epoch", "deleted":
 		default:
 			keys = append(keys, name)
 		}
@@ -284,7 +284,7 @@ func TestMaxWait(t *testing.T) {
 		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
 		expect(t, "it asks again when the wait has become longer", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
 		s.pump(t)
-		expect(t, "traces", s.traces(t), []string{"blocked"})
+		expect(t, "traces", s.traces(t), []string{"blocked:l"})
 	})
 }
 

@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
@@ -50,7 +51,7 @@ func TestCluster(t *testing.T) {
 func giveTurns(t *testing.T, lanes *throttle.Lanes) {
 	t.Helper()
 	store := lanes.Turns()
-	lead, err := store.Lead(background, "me", 0, "epoch")
+	lead, err := store.Lead(background, "me", time.Second, 0, "epoch")
 	must(t, err)
 	expect(t, "lanes", len(lead.Made), 1)
 	_, results, held, err := store.Grant(background, "me", []turns.Turn{{Lane: lead.Made[0].Lane}})

@@ -49,6 +49,9 @@ type called struct {
 	Late bool
 }
 
+// leaseTime is for how long a giver that dies keeps others from giving turns.
+const leaseTime = 1500 * time.Millisecond
+
 func newGiver(s *stage, process string) *giver {
 	g := &giver{store: s.lanes.Turns(), stage: s, process: process, batch: 64}
 	g.words = g.store.Words(s.ctx)
@@ -135,7 +138,7 @@ func (g *giver) lead() (lead turns.Lead, err error) {
 		g.seen = 0
 	}
 	read := func() error {
-		lead, err = g.store.Lead(background, g.process, g.seen, "epoch")
+		lead, err = g.store.Lead(background, g.process, leaseTime, g.seen, "epoch")
 		return err
 	}
 	if err = g.call("lead", read); err != nil || !lead.Held {

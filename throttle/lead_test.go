@@ -31,7 +31,7 @@ func TestOneProcessGivesTurns(t *testing.T) {
 		process string
 		held    bool
 		next    time.Duration
-	}{{"one", true, time.Second}, {"two", false, turns.LeaseTime}, {"one", true, time.Second}} {
+	}{{"one", true, time.Second}, {"two", false, leaseTime}, {"one", true, time.Second}} {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
@@ -42,7 +42,7 @@ func TestOneProcessGivesTurns(t *testing.T) {
 	resign("one")
 	held, _ = pump("two")
 	expect(t, "after one has resigned", held, true)
-	s.wait(turns.LeaseTime - time.Millisecond)
+	s.wait(leaseTime - time.Millisecond)
 	held, _ = pump("three")
 	expect(t, "before the end of two's lease", held, false)
 	s.wait(time.Millisecond)

@@ -14,8 +14,9 @@ type Need struct {
 	Known bool
 	// Blocked says that the meter is paused, or shut by its upstream.
 	Blocked bool
-	// Worth is how long, in microseconds, the permits take to come again: cost
-	// times period over n, or a concurrency limit's lease.
+	// Worth is how long, in microseconds, the permits take to come again once they
+	// are used: cost times period over n where they come one by one, the period of
+	// a window, the lease of a concurrency limit.
 	Worth int64
 }
 
@@ -24,8 +25,8 @@ type Turn struct {
 	Lane string
 	// Ahead allows the call of a job whose permits will exist in a moment.
 	Ahead bool
-	// Held is how many permits of each of the lane's meters older lanes hold:
-	// they are to be left.
+	// Held is how many permits of each of the lane's meters, in the order of its
+	// name, older lanes hold: they are to be left. It is nil where nothing is held.
 	Held []int64
 }
 
@@ -59,7 +60,7 @@ type Result struct {
 	// meters; nil if none waits.
 	Next []Need
 	// Called is how many of the lane's jobs are called and have not come, after
-	// this turn.
+	// this turn and before the next of the batch. Skipped turns need not say.
 	Called int
 }
 

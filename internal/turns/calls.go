@@ -7,12 +7,14 @@ type calls struct {
 	// called is how many jobs, as Redis last said.
 	called int
 	// fresh have permits reserved, the oldest first. Whoever comes takes the
-	// oldest permits, so as many as came are dropped from its head.
+	// oldest permits, so as many as came are dropped from its head; while some are
+	// late, nobody knows who came.
 	fresh []call
 	// late have none any more, and are told again.
 	late []call
-	// recall is when Redis is to be asked about them.
-	recall place[*lane]
+	// recall is when Redis is to be asked about them, recalled when it was.
+	recall   place[*lane]
+	recalled int64
 	// full: no more can be called. parked: its queue takes nothing.
 	full, parked bool
 }
@@ -53,7 +55,10 @@ func (c *Core) count(now int64, l *lane, called int) {
 		c.took(now, l.queue)
 		c.unfill(l)
 	}
-	if over := min(len(l.fresh)+len(l.late)-called, len(l.fresh)); over > 0 {
+	if called == 0 {
+		l.late = nil
+	}
+	if over := len(l.fresh) - called; over > 0 && len(l.late) == 0 {
 		l.fresh = slices.Delete(l.fresh, 0, over)
 	}
 	c.recallNext(now, l)

@@ -2,10 +2,10 @@ package turns
 
 import "slices"
 
-// hold keeps permits of a slower meter for a lane that waits at a faster one.
+// hold keeps permits of a meter for a lane that waits at another, for a time.
 type hold struct {
-	lane       *lane
-	cost, till int64
+	lane             *lane
+	cost, from, till int64
 }
 
 // slack is for how long after its expected time a lane is still waited for, and
@@ -15,38 +15,83 @@ const slack = 40_000
 // held is how many permits of a meter older lanes hold: to them a lane yields.
 func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	for _, h := range m.holds {
-		if h.lane != l && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
+		if h.lane != l && h.from <= now && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
 			sum += h.cost
 		}
 	}
 	return sum
 }
 
-// hold keeps what a lane needs of m, which is ready, while it waits at x: if
-// that takes at least as long to come again as what it needs of x, so that no
-// two hold for each other, and x is not waited for longer than it is worth.
+// hold keeps what a lane needs of m, which is ready, while it waits at x.
 func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
-	own, its := l.need(m), l.need(x.meter)
+	own := l.need(m)
+	till, worth := l.holdTill(own, x, now)
+	if !worth || c.without(holding) || x.behind && c.without(holdingBehind) {
+		return
+	}
+	c.release(m, l)
+	c.place(own, hold{l, own.cost, now, till})
+}
+
+func (c *Core) place(n need, h hold) {
+	n.holds = append(n.holds, h)
+	h.lane.holds++
+	c.touch(n.meter)
+	c.wake(n.meter, h.till)
+}
+
+// holdTill returns until when a lane may hold what it needs of a meter while it
+// waits at x, and whether it may. What it holds must take at least as long to
+// come again as what it waits for, so that no two hold for each other; and it
+// must not wait for longer than that.
+func (l *lane) holdTill(own need, x wait, now int64) (till int64, worth bool) {
+	its := l.need(x.meter)
 	at := x.at
 	if x.unknown {
 		at = now + its.worth
 	}
-	faster := own.worth < its.worth || own.worth == its.worth && m.name < x.name
-	if !l.looked || x.blocked || faster || at-now > own.worth || c.without(holding) {
-		return
-	}
-	till := at + slack
+	slower := own.worth > its.worth || own.worth == its.worth && own.name >= x.name
+	worth = l.looked && slower && !x.blocked && at-now <= own.worth
 	if x.behind {
-		till = now + own.worth
-		if c.without(holdingBehind) {
-			return
+		return now + own.worth, worth
+	}
+	return at + slack, worth
+}
+
+// keep has a lane hold what it holds until x, where it is the first, is ready:
+// that can be later than was known when it came there.
+func (c *Core) keep(l *lane, x wait, now int64) {
+	for _, n := range l.needs {
+		if h := n.heldBy(l); h != nil && n.meter != x.meter {
+			if till, worth := l.holdTill(n, x, now); worth {
+				h.till = max(h.till, till)
+			}
 		}
 	}
-	c.release(m, l)
-	m.holds = append(m.holds, hold{l, own.cost, till})
-	l.holds++
-	c.touch(m)
-	c.wake(m, till)
+}
+
+// meet has a lane that is the first at x hold its other meters from shortly
+// before x is ready, where others wait: else of two meters that get ready one
+// after the other each would always give to those that need only one.
+func (c *Core) meet(l *lane, x wait, now int64) {
+	if !l.looked || x.behind || x.blocked || x.unknown || c.without(meeting) {
+		return
+	}
+	for _, n := range l.needs {
+		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.worth && c.ready(n.meter, l, now).at <= x.at {
+			c.place(n, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack})
+		}
+	}
+}
+
+// heldBy returns what a lane holds of a meter, nil if nothing.
+func (m *meter) heldBy(l *lane) *hold {
+	for i := range m.holds {
+		if m.holds[i].lane == l {
+			return &m.holds[i]
+		}
+	}
+	return nil
 }
 
 // letGo gives up all that a lane holds.

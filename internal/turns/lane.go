@@ -16,7 +16,9 @@ type lane struct {
 	// looked says that its needs are its first job's. Before it had a turn all
 	// that is known is its meters.
 	looked bool
-	holds  int
+	// holds is how many meters it holds, trying how many of its turns wait for
+	// their answers.
+	holds, trying int
 	calls
 }
 
@@ -24,7 +26,14 @@ type lane struct {
 type need struct {
 	*meter
 	cost, worth int64
+	// asked is for how many permits, those included that were held, the meter was
+	// last asked, and how many turns it had given by then.
+	asked, given int64
 }
+
+// sure reports whether what is known of a meter is what it said to this need:
+// nobody took anything since.
+func (n *need) sure(total int64) bool { return n.asked == total && n.given == n.meter.given }
 
 // Made says that a lane got its first job. A lane that is made again, or named
 // twice, keeps its turn. Lanes are to be named in the order of their numbers.
@@ -53,20 +62,30 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
+// meters are the names of its meters.
+func (l *lane) meters() []string { return strings.Split(l.name, "\n")[1:] }
+
 // waits reports whether a job of the lane waits.
 func (l *lane) waits() bool { return l.at != nil || l.parked }
 
 // enter has a lane wait. It joins where somebody waits already, whom it may not
 // pass, or else where it is likely to wait longest.
 func (c *Core) enter(l *lane, key int64) {
+	if l.queue.stopped {
+		l.park(key)
+		return
+	}
 	l.looked = false
-	names := strings.Split(l.name, "\n")[1:]
+	names := l.meters()
 	l.needs = make([]need, len(names))
 	var join *meter
 	for i, name := range names {
 		m := c.meter(name)
 		l.needs[i] = need{meter: m, cost: 1}
 		m.lanes++
+		if len(names) > 1 {
+			m.wide++
+		}
 		c.touch(m)
 		if join == nil || m.after(join) {
 			join = m
@@ -94,6 +113,9 @@ func (c *Core) leave(l *lane) {
 	c.part(l)
 	for _, n := range l.needs {
 		n.lanes--
+		if len(l.needs) > 1 {
+			n.wide--
+		}
 		c.touch(n.meter)
 	}
 	l.needs, l.full = nil, false
@@ -117,7 +139,7 @@ func (c *Core) part(l *lane) {
 
 // drop forgets a lane of which nothing waits or is called.
 func (c *Core) drop(l *lane) {
-	if !l.waits() && l.called == 0 {
+	if !l.waits() && l.called == 0 && l.trying == 0 {
 		c.recalls.remove(&l.recall)
 		delete(c.lanes, l.name)
 	}

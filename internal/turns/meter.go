@@ -12,10 +12,13 @@ type meter struct {
 	// queue holds the lanes that wait here and can be called, by key.
 	queue line[*lane]
 	// waiting is how many wait here, those included that are full; lanes is how
-	// many lanes need the meter, wherever they wait.
-	waiting, lanes int
-	holds          []hold
+	// many lanes need the meter, wherever they wait; wide how many of these need
+	// other meters too.
+	waiting, lanes, wide int
+	holds                []hold
 	bounds
+	// given is how many turns it gave to lanes, wherever they waited.
+	given int64
 	// due is when the meter is to be looked at.
 	due place[*meter]
 	pace
@@ -61,9 +64,17 @@ func (c *Core) changed(which func(meter string) bool) {
 	}
 }
 
+// changedFor says the same of a lane's meters.
+func (c *Core) changedFor(l *lane) {
+	for _, name := range l.meters() {
+		c.Changed(name)
+	}
+}
+
 func (c *Core) void(m *meter) {
 	m.bounds = newBounds()
 	m.exact = false
+	m.given++
 	c.wake(m, 0)
 }
 
@@ -75,16 +86,12 @@ func (c *Core) wake(m *meter, at int64) {
 }
 
 // first returns the lane that waits at a meter, can be called and was served
-// longest ago. Those of queues that take nothing are parked.
-func (c *Core) first(m *meter) *lane {
-	for len(m.queue) > 0 {
-		l := m.queue[0].of
-		if !l.queue.stopped {
-			return l
-		}
-		c.park(l)
+// longest ago; nil if there is none.
+func (m *meter) first() *lane {
+	if len(m.queue) == 0 {
+		return nil
 	}
-	return nil
+	return m.queue[0].of
 }
 
 // touch notes that Sharing may have news of a meter.

@@ -1,5 +1,10 @@
 package turns
 
+import (
+	"cmp"
+	"slices"
+)
+
 // queue is one of asynq's.
 type queue struct {
 	name string
@@ -25,10 +30,9 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// park takes a lane of a stopped queue out of the way. It keeps its key.
-func (c *Core) park(l *lane) {
-	c.leave(l)
-	l.parked = true
+// park has a lane of a stopped queue wait out of the way. It keeps its key.
+func (l *lane) park(key int64) {
+	l.turn.key, l.parked = key, true
 	l.queue.parked = append(l.queue.parked, l)
 }
 
@@ -39,21 +43,41 @@ func (c *Core) took(now int64, q *queue) {
 		return
 	}
 	q.stopped = false
-	for _, l := range q.parked {
+	parked := q.parked
+	q.parked = nil
+	for _, l := range parked {
 		if l.parked {
 			l.parked = false
 			c.enter(l, l.turn.key)
 		}
 	}
-	q.parked = nil
 }
 
 // stop says that a job that was told at a time has not come: if none has since
-// then, the queue takes nothing.
+// then, the queue takes nothing. Its lanes hold nothing, and count for nobody as
+// lanes that wait.
 func (c *Core) stop(now int64, q *queue, told int64) {
-	if q.moved < told && !q.stopped && !c.without(passingOver) {
-		q.stopped, q.probed = true, now
+	if q.stopped || q.moved >= told || c.without(passingOver) {
+		return
 	}
+	q.stopped, q.probed = true, now
+	for _, l := range c.waiting(q) {
+		c.wake(l.at, now)
+		c.leave(l)
+		l.park(l.turn.key)
+	}
+}
+
+// waiting returns the lanes of a queue that wait at a meter, by their keys.
+func (c *Core) waiting(q *queue) []*lane {
+	var lanes []*lane
+	for _, l := range c.lanes {
+		if l.queue == q && l.at != nil {
+			lanes = append(lanes, l)
+		}
+	}
+	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.turn.key, b.turn.key) })
+	return lanes
 }
 
 // probe is when the next of its lanes is to be asked about.

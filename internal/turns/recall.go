@@ -27,9 +27,13 @@ func (c *Core) Recalled(now int64, name string, left int, overdue []string, wait
 	case !waits && l.waits():
 		c.leave(l)
 	}
+	l.recalled = now
 	came := left < l.called
 	told := c.overdue(now, l, overdue)
-	if !came && told > 0 {
+	if len(overdue) > 0 {
+		c.changedFor(l) // what was reserved for them is free
+	}
+	if !came && told < never {
 		c.stop(now, l.queue, told)
 	}
 	c.unfill(l) // its meters may give more at once by now
@@ -38,17 +42,19 @@ func (c *Core) Recalled(now int64, name string, left int, overdue []string, wait
 
 // overdue sorts the called jobs of a lane into those that may still come in time
 // and those that are late, which are told again at growing pauses. It returns
-// when the first of those that just got late was told, 0 if none did.
+// when the first of those that just got late was told, never if none did.
 func (c *Core) overdue(now int64, l *lane, ids []string) (told int64) {
 	known := map[string]call{}
-	for _, call := range slices.Concat(l.late, l.fresh) {
-		known[call.id] = call
+	for _, job := range slices.Concat(l.late, l.fresh) {
+		known[job.id] = job
 	}
 	l.late = nil
+	told = never
 	for _, id := range ids {
-		job, ok := known[id]
-		if ok && job.pause == 0 && job.till <= now && (told == 0 || job.at < told) {
-			told = job.at
+		job := known[id]
+		delete(known, id)
+		if job.pause == 0 && job.id != "" {
+			told = min(told, job.at)
 		}
 		if job.till <= now {
 			job.pause = min(max(2*job.pause, leastPause), mostPause)
@@ -59,7 +65,6 @@ func (c *Core) overdue(now int64, l *lane, ids []string) (told int64) {
 		}
 		job.id = id
 		l.late = append(l.late, job)
-		delete(known, id)
 	}
 	l.fresh = slices.DeleteFunc(l.fresh, func(job call) bool {
 		_, ok := known[job.id]
@@ -86,7 +91,10 @@ func (c *Core) recallNext(now int64, l *lane) {
 		next = l.queue.probe(now)
 	}
 	if len(l.fresh) > 0 {
-		next = min(next, l.fresh[0].till)
+		next = min(next, max(l.fresh[0].till, l.recalled+leastPause))
+	}
+	if next == never && l.full {
+		next = now + lostPause
 	}
 	if l.called > len(l.fresh)+len(l.late) { // some that this core does not know
 		c.recallBy(l, min(next, now+lostPause))

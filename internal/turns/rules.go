@@ -15,6 +15,9 @@ const (
 	holdingBehind
 	// yielding: but not against an older lane.
 	yielding
+	// meeting: a lane that needs several meters has those that get ready one after
+	// the other.
+	meeting
 	// filling: a lane of which as many are called as its meters give at once is
 	// passed over.
 	filling

@@ -11,10 +11,6 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// LeaseTime is for how long a process that gives turns keeps all others from it
-// after each Lead: if it dies, another takes over after that time.
-const LeaseTime = 1500 * time.Millisecond
-
 // LeadPage is how many lanes one Lead names at most.
 const LeadPage = 1000
 
@@ -67,10 +63,10 @@ type Numbered struct {
 	Number int64
 }
 
-// Lead takes or renews the lease for a process that knows all lanes up to a
-// number. Epoch is a random name for the scope's data, if they have none yet.
-func (s *Store) Lead(ctx context.Context, process string, seen int64, epoch string) (Lead, error) {
-	reply, err := s.run(ctx, lua.Lead, process, LeaseTime.Milliseconds(), seen, epoch, LeadPage).Slice()
+// Lead takes or renews the lease, for that long, for a process that knows all
+// lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
+func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {
+	reply, err := s.run(ctx, lua.Lead, process, lease.Milliseconds(), seen, epoch, LeadPage).Slice()
 	if err != nil {
 		return Lead{}, err
 	}
@@ -99,7 +95,7 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 		if held == nil {
 			held = make([]int64, len(Meters(t.Lane)))
 		}
-		args = append(args, t.Lane, flag(t.Ahead), joinInts(held))
+		args = append(args, t.Lane, digit(t.Ahead), joinInts(held))
 	}
 	reply, err := s.run(ctx, lua.Grant, args...).Slice()
 	if err != nil {
@@ -199,7 +195,7 @@ func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return script.Run(ctx, s.rdb, s.keys, args...)
 }
 
-func flag(on bool) int {
+func digit(on bool) int {
 	if on {
 		return 1
 	}

@@ -6,6 +6,7 @@ func (c *Core) Tried(now int64, results []Result) {
 	tries := c.tries
 	c.tries = c.tries[:0]
 	for i, t := range tries {
+		t.lane.trying--
 		if i < len(results) {
 			c.tried(now, t, results[i])
 		} else {
@@ -14,8 +15,8 @@ func (c *Core) Tried(now int64, results []Result) {
 		}
 	}
 	for _, m := range c.served {
-		l := c.first(m)
-		m.adjust(l != nil && c.ready(m, l, now).at <= c.horizon(m, l, now))
+		l := m.first()
+		m.adjust(l != nil && c.ready(m, l, now).at <= m.horizon(now))
 		c.wake(m, 0)
 	}
 	c.served = c.served[:0]
@@ -23,13 +24,16 @@ func (c *Core) Tried(now int64, results []Result) {
 
 func (c *Core) tried(now int64, t try, r Result) {
 	l := t.lane
+	if r.Outcome == Granted {
+		for _, n := range l.needs {
+			n.meter.given++
+			n.patience = leastPatience
+		}
+	}
 	c.learn(now, t, r.Next)
 	switch r.Outcome {
 	case Granted, Learn:
-		t.from.granted++
-		for _, n := range l.needs {
-			n.patience = leastPatience
-		}
+		t.from.gave++
 		c.letGo(l)
 		c.call(now, l, r)
 		if r.Next == nil {
@@ -43,9 +47,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 	case Refused:
 		t.from.refused++
 		c.takeBack(t)
-		if t.Ahead && t.from.ready(l.need(t.from).cost).at <= c.tryAt+slack {
-			t.from.exact = true
-		}
+		c.refused(now, t)
 	case Skipped:
 		t.from.refused++
 		c.takeBack(t)
@@ -53,6 +55,27 @@ func (c *Core) tried(now int64, t try, r Result) {
 	if r.Outcome != Skipped {
 		c.count(now, l, r.Called)
 	}
+}
+
+// blink is when a turn is tried again that was refused though every meter was
+// said to be ready: the clocks differ.
+const blink = 1000
+
+// refused learns from a refusal: the meter gives nothing ahead, or not yet.
+func (c *Core) refused(now int64, t try) {
+	l, m := t.lane, t.from
+	if l.at == nil {
+		return // a turn of the same batch took its last job
+	}
+	if t.Ahead && c.ready(m, l, now).at <= c.tryAt+slack {
+		m.exact = true
+	}
+	for _, n := range l.needs {
+		if c.ready(n.meter, l, now).at > now {
+			return
+		}
+	}
+	m.tell(now, c.held(m, l, now), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
 }
 
 // takeBack gives a lane its key back. A later turn of a batch never gives back
@@ -81,6 +104,7 @@ func (c *Core) learn(now int64, t try, next []Need) {
 		if t.Held != nil {
 			held = t.Held[i]
 		}
+		own.asked, own.given = held+n.Cost, own.meter.given
 		if own.tell(now, held, n) {
 			own.patience = leastPatience
 			c.wake(own.meter, 0)

@@ -37,22 +37,27 @@ func (c *Core) Turns(now int64, max int) []Turn {
 func (c *Core) serve(m *meter, now int64) {
 	c.expire(m, now)
 	for m.left > 0 && len(c.tries) < c.room {
-		l := c.first(m)
+		l := m.first()
 		if l == nil {
 			c.rest(m, never)
 			return
 		}
-		at := c.ready(m, l, now).at
-		early := at > c.horizon(m, l, now)
+		ready := c.ready(m, l, now)
+		early := ready.at > m.horizon(now)
 		if early && now < m.askAt() {
-			c.rest(m, min(at, m.askAt()))
+			c.await(l, wait{m, ready, false}, now)
+			c.rest(m, min(ready.at, m.askAt()))
 			return
 		}
 		x := c.blocker(l, m, now)
-		if x.behind || x.meter != nil && l.looked && !early {
+		if x.meter != nil && l.trying > 0 {
+			return // its key is not known before the answer
+		}
+		if x.behind || x.meter != nil && l.looked && !early && c.sure(m, l, now) {
 			if !early {
 				c.hold(l, m, x, now)
 			}
+			c.await(l, x, now)
 			c.move(l, x)
 			continue
 		}
@@ -62,6 +67,12 @@ func (c *Core) serve(m *meter, now int64) {
 			m.left = 0
 		}
 	}
+}
+
+// await prepares a lane's other meters for the time when x is ready.
+func (c *Core) await(l *lane, x wait, now int64) {
+	c.keep(l, x, now)
+	c.meet(l, x, now)
 }
 
 // rest has a meter be looked at again at a time, or when a hold ends.
@@ -76,19 +87,24 @@ func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.ready(c.held(m, l, now) + l.need(m).cost)
 }
 
+// sure reports whether m is known to be ready for a lane for which it can be.
+func (c *Core) sure(m *meter, l *lane, now int64) bool {
+	n := l.need(m)
+	return n.sure(c.held(m, l, now) + n.cost)
+}
+
 // horizon is until when a permit must exist for its job to be called now.
-func (c *Core) horizon(m *meter, l *lane, now int64) int64 {
-	if l.ahead(m) && !m.exact {
+func (m *meter) horizon(now int64) int64 {
+	if m.ahead() && !m.exact {
 		return now + slack
 	}
 	return now
 }
 
-// ahead reports whether the jobs of a lane may be called ahead: not those of
-// several meters, which would keep the permits of one while they wait for
-// another's, and not where something is held, since who is called ahead comes
-// before the holder.
-func (l *lane) ahead(m *meter) bool { return len(l.needs) == 1 && len(m.holds) == 0 }
+// ahead reports whether jobs may be called ahead: not where a lane needs several
+// meters. It would keep the permits of one while it waits for another's, and
+// where others are called ahead it could not have both at once.
+func (m *meter) ahead() bool { return m.wide == 0 }
 
 // wait is the meter at which a lane must wait, and until when: behind an older
 // lane, or because it is not ready.
@@ -105,7 +121,7 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 		if n.meter == m {
 			continue
 		}
-		f := c.first(n.meter)
+		f := n.first()
 		behind := f != nil && f.turn.key < l.turn.key && !c.without(notPassing)
 		b := c.ready(n.meter, l, now)
 		b.at = max(b.at, now)
@@ -129,7 +145,7 @@ func (c *Core) move(l *lane, x wait) {
 
 // try gives a lane a turn. As if it were granted, it goes behind the others.
 func (c *Core) try(l *lane, m *meter, now int64) {
-	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: l.ahead(m)}}
+	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: m.ahead()}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -139,10 +155,11 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 		}
 	}
 	c.tries = append(c.tries, t)
-	if m.tried == 0 {
+	if !m.tried {
+		m.tried = true
 		c.served = append(c.served, m)
 	}
-	m.tried++
+	l.trying++
 	m.left--
 	m.queue.put(&l.turn, c.number())
 }

@@ -1,7 +1,13 @@
 -- @include scope
 
--- Tells who gives turns that a meter, or all of a limit's, may be ready sooner
--- than was said. Changes are numbered, so that a lost word is noticed.
+-- Tells the process that gives turns of a change to a limit, or to one meter:
+-- what it knows of them is void. Changes are numbered, so that one whose word
+-- was lost is noticed.
 local function changed(kind, name)
-  call('PUBLISH', P .. 'wake', kind .. ' ' .. int(call('INCR', P .. 'changes')) .. ' ' .. name)
+  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+end
+
+-- Reports whether a lane waits at a meter.
+local function waited_for(id)
+  return call('HEXISTS', hg('contended'), id) == 1
 end

@@ -11,8 +11,7 @@ local function meter(id)
   local name, key = string.match(id, '^([^|]*)|(.*)$')
   m = load_meter(name, key) or false
   if m then
-    apply_block(m)
-    m.others, m.reserved = tonumber(call('HGET', P .. 'reserved', id) or 0), 0
+    m.reserved, m.promised = tonumber(call('HGET', hg('reserved'), id) or 0), 0
     if m.stale then stale[#stale + 1] = name end
   end
   known[id] = m
@@ -26,7 +25,7 @@ local function line_of(lane)
   local line = by_lane[lane]
   if line then return line end
   local queue, ids = parse_lane(lane)
-  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', P .. 'called:' .. lane) }
+  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', hg('called', lane)) }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
 end
@@ -36,7 +35,7 @@ end
 local function first(line)
   while true do
     if line.taken == #line.jobs then
-      local more = call('ZRANGE', P .. 'lane:' .. line.lane, line.taken, line.taken * 2)
+      local more = call('ZRANGE', hg('lane', line.lane), line.taken, line.taken * 2)
       for i = 1, #more do line.jobs[#line.jobs + 1] = more[i] end
     end
     local id = line.jobs[line.taken + 1]
@@ -82,8 +81,8 @@ local function refuse(meters, at)
   for i = 1, #meters do
     meters[i].refused = true
     if at[i] > now_us then
-      call('HSETNX', P .. 'contended', meters[i].id, '0')
-      call('PEXPIRE', P .. 'contended', MARKS_MS)
+      call('HSETNX', hg('contended'), meters[i].id, '0')
+      call('PEXPIRE', hg('contended'), MARKS_MS)
     end
   end
   return { REFUSED }
@@ -109,18 +108,18 @@ local function turn(line, ahead_us, held_text)
     return { LEARN, id, now_us, 0 }
   end
   if line.called >= most_called(meters) then
-    call('SADD', P .. 'full', line.lane)
+    call('SADD', hg('full'), line.lane)
     return { FULL }
   end
   local ready, at = now_us, {}
   for i = 1, #meters do
-    at[i] = meters[i].ready_at(meters[i].others + held[i] + meters[i].cost)
+    at[i] = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
     if at[i] > ready then ready = at[i] end
   end
   if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
   for k = 1, #meters do
     local m = meters[k]
-    m.others, m.reserved = m.others + m.cost, m.reserved + m.cost
+    m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
   called(line, id, ready + r.grant_us)
   return { GRANTED, id, ready, ready + r.grant_us }
@@ -135,8 +134,8 @@ local function outlook(line)
   for i = 1, id and #meters or 0 do
     local m = meters[i]
     local n = #out
-    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.others + line.held[i] + m.cost)
-    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, m.worth_us(m.cost), m.shut and 1 or 0
+    out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
+    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
   end
   return out
 end
@@ -145,11 +144,11 @@ end
 local function store()
   for i = 1, #lines do
     local line = lines[i]
-    if line.taken > 0 then call('ZREM', P .. 'lane:' .. line.lane, unpack(line.jobs, 1, line.taken)) end
-    if #line.calls > 0 then call('ZADD', P .. 'called:' .. line.lane, unpack(line.calls)) end
+    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
+    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
     if line.called == 0 then leave_if_empty(line.lane) end
   end
   for id, m in pairs(known) do
-    if m and m.reserved > 0 then call('HINCRBY', P .. 'reserved', id, int(m.reserved)) end
+    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
   end
 end

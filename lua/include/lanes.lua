@@ -1,5 +1,6 @@
 -- @include needs
 -- @include count
+-- @include reserved
 -- @include change
 
 local MARKS_MS = 10000 -- how long marks outlive who gives turns
@@ -24,7 +25,7 @@ local function parse_job(record)
 end
 
 local function read_job(queue, id)
-  local record = call('HGET', P .. 'jobs', queue .. '\n' .. id)
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
   return record and parse_job(record)
 end
 
@@ -39,12 +40,7 @@ end
 -- Counts a job's permits for or against each of its meters.
 local function count_all(counters, r, sign)
   local _, ids = parse_lane(r.lane)
-  for i = 1, #ids do count(P .. counters, ids[i], sign * r.cost[i]) end
-end
-
--- Has every meter count the permits that are reserved for called jobs.
-local function load_reserved(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'reserved', meters[i].id) or 0) end
+  for i = 1, #ids do count(counters, ids[i], sign * r.cost[i]) end
 end
 
 -- As many of a lane's jobs may be called at once as its meters can give at once.
@@ -61,60 +57,61 @@ end
 -- Forgets a lane of which nothing waits and nobody is called; and with the last
 -- one all that a lost record, or a process that died, may have left behind.
 local function leave_if_empty(lane)
-  if call('EXISTS', P .. 'lane:' .. lane, P .. 'called:' .. lane) > 0 then return end
-  call('ZREM', P .. 'lanes', lane)
-  if call('EXISTS', P .. 'lanes') == 1 then
-    call('HDEL', P .. 'tickets', lane)
-    call('SREM', P .. 'full', lane)
+  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lanes')) == 1 then
+    call('HDEL', hg('tickets'), lane)
+    call('SREM', hg('full'), lane)
   else
-    call('DEL', P .. 'tickets', P .. 'full', P .. 'reserved', P .. 'demand', P .. 'sharing', P .. 'patience')
+    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
   end
 end
 
 -- Tells who gives turns that a called job has come, if a turn was refused
 -- because too many had not, or if it came late: its queue takes jobs after all.
 local function make_room(lane, late)
-  if call('SREM', P .. 'full', lane) == 1 or late then call('PUBLISH', P .. 'wake', 'came ' .. lane) end
-end
-
--- Tells them that what was reserved of meters is free again.
-local function freed(lane)
-  local _, ids = parse_lane(lane)
-  for i = 1, #ids do changed('meter', ids[i]) end
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
 end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
 -- meter its mark, so that nobody takes there before the lane had its turn.
 local function join(lane, id, ticket, meter)
-  call('ZADD', P .. 'lane:' .. lane, int(ticket), id)
-  if call('ZCARD', P .. 'lane:' .. lane) > 1 then return end
-  local number = int(call('INCR', P .. 'seq'))
-  call('ZADD', P .. 'lanes', number, lane)
-  call('HSET', P .. 'contended', meter, number)
-  call('PEXPIRE', P .. 'contended', MARKS_MS)
-  call('PUBLISH', P .. 'wake', 'lane ' .. number)
+  call('ZADD', hg('lane', lane), int(ticket), id)
+  if call('ZCARD', hg('lane', lane)) > 1 then return end
+  local number = int(call('INCR', hg('seq')))
+  call('ZADD', hg('lanes'), number, lane)
+  call('HSET', hg('contended'), meter, number)
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+  call('PUBLISH', hg('wake'), 'lane ' .. number)
+end
+
+-- Tells who gives turns that what was reserved for a lane is free: others may be
+-- called.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Forgets all of a job but its place.
 local function forget_record(job, r)
-  call('HDEL', P .. 'jobs', job)
-  count_all('demand', r, -1)
-  if r.patience == '1' then call('ZREM', P .. 'patience', job) end
+  call('HDEL', hg('jobs'), job)
+  count_all(hg('demand'), r, -1)
+  if r.patience == '1' then call('ZREM', hg('patience'), job) end
   leave_if_empty(r.lane)
 end
 
 -- Forgets a job wherever it stands: in its lane or called.
 local function forget_job(queue, id, r)
-  local called = call('ZSCORE', P .. 'called:' .. r.lane, id)
+  local called = call('ZSCORE', hg('called', r.lane), id)
   if called then
-    call('ZREM', P .. 'called:' .. r.lane, id)
+    call('ZREM', hg('called', r.lane), id)
     if called ~= '0' then
-      count_all('reserved', r, -1)
+      count_all(hg('reserved'), r, -1)
       freed(r.lane)
     end
     make_room(r.lane)
   else
-    call('ZREM', P .. 'lane:' .. r.lane, id)
+    call('ZREM', hg('lane', r.lane), id)
   end
   forget_record(queue .. '\n' .. id, r)
 end

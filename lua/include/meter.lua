@@ -1,66 +1,62 @@
 -- @include scope
 
--- A meter answers: ready_at(k), the earliest microsecond at which k more permits
--- may be taken (k above the capacity: an estimate for those who wait), left(),
--- and full_at(), when it is as if never used. take(k) takes them. Nothing but
--- take changes it. Where m.guess is true nobody knows when permits come back.
--- Returns nil where the limit does not exist for this app. The file of a kind
--- stands in its branch, where m is the meter, so that no call makes the functions
--- of kinds that it does not use.
+-- Returns the meter of a limit and a key, or nil where the limit does not exist
+-- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- k more permits may be taken (k above the capacity: an estimate for those who
+-- wait), left(), and full_at(), when it is as if never used. take(k) takes them;
+-- beside it only the second result changes anything: it stores what is there
+-- once more, for as long as it matters now.
+-- known is whether anybody knows when permits come back; shut, whether the limit
+-- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- What only some meters need stands in its branch, so that no call makes
+-- functions that it does not use.
 local function load_meter(name, key, app, holder)
-  local limit = P .. 'limit:' .. name
-  local gist = call('HGET', limit, 'gist')
-  if not gist then return nil end
-  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused
+  local summary = call('HGET', hg('limit', name), 'summary')
+  if not summary then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused, ends = false, nil
   if rest ~= '' then
-    local apps
-    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
-    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
-      return nil
-    end
+    -- @include rest
+    paused, ends = load_rest(name, key, app)
   end
+  if paused == nil then return nil end
 
   local id = name .. '|' .. key
-  local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
-    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
+  local keep
+  local m = { -- all its 16 fields at once, so that the table is made in its full size
+    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
+    ready_at = false, take = false, left = false, full_at = false,
   }
   if kind == 'funnel' or kind == 'token_bucket' then
     -- @include gcra
+    keep = gcra(m, now_us)
   elseif kind == 'sliding_log' then
     -- @include sliding_log
+    keep = sliding_log(m, now_us)
   elseif kind == 'sliding_window' then
     -- @include sliding_window
+    keep = sliding_window(m, now_us)
   elseif kind == 'fixed_window' then
     -- @include fixed_window
+    keep = fixed_window(m, now_us)
   else
-    m.guess = true
     -- @include concurrency
+    concurrency(m, now_us)
   end
 
-  m.known = not m.guess
-  function m.worth_us(k) return m.lease_us or ceil(k * m.period_us / m.n) end
-  if paused then
-    m.shut, m.known = true, false
-    m.guess = true
-    m.ready_at = function() return now_us + 60000000 end
-    m.left = function() return 0 end
+  if paused or ends then
+    -- @include shut
+    shut(m, paused, ends)
   end
-  return m
+  return m, keep
 end
 
--- Holds the meter shut until its block ends, if an upstream's answer set one.
-local function apply_block(m)
-  local ends = call('HGET', P .. 'blocked', m.id)
-  ends = ends and tonumber(ends)
-  if not ends or ends <= now_us then return end
-  local ready_at = m.ready_at
-  m.ready_at = function(k)
-    local at = ready_at(k)
-    return at > ends and at or ends
-  end
-  m.left = function() return 0 end
-  m.shut = true
+-- How long k permits take to come again: a funnel gives them back one by one, a
+-- window all at its end, a concurrency meter when a lease ends.
+local function worth_us(m, k)
+  if m.lease_us then return m.lease_us end
+  local kind = string.match(m.state, '^[a-z_]+', #P + 3)
+  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
+  return math.min(ceil(k * m.period_us / m.n), FAR)
 end

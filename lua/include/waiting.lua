@@ -4,31 +4,31 @@
 local RESERVED, OVERDUE = 1, 2
 
 -- Has a called job take what is reserved for it; or, where it came too late for
--- that, what is reserved for the first of its lane that asked for as much. That
--- one takes a later one's in turn. Returns nil where the job was not called, and
--- whether it came late.
+-- that, what is reserved by now for the first of its lane that asked for as much.
+-- That one takes a later one's in turn. Returns nil where the job was not called,
+-- and whether it came late.
 local function claim(job, r)
-  local called = P .. 'called:' .. r.lane
+  local called = hg('called', r.lane)
   local until_us = call('ZSCORE', called, job.id)
   if not until_us then return nil end
   call('ZREM', called, job.id)
   if until_us == '0' then
-    local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'LIMIT', 0, 10)
+    local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
-    for i = #others, 1, -1 do
+    for i = #others - 1, 1, -2 do
       local o = read_job(job.queue, others[i])
-      if o and o.costs == r.costs then other = others[i] end
+      if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
     end
     if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
   end
-  count_all('reserved', r, -1)
+  count_all(hg('reserved'), r, -1)
   return RESERVED, until_us == '0'
 end
 
 -- The first of the job's meters at which a lane waits, or nil.
 local function contended(job)
-  local marks = call('HMGET', P .. 'contended', unpack(job.ids))
+  local marks = call('HMGET', hg('contended'), unpack(job.ids))
   for i = 1, #marks do
     if marks[i] then return job.ids[i] end
   end
@@ -39,7 +39,7 @@ end
 -- called is let by only where nobody gives turns.
 local function may_take(job, r, called)
   if called then return true end
-  if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', P .. 'turns') == 0 end
+  if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
   return not job.mark and call('EXISTS', job.waiting) == 0
 end
 
@@ -56,10 +56,10 @@ local function expect(job, place, joins)
   local last, expected, known
   for i = 1, #job.meters do
     local m = job.meters[i]
-    local lanes = tonumber(call('HGET', P .. 'sharing', m.id) or 1)
+    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
     local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
-    local all = tonumber(call('HGET', P .. 'demand', m.id) or 0) - (joins and 0 or m.cost)
-    local at = m.ready_at(m.others + math.max(0, math.min(turns * m.cost, all)) + m.cost)
+    local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
+    local at = m.ready_at(m.reserved + math.max(0, math.min(turns * m.cost, all)) + m.cost)
     if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
   end
   return last, expected, known or expected <= now_us
@@ -84,7 +84,7 @@ end
 local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
-  local ticket = r and r.ticket or call('HINCRBY', P .. 'tickets', job.lane, 1) + job.head_start
+  local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)
@@ -94,12 +94,12 @@ local function wait(job, r, called, late, bind)
     return reply(TOO_LATE, last, expected)
   end
   local patience = latest < math.huge and '1' or '0'
-  if patience == '1' then call('ZADD', P .. 'patience', int(latest), job.name) end
+  if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
   if not r then
     r = { lane = job.lane, costs = job.costs, cost = job.cost }
-    count_all('demand', r, 1)
+    count_all(hg('demand'), r, 1)
   end
-  call('HSET', P .. 'jobs', job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
+  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
   if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)

@@ -1,0 +1,154 @@
+package turns
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// lanesOf are the lanes whose turns are given at a time; results are their answers.
+func lanesOf(c *Core, now int64, results ...Result) (lanes []string) {
+	for _, t := range c.Turns(now, 10) {
+		lanes = append(lanes, t.Lane)
+	}
+	c.Tried(now, results)
+	return lanes
+}
+
+func same[T comparable](t *testing.T, what string, got []T, want ...T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func api(ready int64) []Need {
+	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Worth: second}}
+}
+
+func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready)} }
+
+func granted(job string, now int64, next []Need) Result {
+	return Result{Job: job, At: now, Until: now + grantLife, Next: next, Called: 1}
+}
+
+func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
+	c := New()
+	c.Made("b\napi|", 1)
+	c.Made("a\napi|", 2)
+	c.Made("b\napi|", 3)
+	same(t, "at first", lanesOf(c, 1, granted("1", 1, api(10*second))), "b\napi|")
+	same(t, "at once again", lanesOf(c, 1))
+	same(t, "then", lanesOf(c, 10*second, granted("1", 10*second, nil)), "a\napi|")
+}
+
+func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, refused(second/2))
+	for name, change := range map[string]func(){
+		"another limit": func() { c.ChangedLimit("ap") },
+		"another meter": func() { c.Changed("api|x") },
+	} {
+		change()
+		same(t, name, lanesOf(c, 2))
+	}
+	for name, change := range map[string]func(){
+		"the meter": func() { c.Changed("api|") },
+		"its limit": func() { c.ChangedLimit("api") },
+		"all":       c.ChangedAll,
+	} {
+		change()
+		same(t, name, lanesOf(c, 2, refused(second/2)), "q\napi|")
+	}
+}
+
+func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, refused(1))
+	same(t, "at once", lanesOf(c, 1))
+	same(t, "after a blink", lanesOf(c, 1+blink, refused(second)), "q\napi|")
+}
+
+func TestALostAnswer(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1)
+	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Called: 1}), "q\napi|")
+	same(t, "to recall", c.Recalls(lostPause+2, 10), "q\napi|")
+	c.Recalled(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
+	same(t, "told", c.Tell(lostPause+2, 10), Told{"q", "lost", "q\napi|"})
+}
+
+// TestALaneIsEmptiedWithinABatch: its last job is called, another comes, and the
+// next turn of the batch finds that one.
+func TestALaneIsEmptiedWithinABatch(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, api(0)))
+	lanesOf(c, 2, granted("2", 2, api(0)))
+	same(t, "two turns", lanesOf(c, 3, granted("3", 3, nil), refused(second)), "q\napi|", "q\napi|")
+	same(t, "before its word", lanesOf(c, 4))
+	c.Made("q\napi|", 2)
+	same(t, "after its word", slices.Compact(lanesOf(c, 5)), "q\napi|")
+}
+
+func TestALimitThatIsGoneIsLearned(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Called: 1})
+	job := Told{"q", "1", "q\napi|"}
+	same(t, "told at once", c.Tell(1, 10), job)
+	c.Fate(2, job, Moved)
+	same(t, "not again", c.Tell(second, 10))
+	c.Fate(second, job, Gone)
+	c.Sharing()
+	if next := c.Next(second); next != never || len(c.lanes) != 0 {
+		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
+	}
+}
+
+func TestToldAgainAtGrowingPauses(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	var told []int64
+	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
+		lanesOf(c, now)
+		for range c.Tell(now, 10) {
+			told = append(told, now)
+		}
+		for _, lane := range c.Recalls(now, 10) {
+			c.Recalled(now, lane, 1, []string{"1"}, false)
+		}
+	}
+	for i := 2; i < len(told); i++ {
+		if pause, last := told[i]-told[i-1], told[i-1]-told[i-2]; pause < last || pause > mostPause+probePause {
+			t.Errorf("told at %v: the pauses do not grow to 30 s", told)
+		}
+	}
+	if len(told) < 10 {
+		t.Errorf("told only at %v", told)
+	}
+}
+
+func TestSharing(t *testing.T) {
+	c := New()
+	c.Made("q\na|\nb|", 1)
+	c.Made("q\na|", 2)
+	want := func(what string, want map[string]int) {
+		t.Helper()
+		if got := c.Sharing(); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	want("a meter where nobody waits is said once", map[string]int{"a|": 2, "b|": 0})
+	want("nothing new", map[string]int{})
+	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	want("nobody waits", map[string]int{"a|": 0})
+	if len(c.meters) != 0 {
+		t.Errorf("%d meters are kept", len(c.meters))
+	}
+}

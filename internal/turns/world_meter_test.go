@@ -1,0 +1,68 @@
+package turns
+
+// worldMeter is a meter that admits: a funnel, unless it has a window or a lease.
+type worldMeter struct {
+	name     string
+	interval int64 // in which a permit comes again; of a window, the mean
+	capacity int64
+	window   int64
+	lease    int64
+
+	tat, start, count int64
+	reserved          int64
+	paused            bool
+}
+
+// ready is when a meter can give k permits, and whether that is a forecast.
+func (m *worldMeter) ready(k, now int64) (at int64, known bool) {
+	switch {
+	case m.paused:
+		return never, false
+	case m.lease > 0:
+		if m.count+k <= m.capacity {
+			return now, true
+		}
+		return now + m.lease, false
+	case m.window > 0:
+		m.roll(now)
+		return max(now, m.start+(m.count+k-1)/m.capacity*m.window), true
+	}
+	if k > m.capacity {
+		return max(m.tat, now) + (k-m.capacity)*m.interval, true
+	}
+	return max(now, m.tat-(m.capacity-k)*m.interval), true
+}
+
+func (m *worldMeter) take(k, now int64) {
+	switch {
+	case m.lease > 0:
+		m.count += k
+	case m.window > 0:
+		m.roll(now)
+		m.count += k
+	default:
+		m.tat = max(m.tat, now) + k*m.interval
+	}
+}
+
+func (m *worldMeter) roll(now int64) {
+	if start := now - now%m.window; start > m.start {
+		m.start, m.count = start, 0
+	}
+}
+
+// worth is how long k permits take to come again once they are used.
+func (m *worldMeter) worth(k int64) int64 {
+	switch {
+	case m.lease > 0:
+		return m.lease
+	case m.window > 0:
+		return m.window
+	}
+	return k * m.interval
+}
+
+// ahead reports whether k permits may be called ahead of their time.
+func (m *worldMeter) ahead(k int64) bool {
+	return m.lease == 0 && (m.capacity-k)*m.interval >= slack
+}

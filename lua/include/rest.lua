@@ -1,0 +1,17 @@
+-- @include scope
+
+-- What a limit has beside its summary: whether it is paused, and until when the
+-- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
+-- not for the app.
+local function load_rest(name, key, app)
+  local apps, paused, blocked_us = unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us'))
+  if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
+  local ends
+  if blocked_us and tonumber(blocked_us) > now_us then
+    ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+    ends = ends > now_us and ends or nil
+  end
+  return paused and true or false, ends
+end

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/signal"
@@ -58,9 +59,13 @@ func (w *worker) watch(ctx context.Context) {
 }
 
 // reload makes the config file's limits, rules and schedules current. A file
-// with errors changes nothing.
+// with errors changes nothing, and neither does one that is gone or empty:
+// taken at its word, it would lift every limit.
 func (w *worker) reload(ctx context.Context) {
 	next, err := w.globals.Load()
+	if err == nil && next.Absent != "" {
+		err = errors.New(next.Absent)
+	}
 	if err == nil {
 		err = w.limiter.Define(ctx, next.Limits...)
 	}

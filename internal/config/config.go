@@ -42,6 +42,10 @@ type Config struct {
 	Tasks map[string]Task `yaml:"tasks"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
+	// Absent says why this is only the Default: "there is no headgate.yaml",
+	// or that it is empty. Nothing is limited then, which nobody should have
+	// to find out by the calls that go out.
+	Absent string
 }
 
 // document is the file: a Config, except for what other packages' types hold.
@@ -66,7 +70,9 @@ func Default() *Config {
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Default(), nil
+		c := Default()
+		c.Absent = "there is no " + path
+		return c, nil
 	}
 	if err != nil {
 		return nil, err
@@ -88,6 +94,9 @@ func Parse(name string, data []byte) (*Config, error) {
 	if len(d.errs) > 0 {
 		d.errs.sort()
 		return nil, d.errs
+	}
+	if len(d.at) == 0 {
+		doc.Config.Absent = name + " is empty"
 	}
 	return &doc.Config, nil
 }

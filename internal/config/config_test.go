@@ -168,14 +168,22 @@ func TestEntries(t *testing.T) {
 
 func TestNothingGivesTheDefault(t *testing.T) {
 	same := cmp.AllowUnexported(Redis{})
-	for _, text := range []string{"", "# only a comment\n", "limits:\ntasks:\nschedules:\n"} {
+	for text, absent := range map[string]string{
+		"":                              "headgate.yaml is empty",
+		"# only a comment\n":            "headgate.yaml is empty",
+		"limits:\ntasks:\nschedules:\n": "",
+	} {
+		want := Default()
+		want.Absent = absent
 		c, err := Parse("headgate.yaml", []byte(text))
-		if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+		if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", text, err, diff)
 		}
 	}
-	c, err := Load(filepath.Join(t.TempDir(), "missing.yaml"))
-	if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
+	want.Absent = "there is no " + missing
+	c, err := Load(missing)
+	if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 		t.Errorf("a missing file: %v\n%s", err, diff)
 	}
 	if _, err := Load(t.TempDir()); err == nil {

@@ -58,6 +58,9 @@ func (s *source) jobs() iter.Seq[line] {
 		scanner.Buffer(nil, maxLine)
 		for number := 1; scanner.Scan(); number++ {
 			text := bytes.TrimSpace(scanner.Bytes())
+			if number == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write it
+			}
 			if len(text) == 0 {
 				continue
 			}

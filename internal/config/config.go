@@ -4,6 +4,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"maps"
@@ -84,6 +85,7 @@ func Load(path string) (*Config, error) {
 // Errors.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
 	doc := document{Config: *Default()}
 	d.decode(data, &doc)
 

@@ -170,6 +170,7 @@ func TestNothingGivesTheDefault(t *testing.T) {
 	same := cmp.AllowUnexported(Redis{})
 	for text, absent := range map[string]string{
 		"":                              "headgate.yaml is empty",
+		"\ufeff":                        "headgate.yaml is empty",
 		"# only a comment\n":            "headgate.yaml is empty",
 		"limits:\ntasks:\nschedules:\n": "",
 	} {
@@ -188,6 +189,18 @@ func TestNothingGivesTheDefault(t *testing.T) {
 	}
 	if _, err := Load(t.TempDir()); err == nil {
 		t.Error("a folder: no error")
+	}
+}
+
+// A file from Windows can begin with a byte order mark; columns count without.
+func TestByteOrderMark(t *testing.T) {
+	c, err := Parse("f", []byte("\ufeffapp: shop\n"))
+	if err != nil || c.App != "shop" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	const want = `f:1:6: app: want text (in quotes if it looks like a number), not the number 5`
+	if _, err := Parse("f", []byte("\ufeffapp: 5\n")); err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 

@@ -41,7 +41,10 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	defer input.Close()
-	source := &source{input: input, defaults: c.JobOptions, config: conf, stderr: stdio.Err}
+	source := &source{
+		input: input, defaults: c.JobOptions, config: conf,
+		stderr: stdio.Err, bad: complaints{out: stdio.Err},
+	}
 	if c.File == "" {
 		source.one = &cli.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}
 	}
@@ -81,7 +84,7 @@ func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
 
 // add streams the jobs: a bad line does not stop the others.
 func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	sink, err := opener{conf, stdio.Err, source.bad}.open(ctx)
+	sink, err := opener{conf, stdio.Err, source.bad.add}.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,9 +30,10 @@ func plan(ctx context.Context, conf *config.Config, source *source, stdio cli.IO
 			return err
 		}
 		if err != nil {
-			source.bad(l, err)
+			source.bad.add(l, err)
 		}
 	}
+	source.bad.sum()
 	first, last, err := d.forecast(ctx)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
 
 // add streams the jobs: a bad line does not stop the others.
 func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	sink, err := opener{conf, stdio.Err, source.bad.add}.open(ctx)
+	sink, err := opener{conf, stdio.Err, source.bad.add, queueSet{}}.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 	if source.failed() {
 		return source.finish(stdio.Out, 0, nil)
 	}
-	sink, err := opener{conf, stdio.Err, nil}.open(ctx)
+	sink, err := opener{conf, stdio.Err, nil, queueSet{}}.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		mapper(parseDuration), mapper(parseTime),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(stdio, globals),
 	)
 	if err != nil {

@@ -24,13 +24,26 @@ const (
 	TooLate
 )
 
+var outcomes = []string{"unavailable", "allowed", "denied", "never", "no such limit", "too late"}
+
 // String is the outcome in lower case.
 func (o Outcome) String() string {
-	names := [...]string{"unavailable", "allowed", "denied", "never", "no such limit", "too late"}
-	if o < 0 || int(o) >= len(names) {
+	if o < 0 || int(o) >= len(outcomes) {
 		return fmt.Sprintf("outcome(%d)", int(o))
 	}
-	return names[o]
+	return outcomes[o]
+}
+
+// MarshalText writes the outcome as String does.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads what String writes.
+func (o *Outcome) UnmarshalText(text []byte) error {
+	i, err := choose("outcome", text, outcomes)
+	if err == nil {
+		*o = Outcome(i)
+	}
+	return err
 }
 
 // Need is what a caller wants of one limit. The zero Cost means 1 where a job

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,6 +26,28 @@ const (
 
 // HeadStart is how many tickets one step of priority is worth.
 const HeadStart = 1000
+
+var priorities = []string{Normal: "normal", High: "high", Low: "low"}
+
+// String is the priority in lower case.
+func (p Priority) String() string {
+	if p < 0 || int(p) >= len(priorities) {
+		return fmt.Sprintf("priority(%d)", int(p))
+	}
+	return priorities[p]
+}
+
+// MarshalText writes the priority as String does.
+func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads normal, high or low.
+func (p *Priority) UnmarshalText(text []byte) error {
+	i, err := choose("priority", text, priorities)
+	if err == nil {
+		*p = Priority(i)
+	}
+	return err
+}
 
 func (p Priority) headStart() int {
 	switch p {

@@ -85,67 +85,91 @@ func isName(text string) bool {
 	return text != "" && len(text) <= 100
 }
 
-// Validate reports everything that is wrong with the limit, each with the
-// field, the value and what would be right.
+// MarshalText writes the kind's name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
+
+// UnmarshalText reads a kind's name. Its error lists them.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i, err := choose("kind", text, kinds)
+	if err == nil {
+		*k = kinds[i]
+	}
+	return err
+}
+
+// Validate reports everything that is wrong with the limit: each of the errors
+// that it joins is a [*FieldError].
 func (l Limit) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
+	wrong := func(field string, value any, format string, args ...any) {
+		errs = append(errs, fieldError(field, value, format, args...))
+	}
 	if !isName(l.Name) {
-		wrong("name %q: want 1 to 100 letters, digits, or _ . : -", l.Name)
+		wrong("name", l.Name, wantName)
 	}
-	switch l.Kind {
-	case Funnel, TokenBucket:
-		if l.Capacity < 0 || l.Capacity > maxPermits {
-			wrong("capacity %d: want 1 to %d", l.Capacity, maxPermits)
-		} else if l.Rate.N > 0 && float64(l.capacity())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
-			wrong("capacity %d: at %s it takes over a hundred years to fill; want less", l.Capacity, l.Rate)
-		}
-	case FixedWindow, SlidingLog, SlidingWindow:
-		if l.Capacity != 0 && l.Capacity != l.Rate.N {
-			wrong("capacity %d: a %s limit has the capacity of its rate, %d; leave it out", l.Capacity, l.Kind, l.Rate.N)
-		}
-	case Concurrency:
-		if l.Capacity < 1 || l.Capacity > maxPermits {
-			wrong("capacity %d: want how many may run at once, 1 to %d", l.Capacity, maxPermits)
-		}
-		if l.Rate != (Rate{}) {
-			wrong("rate %s: a concurrency limit has no rate, only a capacity", l.Rate)
-		}
-	default:
-		wrong("kind %q: want one of %s", l.Kind, joinKinds())
-	}
+	l.validateKind(wrong)
 	if l.Kind != Concurrency {
 		if err := l.Rate.validate(); err != nil {
 			errs = append(errs, err)
 		}
 		if l.Lease != 0 {
-			wrong("lease %s: only a concurrency limit has leases", l.Lease)
+			wrong("lease", l.Lease, "only a concurrency limit has leases")
 		}
 	}
-	if l.Kind == SlidingLog && l.Rate.N > maxLog {
-		wrong("rate %s: a sliding_log keeps every time, at most %d; use sliding_window", l.Rate, maxLog)
-	}
 	if l.Lease != 0 && l.Lease < time.Second {
-		wrong("lease %s: want at least 1s", l.Lease)
+		wrong("lease", l.Lease, "want at least 1s")
+	} else if l.Lease > maxFill {
+		wrong("lease", l.Lease, "want at most a hundred years")
 	}
 	if l.Margin < 0 || l.Margin%time.Microsecond != 0 || (l.Rate.Per > 0 && l.Margin >= l.Rate.Per) {
-		wrong("margin %s: want whole microseconds, from 0 to less than the period %s", l.Margin, l.Rate.Per)
+		wrong("margin", l.Margin, "want whole microseconds, from 0 to less than the period %s", l.Rate.Per)
 	}
 	if l.Zone != "" {
 		if l.Kind != FixedWindow {
-			wrong("zone %q: only a fixed_window limit follows a calendar", l.Zone)
+			wrong("zone", l.Zone, "only a fixed_window limit follows a calendar")
 		}
 		if _, err := time.LoadLocation(l.Zone); err != nil || l.Zone == "Local" {
-			wrong("zone %q: want an IANA time zone such as UTC or America/New_York", l.Zone)
+			wrong("zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
 		}
 	}
 	for _, app := range l.Apps {
 		if !isName(app) {
-			wrong("apps %q: want 1 to 100 letters, digits, or _ . : -", app)
+			wrong("apps", app, wantName)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// wantName says what isName takes.
+const wantName = "want 1 to 100 letters, digits, or _ . : -"
+
+// validateKind reports what is wrong with the kind, and with what only some
+// kinds have.
+func (l Limit) validateKind(wrong func(field string, value any, format string, args ...any)) {
+	switch l.Kind {
+	case Funnel, TokenBucket:
+		if l.Capacity < 0 || l.Capacity > maxPermits {
+			wrong("capacity", l.Capacity, "want 1 to %d", maxPermits)
+		} else if l.Rate.N > 0 && float64(l.capacity())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
+			wrong("capacity", l.Capacity, "at %s it takes over a hundred years to fill; want less", l.Rate)
+		}
+	case FixedWindow, SlidingLog, SlidingWindow:
+		if l.Capacity != 0 && l.Capacity != l.Rate.N {
+			wrong("capacity", l.Capacity, "a %s limit has the capacity of its rate, %d; leave it out", l.Kind, l.Rate.N)
+		}
+		if l.Kind == SlidingLog && l.Rate.N > maxLog {
+			wrong("rate", l.Rate, "a sliding_log keeps every time, at most %d; use sliding_window", maxLog)
+		}
+	case Concurrency:
+		if l.Capacity < 1 || l.Capacity > maxPermits {
+			wrong("capacity", l.Capacity, "want how many may run at once, 1 to %d", maxPermits)
+		}
+		if l.Rate != (Rate{}) {
+			wrong("rate", l.Rate, "a concurrency limit has no rate, only a capacity")
+		}
+	default:
+		wrong("kind", string(l.Kind), "want one of %s", strings.Join(texts(kinds), ", "))
+	}
 }
 
 // maxFill bounds the times that are reckoned with, for the same reason.
@@ -153,14 +177,6 @@ const maxFill = 100 * 365 * Day
 
 // maxLog is where a sliding log stops being sensible: about 1 MB a meter.
 const maxLog = 100_000
-
-func joinKinds() string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k)
-	}
-	return strings.Join(names, ", ")
-}
 
 // String is the limit on one line, such as "fixed_window 2000/day zone
 // America/New_York".

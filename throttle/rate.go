@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -104,13 +105,14 @@ func parsePeriod(text string) (time.Duration, error) {
 }
 
 func (r Rate) validate() error {
+	value := cmp.Or(r.String(), "none")
 	switch {
 	case r.N < 1 || r.N > maxPermits:
-		return fmt.Errorf("rate %s: want 1 to %d permits per period", r, maxPermits)
+		return &FieldError{"rate", value, fmt.Sprintf("want 1 to %d permits per period", maxPermits)}
 	case r.Per < time.Microsecond || r.Per > 100*365*Day:
-		return fmt.Errorf("rate %s: want a period from 1µs to a hundred years", r)
+		return &FieldError{"rate", value, "want a period from 1µs to a hundred years"}
 	case r.Per%time.Microsecond != 0:
-		return fmt.Errorf("rate %s: want a period of whole microseconds", r)
+		return &FieldError{"rate", value, "want a period of whole microseconds"}
 	}
 	return nil
 }

@@ -63,11 +63,7 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	if err := to.UnmarshalText([]byte(text)); err != nil {
 		message := err.Error()
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-			message = field.Value + ": " + field.Want
-		}
-		if _, ok := to.(*throttle.Rate); ok {
-			message = strings.TrimPrefix(message, "rate ")
-			message = strings.Replace(message, fmt.Sprintf("%q:", text), fmt.Sprintf("%q is not a rate:", text), 1)
+			message = field.Value + ": " + field.Want // the path names the field
 		}
 		d.fail(node, path, "%s", message)
 	}

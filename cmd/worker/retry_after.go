@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -30,7 +30,7 @@ func (w *worker) blockOnRetryAfter(next asynq.Handler) asynq.Handler {
 }
 
 func (w *worker) block(ctx context.Context, task *asynq.Task, wait time.Duration) error {
-	rule, err := cli.Rules(w.config.Load)(ctx, task)
+	rule, err := config.Rules(w.config.Load)(ctx, task)
 	if err != nil || len(rule.Needs) == 0 {
 		return err
 	}

@@ -49,7 +49,7 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if err := w.takeSpool(ctx); err != nil {
 		return nil, err
 	}
-	w.throttler = scheduler.New(s, w.limiter, cli.Rules(w.config.Load), scheduler.Options{Logger: quiet})
+	w.throttler = scheduler.New(s, w.limiter, config.Rules(w.config.Load), scheduler.Options{Logger: quiet})
 	jobs, abort := context.WithCancel(context.Background())
 	w.abort = abort
 	w.server = asynq.NewServerFromRedisClient(s, w.throttler.Config(asynq.Config{

@@ -1,24 +1,11 @@
 package cli
 
 import (
-	"context"
-
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
-
-// Rules finds the rule of a task in the config that is current at the time.
-func Rules(current func() *config.Config) scheduler.Rules {
-	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		id, _ := asynq.GetTaskID(ctx)
-		queue, _ := asynq.GetQueueName(ctx)
-		return current().Rule(&expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()})
-	}
-}
 
 // Rule is the rule of a filled job. The error is the one with which a worker
 // would archive it.

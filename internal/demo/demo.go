@@ -126,7 +126,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	throttler := scheduler.New(d.rdb, counting{d.limiter, &d.denials},
-		cli.Rules(func() *config.Config { return d.config }), scheduler.Options{Logger: quiet})
+		config.Rules(func() *config.Config { return d.config }), scheduler.Options{Logger: quiet})
 	defer throttler.Close()
 	worker := asynq.NewServerFromRedisClient(d.rdb, throttler.Config(asynq.Config{
 		Concurrency: 2 * d.Rate, Queues: map[string]int{d.queue: 1}, LogLevel: asynq.FatalLevel,

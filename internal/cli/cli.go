@@ -40,14 +40,13 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 			panic(cause)
 		}
 	}()
-	parser, err := kong.New(grammar,
+	parser, err := kong.New(grammar, append(mappers(),
 		kong.Name(name), kong.Description(about),
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		mapper(parseDuration), mapper(parseTime),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(stdio, globals),
-	)
+	)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Job is a job as users write it, on a line of JSON or with flags.
@@ -24,15 +25,15 @@ type Job struct {
 
 // JobOptions say how to run a job.
 type JobOptions struct {
-	Queue     string        `placeholder:"NAME" help:"Queue (default \"default\")."`
-	In        time.Duration `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
-	At        time.Time     `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
-	MaxRetry  *int          `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
-	Retention time.Duration `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
-	Priority  string        `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
-	Timeout   time.Duration `placeholder:"DURATION" help:"How long one run may take."`
-	Deadline  time.Time     `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+	Queue     string             `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration      `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time          `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int               `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration      `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
+	Priority  *throttle.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration      `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time          `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration      `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
 }
 
 var validQueue = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
@@ -59,9 +60,6 @@ func (o JobOptions) Validate() error {
 		return errors.New("in and at: want one of them")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
 		return fmt.Errorf("max_retry %d: want 0 or more", *o.MaxRetry)
-	}
-	if _, ok := priorities[o.Priority]; o.Priority != "" && !ok {
-		return fmt.Errorf("priority %q: want high, normal or low", o.Priority)
 	}
 	// asynq keeps whole seconds and takes 0 for its own default.
 	for _, d := range []struct {
@@ -129,8 +127,8 @@ func (j Job) Task() *asynq.Task {
 	if j.Unique > 0 {
 		opts = append(opts, asynq.Unique(j.Unique))
 	}
-	if j.Priority != "" {
-		return scheduler.NewPriorityTask(priorities[j.Priority], j.Type, j.Payload, *j.MaxRetry, opts...)
+	if j.Priority != nil {
+		return scheduler.NewPriorityTask(*j.Priority, j.Type, j.Payload, *j.MaxRetry, opts...)
 	}
 	return scheduler.NewTask(j.Type, j.Payload, *j.MaxRetry, opts...)
 }

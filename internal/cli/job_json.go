@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // field is where a value of a job's JSON goes, and what it should be.
@@ -55,8 +57,8 @@ func ParseJob(line []byte) (Job, error) {
 			continue
 		}
 		err := json.Unmarshal(text, f.to)
-		if form, ok := errors.AsType[*formError](err); ok {
-			return j, fmt.Errorf("%s %w", f.name, form)
+		if form, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return j, fmt.Errorf("%s %s: %s", f.name, form.Value, form.Want)
 		}
 		if err != nil {
 			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
@@ -113,8 +115,8 @@ func (j Job) Line() ([]byte, error) {
 			}
 		}
 	}
-	if j.Priority != "" {
-		object["priority"] = j.Priority
+	if j.Priority != nil {
+		object["priority"] = *j.Priority
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -137,9 +139,6 @@ func (d *duration) UnmarshalJSON(text []byte) error {
 // UnmarshalJSON reads "2026-01-02T15:04:05Z".
 func (m *moment) UnmarshalJSON(text []byte) error { return fromText(text, (*time.Time)(m), parseTime) }
 
-// formError is about a text that has the wrong form, and says so in full.
-type formError struct{ error }
-
 // fromText reads a JSON text with a parser of ours.
 func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
 	if string(text) == "null" {
@@ -150,9 +149,8 @@ func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
 		return err
 	}
 	value, err := parse(s)
-	if err != nil {
-		return &formError{err}
+	if err == nil {
+		*to = value
 	}
-	*to = value
-	return nil
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
 )
 
 func TestParseJobSaysWhatIsWrong(t *testing.T) {
@@ -34,7 +35,7 @@ func TestParseJobSaysWhatIsWrong(t *testing.T) {
 		{`{"type":"t","retention":"1ms"}`, `retention 1ms: want whole seconds, at least 1s`},
 		{`{"type":"t","timeout":"1500ms"}`, `timeout 1.5s: want whole seconds, at least 1s`},
 		{`{"type":"t","unique":"-1s"}`, `unique -1s: want whole seconds, at least 1s`},
-		{`{"type":"t","priority":"urgent"}`, `priority "urgent": want high, normal or low`},
+		{`{"type":"t","priority":"urgent"}`, `priority "urgent": want one of normal, high, low`},
 		{`null`, `null: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`},
 	}
 	for _, tt := range tests {
@@ -64,7 +65,7 @@ func TestJobRoundTrip(t *testing.T) {
 			ID: rapid.StringMatching(`[a-z<&>é]{0,9}`).Draw(t, "id"),
 			JobOptions: JobOptions{
 				Queue: rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue"), At: moment.Draw(t, "at"), MaxRetry: &retries,
-				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]string{"", "low"}).Draw(t, "priority"),
+				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*throttle.Priority{nil, new(throttle.Low)}).Draw(t, "priority"),
 				Timeout: seconds.Draw(t, "timeout"), Deadline: moment.Draw(t, "deadline"), Unique: seconds.Draw(t, "unique"),
 			},
 		}.Fill(JobOptions{}, conf)

@@ -4,16 +4,10 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Rule is the rule of a filled job. The error is the one with which a worker
 // would archive it.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
-}
-
-// priorities are the limiter's words for those of users.
-var priorities = map[string]throttle.Priority{
-	"high": throttle.High, "normal": throttle.Normal, "low": throttle.Low,
 }

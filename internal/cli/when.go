@@ -2,19 +2,21 @@ package cli
 
 import (
 	"fmt"
-	"reflect"
 	"regexp"
 	"strconv"
 	"time"
 
-	"github.com/alecthomas/kong"
+	"github.com/headgate/headgate/throttle"
 )
 
 // parseDuration reads "90s". The error says what to write instead.
 func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q: want a duration such as 90s, 30m or 24h%s", text, inHours(text))
+		return 0, &throttle.FieldError{
+			Field: "duration", Value: strconv.Quote(text),
+			Want: "want a duration such as 90s, 30m or 24h" + inHours(text),
+		}
 	}
 	return d, nil
 }
@@ -47,22 +49,10 @@ func parseTime(text string) (time.Time, error) {
 	if err != nil {
 		y, m, d := time.Now().Date()
 		tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local)
-		return t, fmt.Errorf("%q: want a time such as %s (tomorrow at nine)", text, tomorrow.Format(time.RFC3339))
+		return t, &throttle.FieldError{
+			Field: "time", Value: strconv.Quote(text),
+			Want: fmt.Sprintf("want a time such as %s (tomorrow at nine)", tomorrow.Format(time.RFC3339)),
+		}
 	}
 	return t, nil
-}
-
-// mapper reads flags of a type with a parser of ours.
-func mapper[T any](parse func(string) (T, error)) kong.Option {
-	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
-		var text string
-		if err := c.Scan.PopValueInto("value", &text); err != nil {
-			return err
-		}
-		value, err := parse(text)
-		if err == nil {
-			target.Set(reflect.ValueOf(value))
-		}
-		return err
-	}))
 }

@@ -42,6 +42,9 @@ func (g *Globals) Load() (*config.Config, error) {
 		}
 	}
 	if g.Scope != "" {
+		if err := config.CheckName(g.Scope); err != nil {
+			return nil, Usagef("--scope %w", err)
+		}
 		c.Scope = g.Scope
 	}
 	return c, nil

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -36,8 +35,6 @@ type JobOptions struct {
 	Unique    time.Duration      `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
 }
 
-var validQueue = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
-
 // Validate reports the first thing that is wrong with the job.
 func (j Job) Validate() error {
 	switch {
@@ -51,9 +48,10 @@ func (j Job) Validate() error {
 
 // Validate reports the first thing that is wrong with the options.
 func (o JobOptions) Validate() error {
+	if err := config.CheckName(o.Queue); o.Queue != "" && err != nil {
+		return fmt.Errorf("queue %w", err)
+	}
 	switch {
-	case o.Queue != "" && !validQueue.MatchString(o.Queue):
-		return fmt.Errorf("queue %q: want 1 to 100 letters, digits, or _ . : -", o.Queue)
 	case o.In < 0:
 		return fmt.Errorf("in %s: want a time from now on", o.In)
 	case o.In > 0 && !o.At.IsZero():

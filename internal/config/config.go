@@ -6,6 +6,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -103,18 +104,26 @@ func Parse(name string, data []byte) (*Config, error) {
 	return &doc.Config, nil
 }
 
-var (
-	validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
-	namesForm = "want 1 to 100 letters, digits, or _ . : -"
-)
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// CheckName reports what is wrong with the name of an app, a scope or a queue.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
+	}
+	return nil
+}
+
+// checkName is CheckName for the name at a path.
+func (d *decoder) checkName(path, name string) {
+	if err := CheckName(name); err != nil {
+		d.errorf(path, "%v", err)
+	}
+}
 
 func (d *decoder) checkWorker(c *Config) {
-	if !validName.MatchString(c.App) {
-		d.errorf("app", "%q: %s", c.App, namesForm)
-	}
-	if !validName.MatchString(c.Scope) {
-		d.errorf("scope", "%q: %s", c.Scope, namesForm)
-	}
+	d.checkName("app", c.App)
+	d.checkName("scope", c.Scope)
 	if c.Concurrency < 1 {
 		d.errorf("concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
 	}
@@ -123,9 +132,7 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		path := join("queues", queue)
-		if !validName.MatchString(queue) {
-			d.errorf(path, "queue %q: %s", queue, namesForm)
-		}
+		d.checkName(path, queue)
 		if c.Queues[queue] < 1 {
 			d.errorf(path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
 		}

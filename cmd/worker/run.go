@@ -56,6 +56,9 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 			return err
 		}
 		defer rdb.Close()
+		if text := evictionWarning(ctx, rdb, conf.Redis); text != "" {
+			fmt.Fprintln(stdio.Err, "worker: "+text)
+		}
 	}
 	fmt.Fprintln(stdio.Out, "the config is right")
 	return nil
@@ -67,7 +70,11 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 		return err
 	}
 	defer s.close()
-	w, err := startWorker(ctx, g, conf, s, cli.Logger(stdio.Err))
+	log := cli.Logger(stdio.Err)
+	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
+		log.Warn(text)
+	}
+	w, err := startWorker(ctx, g, conf, s, log)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
 //	release                   lets the calls of $API/slow be answered
-//	redis [KIND]              starts Redis (plain, durable, tls, sentinel or
-//	                          cluster) and sets $REDIS to its URL
+//	redis [KIND]              starts Redis (plain, durable, evicting, tls,
+//	                          sentinel or cluster) and sets $REDIS to its URL
 //	redis stop|restart        what it says, to a durable one
 //	jobs STATE N [QUEUE]      the queue has so many jobs in this state
 package clitest

@@ -79,6 +79,9 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 		return err
 	}
 	w.text = text
+	if err := logDifferences(ctx, log, w.limiter, conf); err != nil {
+		log.Warn("could not compare the limits with the config file", "error", err)
+	}
 	return w.serve(ctx)
 }
 

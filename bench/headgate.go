@@ -26,20 +26,21 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 		}
 	}
 
-	hg := scheduler.New(b.rdb, watched{limiter, h}, headgateRules, scheduler.Options{Logger: slog.New(slog.NewTextHandler(b.stderr, nil))})
-	srv := asynq.NewServerFromRedisClient(b.rdb, hg.Config(serverConfig(s)))
-	err := srv.Start(visited(hg.Middleware(handler(h))))
-
-	stop := func() {
-		srv.Shutdown()
-		if err := hg.Close(); err != nil {
-			b.note("stopping headgate: %v", err)
-		}
+	rules := scheduler.Rules{Limits: limits, For: headgateRule}
+	config := serverConfig(s)
+	config.BaseContext = func() context.Context { // asked for each job
+		ctx, _ := withVisit(context.Background())
+		return ctx
 	}
-	return stop, err
+	srv, err := scheduler.NewServer(b.rdb, rules, config, scheduler.WithLimiter(watched{limiter, h}),
+		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
+	if err != nil {
+		return nil, err
+	}
+	return srv.Shutdown, srv.Start(handler(h))
 }
 
-func headgateRules(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	needs := []throttle.Need{{Limit: shared}}
 	j, err := jobOf(task)
 	if j.Host != "" {

@@ -94,26 +94,21 @@ const openRatePerSecond = 1_000_000
 // openHeadgate has so many limits that never deny.
 func openHeadgate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
-		limiter := throttle.New(b.rdb, throttle.RedisOptions{})
-		var needs []throttle.Need
+		var rule scheduler.Rule
+		rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }}
 		for i := range limits {
 			limit := throttle.Limit{
 				Name: fmt.Sprintf("open-%d", i), Kind: throttle.Funnel,
 				Rate: throttle.PerSecond(openRatePerSecond), Capacity: openRatePerSecond,
 			}
-			if err := limiter.Define(b.ctx, limit); err != nil {
-				return nil, err
-			}
-			needs = append(needs, throttle.Need{Limit: limit.Name})
+			rules.Limits = append(rules.Limits, limit)
+			rule.Needs = append(rule.Needs, throttle.Need{Limit: limit.Name})
 		}
-		rule := func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{Needs: needs}, nil }
-		hg := scheduler.New(b.rdb, limiter, rule, scheduler.Options{Logger: silent})
-		srv := asynq.NewServerFromRedisClient(b.rdb, hg.Config(serverConfig(s)))
-		stop := func() {
-			srv.Shutdown()
-			_ = hg.Close() // its next run starts with an empty Redis
+		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(silent))
+		if err != nil {
+			return nil, err
 		}
-		return stop, srv.Start(hg.Middleware(handler(h)))
+		return srv.Shutdown, srv.Start(handler(h))
 	}
 }
 

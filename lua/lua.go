@@ -2,9 +2,10 @@
 // includes, among them one per kind of meter. A script's header says what it does, its
 // keys, arguments and reply; the tests hold the headers against the code.
 //
-// All scripts but Release take one key, the prefix that all of a scope's keys
-// share with their hash tag, and build the other keys from it: so a call stays
-// in one slot of a Redis Cluster. They work on Redis 6.2 and later.
+// Most scripts take one key, the prefix that all of a scope's keys share with
+// their hash tag, and build the other keys from it: so a call stays in one slot
+// of a Redis Cluster. Crash, Due, Postpone, Promote, PutBack and States work on
+// the keys of an asynq queue instead, and know asynq's private layout. They work on Redis 6.2 and later.
 package lua
 
 import (
@@ -25,17 +26,22 @@ var (
 	Allow    = script("allow")
 	Block    = script("block")
 	Cell     = script("cell")
+	Crash    = script("crash")
 	Define   = script("define")
 	Delete   = script("delete")
+	Due      = script("due")
 	Edges    = script("edges")
 	Extend   = script("extend")
 	Forecast = script("forecast")
 	Forget   = script("forget")
 	Free     = script("free")
 	Pause    = script("pause")
+	Postpone = script("postpone")
+	Promote  = script("promote")
 	Pump     = script("pump")
-	Release  = script("release")
+	PutBack  = script("put_back")
 	Reset    = script("reset")
+	States   = script("states")
 	Waiting  = script("waiting")
 )
 

@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 var scripts = map[string]*redis.Script{
 	"acquire": Acquire, "allow": Allow, "block": Block, "cell": Cell, "define": Define, "delete": Delete,
 	"edges": Edges, "extend": Extend, "forecast": Forecast, "forget": Forget, "free": Free, "pause": Pause,
-	"pump": Pump, "release": Release, "reset": Reset, "waiting": Waiting,
+	"pump": Pump, "reset": Reset, "waiting": Waiting,
+	"crash": Crash, "due": Due, "postpone": Postpone, "promote": Promote, "put_back": PutBack, "states": States,
 }
 
 // expanded is the text of a command's script as Redis gets it.

@@ -3,90 +3,155 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"strconv"
+	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/throttle"
 )
 
-// Headers of the jobs that NewTask makes.
-const (
-	headerMaxRetry = "headgate-max-retry"
-	headerPriority = "headgate-priority"
-)
-
-// NewTask returns a task that may fail maxRetry times before it is archived.
-// asynq archives a job that is put back on its last attempt, even though that
-// is no failure; so the task carries one spare retry, which only denials and
-// crashes of a worker may use, and its own maximum in a header. Middleware
-// holds it to that.
-func NewTask(typename string, payload []byte, maxRetry int, opts ...asynq.Option) *asynq.Task {
-	headers := map[string]string{headerMaxRetry: strconv.Itoa(maxRetry)}
-	return asynq.NewTaskWithHeaders(typename, payload, headers, append(opts, asynq.MaxRetry(maxRetry+1))...)
-}
-
-// NewPriorityTask is NewTask for a job that goes before or after others that
-// wait in its lane, whatever its rule says.
-func NewPriorityTask(p throttle.Priority, typename string, payload []byte, maxRetry int, opts ...asynq.Option) *asynq.Task {
-	headers := map[string]string{headerMaxRetry: strconv.Itoa(maxRetry), headerPriority: strconv.Itoa(int(p))}
-	return asynq.NewTaskWithHeaders(typename, payload, headers, append(opts, asynq.MaxRetry(maxRetry+1))...)
-}
-
-// attempt is what asynq tells a handler about the job it runs.
+// attempt is one try of asynq's to run a job.
 type attempt struct {
-	id, queue string
-	headers   map[string]string
-	retried   int  // failures so far
-	maxRetry  int  // failures the program allows
-	spare     bool // whether asynq allows one more, which is not for failures
+	job
+	task     *asynq.Task
+	rule     Rule
+	retried  int // failures so far
+	maxRetry int
 }
 
-func attemptFrom(ctx context.Context, task *asynq.Task) attempt {
-	a := attempt{headers: task.Headers()}
+// wrap returns the handler that asynq's server gets. It asks for a job's
+// permits before next runs. A job without them goes back to its queue and comes
+// again when they exist; no worker waits.
+func (s *Server) wrap(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		err := s.try(ctx, task, next)
+		if later, ok := errors.AsType[*putBackError](err); ok {
+			id, _ := asynq.GetTaskID(ctx)
+			queue, _ := asynq.GetQueueName(ctx)
+			s.putBacks.add(job{queue, id}, later)
+		}
+		return err
+	})
+}
+
+func (s *Server) try(ctx context.Context, task *asynq.Task, next asynq.Handler) error {
+	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
 	a.queue, _ = asynq.GetQueueName(ctx)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.maxRetry, _ = asynq.GetMaxRetry(ctx)
-	if n, err := strconv.Atoi(a.headers[headerMaxRetry]); err == nil && n < a.maxRetry {
-		a.maxRetry, a.spare = n, true
+	var err error
+	if a.rule, err = s.rules.For(ctx, task); err != nil {
+		return finalError{err}
 	}
-	return a
+	ctx = context.WithValue(ctx, ruleKey{}, a.rule)
+	began := time.Now()
+	decision, err := s.permit(ctx, a)
+	if err != nil {
+		return err
+	}
+	ctx, free := s.hold(ctx, a, began, decision)
+	defer free()
+	return a.judge(next.ProcessTask(ctx, task))
 }
 
-// lastForAsynq is whether asynq would archive the job if it were put back.
-func (a attempt) lastForAsynq() bool { return !a.spare && a.retried >= a.maxRetry }
-
-// exhausted is whether the job has failed once more than it may: its last
-// failure was one that Middleware could not see, such as a timeout.
-func (a attempt) exhausted() bool { return a.retried > a.maxRetry }
-
-func (a attempt) priority(rule Rule) throttle.Priority {
-	if p, err := strconv.Atoi(a.headers[headerPriority]); err == nil {
-		return throttle.Priority(p)
+// permit returns nil when the job may run, and otherwise the error that makes
+// asynq put it back, archive or delete it.
+func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, error) {
+	if len(a.rule.Needs) == 0 {
+		return throttle.Decision{}, nil
 	}
-	return rule.Priority
+	d, err := s.acquire(ctx, a)
+	if errors.Is(err, throttle.ErrUnavailable) {
+		return d, &putBackError{error: err, at: time.Now().Add(time.Second)}
+	}
+	if err != nil {
+		return d, finalError{err}
+	}
+	if d.Outcome == throttle.Denied && s.tooLate(ctx, a, d) {
+		d.Outcome = throttle.TooLate
+		began := time.Now()
+		s.noteLimiter(ctx, began, s.limiter.Forget(ctx, a.id))
+	}
+	switch d.Outcome {
+	case throttle.Allowed:
+		return d, nil
+	case throttle.Denied:
+		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
+	case throttle.TooLate:
+		return refuse(a.rule.OnMaxWait, d)
+	case throttle.NoLimit:
+		return refuse(a.rule.OnNoLimit, d)
+	}
+	return refuse(Archive, d)
+}
+
+// acquire asks the limiter. Limits of the rules that it does not know are
+// defined before any job is refused for them.
+func (s *Server) acquire(ctx context.Context, a attempt) (d throttle.Decision, err error) {
+	if err = s.define(ctx); err != nil {
+		return d, err
+	}
+	j := throttle.Job{ID: a.id, Queue: a.queue, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait}
+	for range 2 {
+		began := time.Now()
+		d, err = s.limiter.Acquire(ctx, j, a.rule.Needs...)
+		s.noteLimiter(ctx, began, err)
+		if err != nil || d.Outcome != throttle.NoLimit {
+			return d, err
+		}
+		if again, err := s.defineAgain(ctx, d.Limit); err != nil || !again {
+			return d, err
+		}
+	}
+	return d, err
+}
+
+func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
+	switch action {
+	case Run:
+		return throttle.Decision{}, nil
+	case Drop:
+		return d, &RefusedError{d, asynq.RevokeTask}
+	}
+	return d, &RefusedError{d, asynq.SkipRetry}
+}
+
+// delay is how long a denied job stays in asynq's retry set if nobody calls it
+// back.
+func (s *Server) delay(d throttle.Decision) time.Duration {
+	if !s.promotes.Load() {
+		return d.RetryAfter
+	}
+	return d.PutBack
+}
+
+// tooLate reports whether the job's own deadline passes before its permits
+// exist. The context's deadline may only be that of the attempt's timeout, so
+// when it is near, the job itself is asked.
+func (s *Server) tooLate(ctx context.Context, a attempt, d throttle.Decision) bool {
+	end, ok := ctx.Deadline()
+	if !ok || time.Until(end) >= d.RetryAfter {
+		return false
+	}
+	info, err := s.tasks.GetTaskInfo(a.queue, a.id)
+	return err == nil && !info.Deadline.IsZero() && time.Until(info.Deadline) < d.RetryAfter
 }
 
 // judge turns a handler's error into what asynq should make of it.
-func (a attempt) judge(err error, policy RetryPolicy) error {
+func (a attempt) judge(err error) error {
 	if err == nil || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {
 		return err
 	}
-	if a.retried >= min(a.maxRetry, policy.maxRetry(a.maxRetry, err)) {
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	if d, ok := errors.AsType[retryAfter](err); ok {
+		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
 	}
-	return &failedError{err, policy.Delay(a.retried, err)}
-}
-
-// spared returns the headers of the job's twin, which is on its last attempt.
-func (a attempt) spared() map[string]string {
-	headers := maps.Clone(a.headers)
-	if headers == nil {
-		headers = map[string]string{}
+	policy := a.rule.Retry
+	if policy == nil {
+		return err
 	}
-	headers[headerMaxRetry] = "0"
-	return headers
+	if a.retried >= policy.maxRetry(a.maxRetry, err) {
+		return finalError{err}
+	}
+	return spacedError{err, policy.Delay(a.retried, err)}
 }

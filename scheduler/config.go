@@ -8,30 +8,27 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// The polls that Config sets unless the program did. asynq's own, one second
+// The polls that a Server sets unless the program did. asynq's own, one second
 // and five, would let permits lie idle.
 const (
 	taskCheckInterval        = 10 * time.Millisecond
 	delayedTaskCheckInterval = time.Second
 )
 
-// minGrant is how long permits are kept for a called job that has not come: as
-// long as the polls of its queue may take, and no longer than a job that nobody
-// takes should hold up others.
-const minGrant = 250 * time.Millisecond
-
-// Config returns an asynq configuration in which a denial is no failure: it
-// spends no attempt, moves no failure statistics, does not reach the program's
-// ErrorHandler, and waits as long as the limiter said. Everything that the
-// program set is kept and asked about real failures as before.
-func (t *Throttler) Config(c asynq.Config) asynq.Config {
+// config is the program's configuration for asynq, in which putting a job back
+// is no failure: it moves no statistics, and none of the program's functions
+// hears of it. About real failures they are asked as before.
+func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.TaskCheckInterval <= 0 {
 		c.TaskCheckInterval = taskCheckInterval
 	}
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}
-	t.grant.Store(int64(max(minGrant, 3*c.TaskCheckInterval)))
+	if c.Logger == nil {
+		c.Logger = newStderr()
+	}
+	c.Logger = asynqLog{c.Logger, &s.putBacks}
 	c.IsFailure = isFailure(c.IsFailure)
 	c.RetryDelayFunc = retryDelay(c.RetryDelayFunc)
 	if c.ErrorHandler != nil {
@@ -40,42 +37,39 @@ func (t *Throttler) Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// isFailure counts neither denials nor crashes of the worker: a crash would
-// otherwise use up a job's spare retry.
 func isFailure(next func(error) bool) func(error) bool {
 	if next == nil {
 		next = func(err error) bool { return err != nil }
 	}
 	return func(err error) bool {
-		if _, denied := errors.AsType[*deniedError](err); denied || errors.Is(err, asynq.ErrLeaseExpired) {
+		if _, ok := errors.AsType[*putBackError](err); ok {
 			return false
 		}
 		return next(cause(err))
 	}
 }
 
-// retryDelay asks the program's own function first, the rule's policy second.
+// retryDelay asks the job's rule first, the program's own function second.
 func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
+	if next == nil {
+		next = asynq.DefaultRetryDelayFunc
+	}
 	return func(n int, err error, task *asynq.Task) time.Duration {
-		if denied, ok := errors.AsType[*deniedError](err); ok {
-			return denied.delay
+		if later, ok := errors.AsType[*putBackError](err); ok {
+			return time.Until(later.at)
 		}
-		if next != nil {
-			return next(n, cause(err), task)
+		if spaced, ok := errors.AsType[spacedError](err); ok {
+			return spaced.delay
 		}
-		if failed, ok := errors.AsType[*failedError](err); ok {
-			return failed.delay
-		}
-		return RetryPolicy{}.Delay(n, err)
+		return next(n, err, task)
 	}
 }
 
-// failuresOnly keeps denials from the program's error handler.
+// failuresOnly keeps from the program's error handler what is no failure.
 type failuresOnly struct{ next asynq.ErrorHandler }
 
 func (h failuresOnly) HandleError(ctx context.Context, task *asynq.Task, err error) {
-	if _, denied := errors.AsType[*deniedError](err); denied || errors.Is(err, errReplaced) {
-		return
+	if _, ok := errors.AsType[*putBackError](err); !ok {
+		h.next.HandleError(ctx, task, cause(err))
 	}
-	h.next.HandleError(ctx, task, cause(err))
 }

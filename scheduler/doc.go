@@ -1,12 +1,20 @@
-// Package scheduler decides when a job runs. It puts jobs without a permit
-// back into their asynq queue, calls them back at the moment their permits
-// exist, spaces the retries of failed ones, and enqueues cron entries.
+// Package scheduler decides when the jobs of asynq queues run. It puts jobs
+// without a permit back into their queue, calls them back at the moment their
+// permits exist, and spaces the retries of failed ones.
 //
-// Three lines add it to a program that uses asynq:
+// A program that uses asynq changes two constructors and says what its tasks
+// need:
 //
-//	hg := scheduler.New(rdb, throttle.New(rdb, throttle.RedisOptions{}), rules, scheduler.Options{})
-//	srv := asynq.NewServerFromRedisClient(rdb, hg.Config(asynq.Config{Concurrency: 10}))
-//	mux.Use(hg.Middleware)
+//	rules := scheduler.Rules{
+//		Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
+//		For: func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+//			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+//		},
+//	}
+//	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10})
+//	client := scheduler.NewClient(rdb)
 //
-// where rules says which permits a task needs.
+// All else is as with asynq's own: handlers, middleware, options of tasks,
+// retries, periodic tasks, groups, the Inspector and asynqmon. Waiting for a
+// permit is no failure: it spends no attempt, and nobody hears of it.
 package scheduler

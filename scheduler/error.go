@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -10,45 +9,40 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// deniedError puts a job back: it is not a failure.
-type deniedError struct {
-	decision throttle.Decision
-	delay    time.Duration
-}
-
-func (e *deniedError) Error() string { return e.decision.String() }
-
-// failedError is a handler's own error with the delay that its rule's policy
-// sets before the next attempt.
-type failedError struct {
-	error
-	delay time.Duration
-}
-
-func (e *failedError) Unwrap() error { return e.error }
-
-// cause is the error that the program's own handler returned.
-func cause(err error) error {
-	if failed, ok := errors.AsType[*failedError](err); ok {
-		return failed.error
-	}
-	return err
-}
-
-// RefusedError is why a job was archived without running: it can never have
-// its permits, or not in the time it has. errors.Is finds asynq.SkipRetry.
+// RefusedError is why a job was archived or dropped without running: it can
+// never have its permits, or not in the time it has. errors.Is finds
+// asynq.SkipRetry in it, or asynq.RevokeTask where the job is dropped.
 type RefusedError struct {
 	Decision throttle.Decision
+	action   error
 }
 
 // Error says which limit refused and why.
 func (e *RefusedError) Error() string { return e.Decision.String() }
 
-// Unwrap makes asynq archive the job at once.
-func (e *RefusedError) Unwrap() error { return asynq.SkipRetry }
+// Unwrap makes asynq archive or delete the job at once.
+func (e *RefusedError) Unwrap() error { return e.action }
 
-// errReplaced finishes a job whose twin took its place in the queue.
-var errReplaced = fmt.Errorf("a twin with a spare retry waits in its place: %w", asynq.RevokeTask)
+// finalError is an error after which no retry follows, for asynq, and has the
+// text of the error that it is, for everybody else.
+type finalError struct{ error }
 
-// errDropped deletes a job, as its rule says.
-var errDropped = fmt.Errorf("dropped: %w", asynq.RevokeTask)
+func (e finalError) Unwrap() error        { return e.error }
+func (e finalError) Is(target error) bool { return target == asynq.SkipRetry }
+
+// spacedError is a handler's own error with the delay that its rule sets before
+// the next attempt.
+type spacedError struct {
+	error
+	delay time.Duration
+}
+
+func (e spacedError) Unwrap() error { return e.error }
+
+// cause is the error that the program's own handler returned.
+func cause(err error) error {
+	if spaced, ok := errors.AsType[spacedError](err); ok {
+		return spaced.error
+	}
+	return err
+}

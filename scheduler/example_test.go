@@ -13,24 +13,27 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Three lines make an asynq program obey limits.
+// Two constructors and rules make an asynq program obey limits.
 func Example() {
-	server, err := miniredis.Run()
+	redisServer, err := miniredis.Run()
 	if err != nil {
 		panic(err)
 	}
-	defer server.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer redisServer.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
 	defer rdb.Close()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
-	err = limiter.Define(context.Background(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)})
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
+		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+		},
+	}
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
 	if err != nil {
 		panic(err)
 	}
-	rules := func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-		return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-	}
+	client := scheduler.NewClient(rdb)
 
 	mux := asynq.NewServeMux()
 	var jobs sync.WaitGroup
@@ -39,26 +42,17 @@ func Example() {
 		jobs.Done()
 		return nil
 	})
-
-	hg := scheduler.New(rdb, limiter, rules, scheduler.Options{})                                                   // 1
-	srv := asynq.NewServerFromRedisClient(rdb, hg.Config(asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})) // 2
-	mux.Use(hg.Middleware)                                                                                          // 3
-
-	client := asynq.NewClientFromRedisClient(rdb)
 	for _, name := range []string{"Ada", "Grace", "Barbara"} {
 		jobs.Add(1)
-		if _, err := client.Enqueue(scheduler.NewTask("greet", []byte(name), 5)); err != nil {
+		if _, err := client.Enqueue(asynq.NewTask("greet", []byte(name))); err != nil {
 			panic(err)
 		}
 	}
-	if err := srv.Start(mux); err != nil {
+	if err := server.Start(mux); err != nil {
 		panic(err)
 	}
 	jobs.Wait()
-	srv.Shutdown()
-	if err := hg.Close(); err != nil {
-		panic(err)
-	}
+	server.Shutdown()
 	// Output:
 	// hello Ada
 	// hello Grace

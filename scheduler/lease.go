@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -12,46 +13,71 @@ import (
 // hold its place by now.
 var errLeaseLost = errors.New("the lease on a concurrency limit was lost")
 
-// leases are the concurrency permits that a running job holds.
-type leases struct {
-	decision throttle.Decision
-	needs    []throttle.Need
-}
+// freeTimeout bounds how long a job that has ended waits for its leases to be
+// given back.
+const freeTimeout = 5 * time.Second
 
-// hold extends a job's leases until free is called, which gives them back. A
-// lost lease cancels the context.
-func (t *Throttler) hold(ctx context.Context, l leases) (_ context.Context, free func()) {
-	if l.decision.Lease == 0 {
+// hold keeps the leases that an attempt got of concurrency limits, until free is
+// called, which gives them back: as long as its handler runs, whatever becomes
+// of the job's context. The context that it returns is cancelled when a lease
+// was lost, or could not be extended in time and so may be.
+func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttle.Decision) (_ context.Context, free func()) {
+	if d.Lease == 0 {
 		return ctx, func() {}
 	}
+	kept, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	t.done.Go(func() {
-		ticker := time.NewTicker(l.decision.Lease / 3)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.stopped: // its handler was given up
-				return
-			case <-ticker.C:
-			}
-			held, err := t.limiter.Extend(ctx, l.decision.Holder, l.needs...)
-			t.note(err)
-			if err == nil && !held {
-				t.log.Warn("a job lost its lease and is cancelled", "job", l.decision.Holder, "limit", l.decision.Limit)
-				cancel(errLeaseLost)
-				return
-			}
-		}
+	lost := sync.OnceFunc(func() {
+		s.log.Warn("a job lost its lease and is cancelled", "job", a.id, "queue", a.queue, "limit", d.Limit)
+		cancel(errLeaseLost)
 	})
+	l := &lease{Decision: d, needs: a.rule.Needs, lost: lost}
+	l.end = time.AfterFunc(time.Until(since.Add(d.Lease)), lost)
+	go s.extend(kept, l)
 	return ctx, func() {
-		close(done)
+		l.end.Stop()
+		stop()
 		cancel(nil)
-		// The job's own context may have ended: its permits go back all the same.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 		defer cancel()
-		t.note(t.limiter.Free(ctx, l.decision.Holder, l.needs...))
+		began := time.Now()
+		s.noteLimiter(ctx, began, s.limiter.Free(ctx, d.Holder, l.needs...))
+	}
+}
+
+// lease is what one attempt holds.
+type lease struct {
+	throttle.Decision
+	needs []throttle.Need
+	end   *time.Timer // calls lost when the lease runs out
+	lost  func()
+}
+
+// extend renews a lease until ctx ends or the lease is lost. While the limiter
+// is unavailable it tries more often, for the lease runs out.
+func (s *Server) extend(ctx context.Context, l *lease) {
+	next := time.NewTimer(l.Lease / 3)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		began := time.Now()
+		held, err := s.limiter.Extend(ctx, l.Holder, l.needs...)
+		s.noteLimiter(ctx, began, err)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			next.Reset(l.Lease / 20)
+		case !held:
+			l.lost()
+			return
+		default:
+			l.end.Reset(time.Until(began.Add(l.Lease)))
+			next.Reset(l.Lease / 3)
+		}
 	}
 }

@@ -24,16 +24,22 @@ const (
 	// underwayFor is how long a called job's handler may take to return from
 	// its denial before the job is left to asynq's own polls.
 	underwayFor = 5 * time.Second
+	// minGrant is how long permits are kept for a called job that has not come:
+	// as long as the polls of its queue may take, and no longer than a job that
+	// nobody takes should hold up others.
+	minGrant = 250 * time.Millisecond
+	// pumpInterval is the least time between two rounds of calling jobs back.
+	pumpInterval = 5 * time.Millisecond
 )
 
 // pump calls waiting jobs back as their permits appear. It sleeps until the
 // next permit appears, or somebody says that one appears sooner. Every process
 // runs one; Redis lets one of them work.
-func (t *Throttler) pump(ctx context.Context) {
-	if err := t.checkRelease(ctx); err != nil {
+func (s *Server) pump(ctx context.Context) {
+	if err := s.checkPromote(ctx); err != nil {
 		return
 	}
-	wakes := t.limiter.Wakes(ctx)
+	wakes := s.limiter.Wakes(ctx)
 	defer wakes.Close()
 	messages := wakes.ChannelWithSubscriptions()
 	var calls []call
@@ -41,17 +47,17 @@ func (t *Throttler) pump(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !time.Now().Before(ask) {
 			var fresh []call
-			fresh, ask = t.ask(ctx)
+			fresh, ask = s.ask(ctx)
 			calls = append(calls, fresh...)
 		}
-		calls = t.callBack(ctx, calls)
+		calls = s.callBack(ctx, calls)
 		next := ask
 		for _, c := range calls {
 			if c.at.Before(next) {
 				next = c.at
 			}
 		}
-		ask = sleep(ctx, messages, next, ask, t.interval)
+		ask = sleep(ctx, messages, next, ask, pumpInterval)
 	}
 }
 
@@ -62,9 +68,10 @@ type call struct {
 }
 
 // ask finds out which jobs to call back, and when to ask again.
-func (t *Throttler) ask(ctx context.Context) ([]call, time.Time) {
-	called, next, active, err := t.limiter.Pump(ctx, t.process, time.Duration(t.grant.Load()), ahead)
-	t.note(err)
+func (s *Server) ask(ctx context.Context) ([]call, time.Time) {
+	began := time.Now()
+	called, next, active, err := s.limiter.Pump(ctx, s.process, s.grant, ahead)
+	s.noteLimiter(ctx, began, err)
 	switch {
 	case err != nil:
 		next = time.Second
@@ -74,7 +81,7 @@ func (t *Throttler) ask(ctx context.Context) ([]call, time.Time) {
 		next += standby
 	}
 	now := time.Now()
-	if !t.release.Load() {
+	if !s.promotes.Load() {
 		return nil, now.Add(next)
 	}
 	calls := make([]call, len(called))
@@ -84,59 +91,63 @@ func (t *Throttler) ask(ctx context.Context) ([]call, time.Time) {
 	return calls, now.Add(next)
 }
 
-// checkRelease turns release off if asynq's layout is another than it knows.
+// checkPromote turns promoting off if asynq's layout is another than it knows.
 // It waits for as long as Redis cannot be asked.
-func (t *Throttler) checkRelease(ctx context.Context) error {
-	for t.release.Load() {
-		err := t.releaser.check(ctx)
+func (s *Server) checkPromote(ctx context.Context) error {
+	for s.promotes.Load() {
+		began := time.Now()
+		err := s.promoter.check(ctx)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if errors.Is(err, errLayout) {
-			t.release.Store(false)
-			t.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
+			s.promotes.Store(false)
+			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
 			return nil
 		}
-		t.note(err)
+		s.queueOutage.note(ctx, began, unreachable(err))
 		pause := time.Now().Add(time.Second)
 		sleep(ctx, nil, pause, pause, 0)
 	}
 	return ctx.Err()
 }
 
-// callBack releases the jobs whose permits exist and returns those it must try
+// callBack promotes the jobs whose permits exist and returns those it must try
 // later: those whose time has not come, and those whose handlers have not
 // returned from the denial. What will never come is forgotten, so that its
 // permit goes to the next at once.
-func (t *Throttler) callBack(ctx context.Context, calls []call) (later []call) {
+func (s *Server) callBack(ctx context.Context, calls []call) (later []call) {
 	now := time.Now()
-	var due []throttle.Called
+	var due []job
 	var since []time.Time
 	for _, c := range calls {
 		if c.at.After(now) {
 			later = append(later, c)
 		} else {
-			due, since = append(due, c.Called), append(since, c.at)
+			due, since = append(due, job{c.Queue, c.ID}), append(since, c.at)
 		}
 	}
 	if len(due) == 0 {
 		return later
 	}
-	fates, err := t.releaser.release(ctx, due)
-	t.note(err)
+	fates, err := s.promoter.promote(ctx, due)
+	s.queueOutage.note(ctx, now, unreachable(err))
 	var lost []string
 	var underway []call
 	for i, fate := range fates {
 		switch fate {
 		case fateDone, fateGone:
-			lost = append(lost, due[i].ID)
+			lost = append(lost, due[i].id)
 		case fateActive, fateUnknown:
 			if now.Sub(since[i]) < underwayFor {
-				underway = append(underway, call{due[i], since[i]})
+				underway = append(underway, call{throttle.Called{Queue: due[i].queue, ID: due[i].id}, since[i]})
 			}
 		}
 	}
-	t.note(t.limiter.Forget(ctx, lost...))
+	if len(lost) > 0 {
+		began := time.Now()
+		s.noteLimiter(ctx, began, s.limiter.Forget(ctx, lost...))
+	}
 	return slices.Concat(underway, later)
 }
 

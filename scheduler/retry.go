@@ -16,6 +16,17 @@ const (
 	Constant                  // Base, Base …
 )
 
+var growths = names{"exponential", "linear", "constant"}
+
+// String is the growth in lower case.
+func (g Growth) String() string { return growths.text(int(g)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (g Growth) MarshalText() ([]byte, error) { return growths.marshal(int(g)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (g *Growth) UnmarshalText(text []byte) error { return growths.unmarshal(text, (*int)(g)) }
+
 // Jitter is how much of a delay is left to chance, so that jobs that failed
 // together do not come back together.
 type Jitter int
@@ -27,6 +38,17 @@ const (
 	Equal               // half of the delay, and up to as much again
 	None                // the delay itself
 )
+
+var jitters = names{"full", "equal", "none"}
+
+// String is the jitter in lower case.
+func (j Jitter) String() string { return jitters.text(int(j)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (j Jitter) MarshalText() ([]byte, error) { return jitters.marshal(int(j)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (j *Jitter) UnmarshalText(text []byte) error { return jitters.unmarshal(text, (*int)(j)) }
 
 // Backoff spaces attempts. The zero value is 1 s, doubled each time up to an
 // hour, with full jitter.

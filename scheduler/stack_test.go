@@ -22,8 +22,7 @@ type stack struct {
 	limiter  *spy
 	client   *asynq.Client
 	tasks    *asynq.Inspector
-	server   *asynq.Server
-	hg       *Throttler
+	server   *Server
 	handle   func(ctx context.Context, task *asynq.Task) error
 	rule     func(task *asynq.Task) (Rule, error)
 	mu       sync.Mutex
@@ -59,7 +58,7 @@ func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.N
 
 type settings struct {
 	config  asynq.Config
-	options Options
+	options []Option
 	limits  []throttle.Limit
 	rule    func(task *asynq.Task) (Rule, error) // nil: one permit of the first limit
 	handle  func(ctx context.Context, task *asynq.Task) error
@@ -76,37 +75,29 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 		limiter: &spy{Redis: throttle.New(rdb, throttle.RedisOptions{Logger: quiet}), denials: map[string]int{}},
 		handle:  s.handle, rule: s.rule,
 	}
-	if err := st.limiter.Define(t.Context(), s.limits...); err != nil {
-		t.Fatal(err)
-	}
 	if st.rule == nil {
 		st.rule = func(*asynq.Task) (Rule, error) {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
 		}
 	}
-	if s.options.Logger == nil {
-		s.options.Logger = quiet
-	}
-	st.hg = New(rdb, st.limiter, func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }, s.options)
 	s.config.Logger, s.config.LogLevel = silent{}, asynq.FatalLevel
 	s.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		st.reported = append(st.reported, err)
 	})
-	st.server = asynq.NewServerFromRedisClient(rdb, st.hg.Config(s.config))
+	rules := Rules{Limits: s.limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
+	var err error
+	st.server, err = NewServer(rdb, rules, s.config, append([]Option{WithLimiter(st.limiter), WithLogger(quiet)}, s.options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := asynq.NewServeMux()
-	mux.Use(st.hg.Middleware)
 	mux.HandleFunc("job", st.run)
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		st.server.Shutdown()
-		if err := st.hg.Close(); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(st.server.Shutdown)
 	return st
 }
 

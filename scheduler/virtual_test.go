@@ -37,7 +37,7 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 	virtual(t, settings{config: one, limits: []throttle.Limit{perMinute(6, 3)}}, func(t *testing.T, st *stack) {
 		var want []string
 		for i := range 60 {
-			want = append(want, st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
+			want = append(want, st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
 		}
 		time.Sleep(15 * time.Minute)
 		st.wantOnce(60)
@@ -58,7 +58,7 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 	})
 }
 
-// TestLateJobsCostNoSecondDenial: with the polls that Config sets, each job comes
+// TestLateJobsCostNoSecondDenial: with the polls that a Server sets, each job comes
 // some milliseconds after its permit, and where permits are spaced that moves
 // the next one's.
 func TestLateJobsCostNoSecondDenial(t *testing.T) {
@@ -67,7 +67,7 @@ func TestLateJobsCostNoSecondDenial(t *testing.T) {
 			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: capacity}
 			virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{limit}}, func(_ *testing.T, st *stack) {
 				for range 100 {
-					st.enqueue(NewTask("job", nil, 0))
+					st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 				}
 				time.Sleep(10 * time.Second)
 				st.wantOnce(100)
@@ -83,8 +83,8 @@ func TestDenialSpendsNoAttempt(t *testing.T) {
 		task *asynq.Task
 		opts []asynq.Option
 	}{
-		{"ours without retries", NewTask("job", nil, 0), nil},
-		{"ours with retries", NewTask("job", nil, 3), nil},
+		{"ours without retries", NewTask("job", nil, asynq.MaxRetry(0)), nil},
+		{"ours with retries", NewTask("job", nil, asynq.MaxRetry(3)), nil},
 		{"plain asynq without retries", asynq.NewTask("job", nil), []asynq.Option{asynq.MaxRetry(0)}},
 		{"plain asynq with retries", asynq.NewTask("job", nil), []asynq.Option{asynq.MaxRetry(1)}},
 	}
@@ -122,7 +122,7 @@ func TestFailuresRetryThenArchive(t *testing.T) {
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
-				id := st.enqueue(NewTask("job", nil, maxRetry))
+				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(maxRetry)))
 				time.Sleep(6 * time.Hour)
 				if n := len(st.ran()); n != maxRetry+1 {
 					t.Errorf("ran %d times, want %d", n, maxRetry+1)
@@ -145,7 +145,7 @@ func TestCrashOfAWorkerLosesNothing(t *testing.T) {
 		ctx := t.Context()
 		st.server.Stop()
 		time.Sleep(10 * time.Second)
-		id := st.enqueue(NewTask("job", nil, 0))
+		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		st.rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active")
 		st.rdb.HSet(ctx, "asynq:{default}:t:"+id, "state", "active")
 		st.rdb.HDel(ctx, "asynq:{default}:t:"+id, "pending_since")
@@ -209,7 +209,7 @@ func TestRefusals(t *testing.T) {
 				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
-				id := st.enqueue(NewTask("job", nil, 2), test.opts...)
+				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(2)), test.opts...)
 				time.Sleep(30 * time.Second)
 				if test.during != nil {
 					test.during(st)

@@ -29,7 +29,7 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}})
 		for i := range 5000 {
-			st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
+			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
 		}
 		time.Sleep(60 * time.Hour)
 		st.wantOnce(5000)
@@ -50,7 +50,7 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	})
 }
 
-func TestConcurrencyWakesOnRelease(t *testing.T) {
+func TestConcurrencyWakesOnFree(t *testing.T) {
 	var running, most atomic.Int32
 	limit := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2, Lease: 9 * time.Second}
 	work := func(context.Context, *asynq.Task) error {
@@ -64,7 +64,7 @@ func TestConcurrencyWakesOnRelease(t *testing.T) {
 	quick := asynq.Config{Concurrency: 5, TaskCheckInterval: time.Second}
 	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: work}, func(t *testing.T, st *stack) {
 		for range 10 {
-			st.enqueue(NewTask("job", nil, 0))
+			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		}
 		time.Sleep(5*time.Minute + 30*time.Second)
 		st.wantOnce(10)
@@ -112,7 +112,7 @@ func TestLiveChange(t *testing.T) {
 				if test.before != nil {
 					st.must(test.before(st))
 				}
-				st.enqueue(NewTask("job", nil, 0))
+				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 				time.Sleep(time.Hour)
 				if n := len(st.ran()); n != 0 {
 					t.Fatalf("ran %d times before the change", n)
@@ -144,7 +144,7 @@ func TestJobsHandledByHand(t *testing.T) {
 			one.Concurrency = 1
 			virtual(t, settings{config: one, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
 				for i := range 4 {
-					st.enqueue(NewTask("job", nil, 0), asynq.TaskID(fmt.Sprint(i)))
+					st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprint(i)))
 				}
 				time.Sleep(30 * time.Second)
 				st.must(test.hand(st, "2"))
@@ -158,11 +158,11 @@ func TestJobsHandledByHand(t *testing.T) {
 	}
 }
 
-// Without release asynq's own polls bring every job back, later.
-func TestWithoutRelease(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: Options{NoRelease: true}}, func(t *testing.T, st *stack) {
+// With polling asynq's own polls bring every job back, later.
+func TestWithPolling(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: []Option{WithPolling()}}, func(t *testing.T, st *stack) {
 		for range 20 {
-			st.enqueue(NewTask("job", nil, 0))
+			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		}
 		time.Sleep(time.Hour)
 		if n := len(st.ran()); n != 20 {
@@ -177,13 +177,13 @@ func TestPumpFailover(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
 		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(60, 1)}})
 		for range 40 {
-			st.enqueue(NewTask("job", nil, 0))
+			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		}
 		time.Sleep(20 * time.Second)
-		st.hg.stop() // and no lease given back
-		st.hg.done.Wait()
+		st.server.stop() // and no lease given back
+		st.server.giving.Wait()
 		stopped := time.Now()
-		for holder := st.hg.process; holder == st.hg.process || holder == ""; {
+		for holder := st.server.process; holder == st.server.process || holder == ""; {
 			holder = st.rdb.Get(t.Context(), "hg:{default}:pump").Val()
 			time.Sleep(10 * time.Millisecond)
 			if time.Since(stopped) > 2*time.Second {
@@ -207,7 +207,7 @@ func TestTwoConfigVersions(t *testing.T) {
 			return Rule{Needs: []throttle.Need{{Limit: "api"}, {Limit: "new", Cost: 2}}}, nil
 		}})
 		for range 40 {
-			st.enqueue(NewTask("job", nil, 0))
+			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		}
 		time.Sleep(2 * time.Hour)
 		ids := map[string]int{}

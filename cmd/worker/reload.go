@@ -67,7 +67,7 @@ func (w *worker) reload(ctx context.Context) {
 		err = errors.New(next.Absent)
 	}
 	if err == nil {
-		err = w.limiter.Define(ctx, next.Limits...)
+		err = w.server.Define(ctx, next.Limits...)
 	}
 	if err == nil {
 		err = w.cron.Set(next.Entries())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -22,17 +22,17 @@ func (w *worker) blockOnRetryAfter(next asynq.Handler) asynq.Handler {
 		if !ok || status.RetryAfter == 0 {
 			return err
 		}
-		if failed := w.block(ctx, task, status.RetryAfter); failed != nil {
+		if failed := w.block(ctx, status.RetryAfter); failed != nil {
 			w.log.Warn("could not block a limit as Retry-After asks", "error", failed)
 		}
 		return err
 	})
 }
 
-func (w *worker) block(ctx context.Context, task *asynq.Task, wait time.Duration) error {
-	rule, err := config.Rules(w.config.Load)(ctx, task)
-	if err != nil || len(rule.Needs) == 0 {
-		return err
+func (w *worker) block(ctx context.Context, wait time.Duration) error {
+	rule, _ := scheduler.GetRule(ctx)
+	if len(rule.Needs) == 0 {
+		return nil
 	}
 	now, err := w.store.Time(ctx).Result() // the limiter goes by Redis's clock
 	if err != nil {

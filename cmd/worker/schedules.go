@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -23,25 +21,9 @@ type schedulesCommand struct {
 	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
 }
 
-// enqueuer gives the jobs of schedules what scheduler.NewTask gives all jobs.
-type enqueuer struct{ client *asynq.Client }
-
-// EnqueueContext implements scheduler.Enqueuer.
-func (e enqueuer) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	maxRetry := cli.DefaultMaxRetry
-	opts = slices.DeleteFunc(slices.Clone(opts), func(o asynq.Option) bool {
-		if o.Type() == asynq.MaxRetryOpt {
-			maxRetry = o.Value().(int)
-		}
-		return o.Type() == asynq.MaxRetryOpt
-	})
-	return e.client.EnqueueContext(ctx, scheduler.NewTask(task.Type(), task.Payload(), maxRetry, opts...))
-}
-
 // cron is the config's schedules as Redis knows them.
 func cron(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*scheduler.Cron, error) {
-	client := enqueuer{asynq.NewClientFromRedisClient(rdb)}
-	cron := scheduler.NewCron(rdb, client, scheduler.CronConfig{Scope: c.Scope, Log: log})
+	cron := scheduler.NewCron(rdb, scheduler.NewClient(rdb), scheduler.CronConfig{Scope: c.Scope, Log: log})
 	return cron, cron.Set(c.Entries())
 }
 

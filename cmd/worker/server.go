@@ -19,16 +19,14 @@ import (
 
 // worker runs jobs by a config that can change meanwhile.
 type worker struct {
-	globals   *cli.Globals
-	text      []byte // of the config file, when it was last read
-	config    atomic.Pointer[config.Config]
-	store     *store
-	log       *slog.Logger
-	limiter   *throttle.Redis
-	throttler *scheduler.Throttler
-	cron      *scheduler.Cron
-	server    *asynq.Server
-	abort     context.CancelFunc // ends the context of all jobs
+	globals *cli.Globals
+	text    []byte // of the config file, when it was last read
+	config  atomic.Pointer[config.Config]
+	store   *store
+	log     *slog.Logger
+	limiter *throttle.Redis
+	cron    *scheduler.Cron
+	server  *scheduler.Server
 }
 
 // startWorker starts to run jobs.
@@ -39,9 +37,6 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	quiet := slog.New(outage)
 
 	w.limiter = throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet})
-	if err := w.limiter.Define(ctx, c.Limits...); err != nil {
-		return nil, err
-	}
 	var err error
 	if w.cron, err = cron(s, c, quiet); err != nil {
 		return nil, err
@@ -49,25 +44,22 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if err := w.takeSpool(ctx); err != nil {
 		return nil, err
 	}
-	w.throttler = scheduler.New(s, w.limiter, config.Rules(w.config.Load), scheduler.Options{Logger: quiet})
-	jobs, abort := context.WithCancel(context.Background())
-	w.abort = abort
-	w.server = asynq.NewServerFromRedisClient(s, w.throttler.Config(asynq.Config{
+	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}
+	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,
-		BaseContext:     func() context.Context { return jobs },
+		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{quiet},
 		HealthCheckFunc: outage.check, HealthCheckInterval: time.Second,
-	}))
-	mux := asynq.NewServeMux()
-	mux.Use(w.throttler.Middleware, w.blockOnRetryAfter)
-	tasks.Register(mux)
-	if err := w.server.Start(mux); err != nil {
-		abort()
-		return nil, errors.Join(err, w.throttler.Close())
+	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+	if err != nil {
+		return nil, err
 	}
-	return w, nil
+	mux := asynq.NewServeMux()
+	mux.Use(w.blockOnRetryAfter)
+	tasks.Register(mux)
+	return w, w.server.Start(mux)
 }
 
 // serve waits for ctx to end, and then for the running jobs: as long as
@@ -80,14 +72,9 @@ func (w *worker) serve(ctx context.Context) error {
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
-	w.abort() // the jobs that went back must not run on
 	others.Wait()
-	err := w.throttler.Close()
 	w.log.Info("stopped")
-	if errors.Is(err, throttle.ErrUnavailable) {
-		return nil // another process takes over all the same, a little later
-	}
-	return err
+	return nil
 }
 
 // logFailure says what becomes of a job that failed.
@@ -95,8 +82,9 @@ func (w *worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
+	maxRetry, _ := asynq.GetMaxRetry(ctx)
 	message := "job failed and will be retried"
-	if errors.Is(err, asynq.SkipRetry) {
+	if retried >= maxRetry || errors.Is(err, asynq.SkipRetry) {
 		message = "job archived"
 	}
 	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)

@@ -109,7 +109,7 @@ func either[T comparable](value, other T) T {
 
 // Task is the filled job for asynq.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue)}
+	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry)}
 	if !j.At.IsZero() {
 		opts = append(opts, asynq.ProcessAt(j.At))
 	}
@@ -126,7 +126,7 @@ func (j Job) Task() *asynq.Task {
 		opts = append(opts, asynq.Unique(j.Unique))
 	}
 	if j.Priority != nil {
-		return scheduler.NewPriorityTask(*j.Priority, j.Type, j.Payload, *j.MaxRetry, opts...)
+		opts = append(opts, scheduler.Priority(*j.Priority))
 	}
-	return scheduler.NewTask(j.Type, j.Payload, *j.MaxRetry, opts...)
+	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// Rules finds the rule of a task in the config that is current at the time.
-func Rules(current func() *Config) scheduler.Rules {
+// RuleIn finds the rule of a task in the config that is current at the time.
+func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		id, _ := asynq.GetTaskID(ctx)
 		queue, _ := asynq.GetQueueName(ctx)

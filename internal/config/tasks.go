@@ -73,10 +73,11 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	if err != nil {
 		return scheduler.Rule{}, err
 	}
+	policy := t.Retry.Policy()
 	return scheduler.Rule{
 		Needs: needs, Priority: priority,
 		MaxWait: t.MaxWait, OnMaxWait: actions[t.OnMaxWait], OnNoLimit: actions[t.OnNoLimit],
-		Retry: t.Retry.Policy(),
+		Retry: &policy,
 	}, nil
 }
 

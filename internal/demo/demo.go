@@ -118,21 +118,17 @@ type demo struct {
 func (d *demo) run(ctx context.Context) error {
 	server := httptest.NewServer(d.api)
 	defer server.Close()
-	if err := d.limiter.Define(ctx, d.config.Limits...); err != nil {
-		return err
-	}
 	if err := d.enqueue(ctx, server.URL); err != nil {
 		return err
 	}
-	quiet := slog.New(slog.DiscardHandler)
-	throttler := scheduler.New(d.rdb, counting{d.limiter, &d.denials},
-		config.Rules(func() *config.Config { return d.config }), scheduler.Options{Logger: quiet})
-	defer throttler.Close()
-	worker := asynq.NewServerFromRedisClient(d.rdb, throttler.Config(asynq.Config{
+	rules := scheduler.Rules{Limits: d.config.Limits, For: config.RuleIn(func() *config.Config { return d.config })}
+	worker, err := scheduler.NewServer(d.rdb, rules, asynq.Config{
 		Concurrency: 2 * d.Rate, Queues: map[string]int{d.queue: 1}, LogLevel: asynq.FatalLevel,
-	}))
+	}, scheduler.WithLimiter(counting{d.limiter, &d.denials}), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
 	mux := asynq.NewServeMux()
-	mux.Use(throttler.Middleware)
 	tasks.Register(mux)
 	d.start = time.Now()
 	if err := worker.Start(mux); err != nil {
@@ -143,7 +139,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 func (d *demo) enqueue(ctx context.Context, url string) error {
-	client := asynq.NewClientFromRedisClient(d.rdb)
+	client := scheduler.NewClient(d.rdb)
 	for i := range d.Jobs {
 		call := tasks.HTTPRequest{
 			URL:     url + "/?job=" + strconv.Itoa(i),
@@ -153,7 +149,7 @@ func (d *demo) enqueue(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
-		task := scheduler.NewTask(tasks.TypeHTTPRequest, payload, 3, asynq.Queue(d.queue))
+		task := scheduler.NewTask(tasks.TypeHTTPRequest, payload, asynq.MaxRetry(3), asynq.Queue(d.queue))
 		if _, err := client.EnqueueContext(ctx, task); err != nil {
 			return err
 		}

@@ -1,0 +1,18 @@
+-- Puts an active job back into asynq's retry set, on its last attempt too.
+-- KEYS[1] asynq:{queue}:t:{id}, the job's hash
+-- KEYS[2] asynq:{queue}:active
+-- KEYS[3] asynq:{queue}:lease
+-- KEYS[4] asynq:{queue}:retry
+-- ARGV[1] id
+-- ARGV[2] its message, which says why
+-- ARGV[3] unix second at which asynq itself brings it back
+-- ARGV[4] seconds that its Unique lock must hold for
+-- ARGV[5] 1 if it was denied: promote and postpone may then move it
+-- Returns OK, or asynq's error NOT FOUND if the job is not active
+-- @include put_back
+local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1] }
+local msg, at, seconds, denied = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+
+if not put_back(job, msg, at, seconds) then return redis.error_reply('NOT FOUND') end
+if denied == '1' then redis.call('HSET', job.hash, 'denied', at) end
+return redis.status_reply('OK')

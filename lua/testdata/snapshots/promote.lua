@@ -1,0 +1,59 @@
+-- Moves denied jobs from asynq's retry set to the head of their queue's pending
+-- list, behind those moved before. The fields `denied` and `called` of a job's
+-- hash are our own.
+-- KEYS[1] asynq:{queue}:pending
+-- KEYS[2] asynq:{queue}:retry
+-- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
+-- ARGV[2] the time in nanoseconds, by the caller's clock as everywhere in asynq
+-- ARGV[3…] jobs, the one to run first in front
+-- Returns for each job: moved, active (its handler has not returned), pending
+--   already, done (it waits for no permit: archived, completed, scheduled …), or
+--   gone
+-- Reports whether a job waits in asynq's retry set because it was denied. The
+-- field `denied` of its hash is ours and says until when it was put back; one
+-- that failed since has another score.
+local function denied(retry, hash, id)
+  local at = redis.call('HGET', hash, 'denied')
+  return at and tonumber(redis.call('ZSCORE', retry, id) or -1) == tonumber(at)
+end
+local pending, retry = KEYS[1], KEYS[2]
+local prefix, now_ns = ARGV[1], ARGV[2]
+
+local function move(id)
+  local hash = prefix .. id
+  local state = redis.call('HGET', hash, 'state')
+  if not state then return 'gone' end
+  if state == 'active' or state == 'pending' then return state end
+  if state ~= 'retry' or not denied(retry, hash, id) then return 'done' end
+  redis.call('ZREM', retry, id)
+  redis.call('HDEL', hash, 'denied')
+  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'called', '1')
+  return 'moved'
+end
+
+-- Takes the jobs moved before off the head of the list, where they stand in
+-- order. Beyond 64 the workers cannot keep up, and order matters less than the
+-- cost of keeping it.
+local function take_line()
+  local line = {}
+  while #line < 64 do
+    local id = redis.call('LINDEX', pending, -1 - #line)
+    if not id or redis.call('HEXISTS', prefix .. id, 'called') == 0 then break end
+    line[#line + 1] = id
+  end
+  if #line > 0 then redis.call('LTRIM', pending, 0, -1 - #line) end
+  return line
+end
+
+local fates, line = {}, nil
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  fates[i - 2] = move(id)
+  if fates[i - 2] == 'moved' then
+    line = line or take_line()
+    line[#line + 1] = id
+  end
+end
+-- asynq pops from the right.
+for i = #(line or {}), 1, -1 do redis.call('RPUSH', pending, line[i]) end
+return fates

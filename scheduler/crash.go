@@ -1,0 +1,31 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// forgivenCrashes is how often a job's worker may die before that counts.
+const forgivenCrashes = 3
+
+// crashed writes a job back whose worker died, as asynq's recoverer found. The
+// first crashes are forgiven: the job runs again and no attempt is spent, also
+// where it was the last. After that asynq's own script runs, for which a crash
+// is a failure, so that a job that kills its workers ends in the archive.
+func (q *queueRedis) crashed(ctx context.Context, w writeBack, args []any) *redis.Cmd {
+	now := time.Now()
+	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, w.msg, now.Unix(), uniqueSeconds(now), q.forgiven)
+	if done, err := cmd.Int(); err != nil || done == 1 {
+		return cmd
+	}
+	if w.archive {
+		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
+		args[1] = withLastError(w.msg, reason)
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package scheduler
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"strings"
+
+	"github.com/hibiken/asynq"
+)
+
+// asynqLog is the logger that asynq's server gets: the program's own, without
+// asynq's word that a job's retries are exhausted where the job is put back.
+type asynqLog struct {
+	asynq.Logger
+	putBacks *putBacks
+}
+
+// Warn implements asynq.Logger.
+func (l asynqLog) Warn(args ...any) {
+	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.putBacks.has(id) {
+		return
+	}
+	l.Logger.Warn(args...)
+}
+
+// stderr is a logger that writes what asynq's default logger writes.
+type stderr struct{ *log.Logger }
+
+func newStderr() stderr {
+	flags := log.Ldate | log.Ltime | log.Lmicroseconds | log.LUTC
+	return stderr{log.New(os.Stderr, fmt.Sprintf("asynq: pid=%d ", os.Getpid()), flags)}
+}
+
+func (l stderr) line(level string, args []any) { l.Print(level, ": ", fmt.Sprint(args...)) }
+
+func (l stderr) Debug(args ...any) { l.line("DEBUG", args) }
+func (l stderr) Info(args ...any)  { l.line("INFO", args) }
+func (l stderr) Warn(args ...any)  { l.line("WARN", args) }
+func (l stderr) Error(args ...any) { l.line("ERROR", args) }
+func (l stderr) Fatal(args ...any) { l.line("FATAL", args); os.Exit(1) }

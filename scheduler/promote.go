@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// promoter moves denied jobs in asynq's queues. With the scripts that it runs,
+// and queueRedis, it is the only code that knows how asynq keeps them.
+type promoter struct{ rdb redis.UniversalClient }
+
+// fate is what promote found a job to be, in the words of lua/promote.lua.
+type fate string
+
+const (
+	fateMoved   fate = "moved"
+	fateActive  fate = "active"  // its handler has not returned yet: try again soon
+	fatePending fate = "pending" // it comes anyway
+	fateDone    fate = "done"    // it waits for no permit: archived, completed, enqueued anew …
+	fateGone    fate = "gone"    // deleted
+	fateUnknown fate = ""        // Redis did not say
+)
+
+// promote moves called jobs to the head of their queues, behind those promoted
+// before; the first to run comes first. It returns what became of each: one
+// round trip per queue.
+func (p promoter) promote(ctx context.Context, jobs []job) ([]fate, error) {
+	byQueue := map[string][]int{}
+	for i, j := range jobs {
+		byQueue[j.queue] = append(byQueue[j.queue], i)
+	}
+	fates := make([]fate, len(jobs))
+	for queue, indexes := range byQueue {
+		prefix := queuePrefix(queue)
+		args := []any{prefix + "t:", time.Now().UnixNano()}
+		for _, i := range indexes {
+			args = append(args, jobs[i].id)
+		}
+		reply, err := lua.Promote.Run(ctx, p.rdb, []string{prefix + "pending", prefix + "retry"}, args...).StringSlice()
+		if err != nil {
+			return fates, err
+		}
+		for k, i := range indexes {
+			fates[i] = fate(reply[k])
+		}
+	}
+	return fates, nil
+}
+
+// putBackAt says when asynq itself brings a job back that nobody promotes.
+type putBackAt struct {
+	id string
+	at time.Time
+}
+
+// postpone sets that time anew for jobs of a queue that still wait.
+func (p promoter) postpone(ctx context.Context, queue string, jobs []putBackAt) error {
+	prefix := queuePrefix(queue)
+	args := []any{prefix + "t:", time.Now().Unix(), int64(uniqueMargin / time.Second)}
+	for _, j := range jobs {
+		args = append(args, j.id, unixCeil(j.at))
+	}
+	return lua.Postpone.Run(ctx, p.rdb, []string{prefix + "retry"}, args...).Err()
+}
+
+// duePage is how many jobs of a retry set one script looks at.
+const duePage = 100
+
+// due lists denied jobs of a queue that asynq itself would bring back before a
+// moment; the zero Time means ever. It looks at a page of the retry set, from
+// offset on, and returns the offset of the next page if these stay where they
+// are, or -1 if that was the last.
+func (p promoter) due(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
+	limit := "+inf"
+	if !before.IsZero() {
+		limit = strconv.FormatInt(unixCeil(before), 10)
+	}
+	prefix := queuePrefix(queue)
+	reply, err := lua.Due.Run(ctx, p.rdb, []string{prefix + "retry"}, prefix+"t:", limit, offset, duePage).Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, id := range reply[1:] {
+		ids = append(ids, id.(string))
+	}
+	if seen := int(reply[0].(int64)); seen == duePage {
+		return ids, offset + seen, nil
+	}
+	return ids, -1, nil
+}
+
+// states says in which state asynq keeps each job of a queue: "" if it is gone.
+func (p promoter) states(ctx context.Context, queue string, ids ...string) ([]string, error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	return lua.States.Run(ctx, p.rdb, []string{queuePrefix(queue) + "t:"}, args...).StringSlice()
+}
+
+// errLayout means that asynq keeps its jobs elsewhere than promote looks.
+var errLayout = errors.New("this asynq keeps its jobs in another way than headgate knows")
+
+// check puts a job of its own in a queue of its own back and promotes it, and
+// asks asynq each time where the job is.
+func (p promoter) check(ctx context.Context) (err error) {
+	queue := "headgate-check-" + uuid.NewString()
+	client, tasks := asynq.NewClientFromRedisClient(p.rdb), asynq.NewInspectorFromRedisClient(p.rdb)
+	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tasks.DeleteQueue(queue, true)) }()
+	want := func(state asynq.TaskState) error {
+		now, err := tasks.GetTaskInfo(queue, info.ID)
+		if err == nil && now.State != state {
+			err = fmt.Errorf("%w: a job that should be %s is %s", errLayout, state, now.State)
+		}
+		return err
+	}
+	if err := p.deny(ctx, job{queue, info.ID}, time.Now().Add(time.Hour)); err != nil && unreachable(err) == nil {
+		return fmt.Errorf("%w: %w", errLayout, err)
+	} else if err != nil {
+		return err
+	}
+	if err := want(asynq.TaskStateRetry); err != nil {
+		return err
+	}
+	if _, err := p.promote(ctx, []job{{queue, info.ID}}); err != nil {
+		return err
+	}
+	return want(asynq.TaskStatePending)
+}
+
+// deny does to the only pending job of a queue what asynq's dequeue and then a
+// denial do.
+func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
+	prefix := queuePrefix(j.queue)
+	hash := prefix + "t:" + j.id
+	msg, err := p.rdb.HGet(ctx, hash, "msg").Result()
+	if err != nil {
+		return err
+	}
+	if err := p.rdb.RPopLPush(ctx, prefix+"pending", prefix+"active").Err(); err != nil {
+		return err
+	}
+	w := writeBack{job: j, hash: hash, active: prefix + "active", lease: prefix + "lease"}
+	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), uniqueSeconds(until), "1").Err()
+}

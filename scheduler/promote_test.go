@@ -1,0 +1,223 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// The layout that promote relies on, held against asynq's own client, server
+// and inspector.
+func TestPromoteMovesToTheHead(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		p, tasks := promoter{rdb}, asynq.NewInspectorFromRedisClient(rdb)
+		a, b, c := addDenied(t, p, "a"), addDenied(t, p, "b"), addDenied(t, p, "c")
+		archived := addDenied(t, p, "archived")
+		if err := tasks.ArchiveTask("default", archived.id); err != nil {
+			t.Fatal(err)
+		}
+		newcomer := add(t, rdb, "newcomer")
+		later := add(t, rdb, "later", asynq.ProcessIn(2*time.Hour))
+		fates, err := p.promote(ctx, []job{a, b, newcomer, later, archived, {"default", "deleted"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []fate{fateMoved, fateMoved, fatePending, fateDone, fateDone, fateGone}; !slices.Equal(fates, want) {
+			t.Errorf("a, b, newcomer, later, archived and deleted are %v, want %v", fates, want)
+		}
+		if fates, err = p.promote(ctx, []job{c, c}); err != nil || fates[1] != fatePending {
+			t.Errorf("the second time c is %v, %v; want pending", fates, err)
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			info, err := tasks.GetTaskInfo("default", id)
+			if err != nil || info.State != asynq.TaskStatePending {
+				t.Errorf("%s: %+v, %v; want pending", id, info, err)
+			}
+		}
+		info, err := tasks.GetQueueInfo("default")
+		if err != nil || info.Pending != 4 || info.Retry != 0 || info.Scheduled != 1 || info.Latency <= 0 {
+			t.Errorf("queue: %+v, %v; want 4 pending, 1 scheduled, some latency", info, err)
+		}
+		if got := order(t, rdb, 4); !slices.Equal(got, []string{"a", "b", "c", "newcomer"}) {
+			t.Errorf("asynq's server runs %v, want a, b, c, newcomer", got)
+		}
+	})
+}
+
+// add enqueues a job with asynq's own client.
+func add(t *testing.T, rdb redis.UniversalClient, id string, opts ...asynq.Option) job {
+	t.Helper()
+	_, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil), append(opts, asynq.TaskID(id))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job{"default", id}
+}
+
+// addDenied is add of a job that was denied for an hour. No other is pending.
+func addDenied(t *testing.T, p promoter, id string, opts ...asynq.Option) job {
+	t.Helper()
+	j := add(t, p.rdb, id, opts...)
+	if err := p.deny(t.Context(), j, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// A job whose handler failed waits in the retry set as a denied one does. It
+// waits for its backoff, and nothing of ours may cut that short.
+func TestFailedJobsAreLeftAlone(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		p := promoter{rdb}
+		failed, denied := addDenied(t, p, "failed"), addDenied(t, p, "denied")
+		rdb.ZAdd(ctx, "asynq:{default}:retry", redisZ(time.Now().Add(10*time.Minute), failed.id)) // as asynq's Retry does
+		if fates, err := p.promote(ctx, []job{failed}); err != nil || fates[0] != fateDone {
+			t.Errorf("promoted: %v, %v; want done", fates, err)
+		}
+		at := time.Now().Add(3 * time.Hour)
+		if err := p.postpone(ctx, "default", []putBackAt{{failed.id, at}, {denied.id, at}, {"gone", at}}); err != nil {
+			t.Fatal(err)
+		}
+		tasks := asynq.NewInspectorFromRedisClient(rdb)
+		for id, want := range map[string]time.Duration{failed.id: 10 * time.Minute, denied.id: 3 * time.Hour} {
+			info, err := tasks.GetTaskInfo("default", id)
+			if err != nil || time.Until(info.NextProcessAt).Round(time.Minute) != want {
+				t.Errorf("%s comes at %v, %v; want in %s", id, info.NextProcessAt, err, want)
+			}
+		}
+		if fates, err := p.promote(ctx, []job{denied}); err != nil || fates[0] != fateMoved {
+			t.Errorf("a postponed job is %v, %v; want moved", fates, err)
+		}
+	})
+}
+
+func TestDueListsDeniedJobsByPages(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		p := promoter{rdb}
+		for i := range 150 {
+			addDenied(t, p, fmt.Sprintf("%03d", i))
+		}
+		early := time.Now().Add(time.Minute)
+		if err := p.postpone(ctx, "default", []putBackAt{{"149", early}}); err != nil {
+			t.Fatal(err)
+		}
+		rdb.ZAdd(ctx, "asynq:{default}:retry", redisZ(time.Now().Add(time.Second), "000")) // failed
+		ids, next, err := p.due(ctx, "default", early.Add(time.Minute), 0)
+		if err != nil || next != -1 || !slices.Equal(ids, []string{"149"}) {
+			t.Errorf("due within 2 minutes: %v, %d, %v; want 149 and no more pages", ids, next, err)
+		}
+		ids, next, err = p.due(ctx, "default", time.Time{}, 0)
+		if err != nil || next != duePage || len(ids) != duePage-1 || ids[0] != "149" {
+			t.Errorf("first page: %d from %v on, %d, %v", len(ids), ids[:1], next, err)
+		}
+		ids, next, err = p.due(ctx, "default", time.Time{}, next)
+		if err != nil || next != -1 || len(ids) != 50 {
+			t.Errorf("second page: %d, %d, %v; want 50, the last", len(ids), next, err)
+		}
+	})
+}
+
+func TestStates(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		p := promoter{rdb}
+		addDenied(t, p, "denied")
+		add(t, rdb, "pending")
+		add(t, rdb, "scheduled", asynq.ProcessIn(time.Hour))
+		states, err := p.states(t.Context(), "default", "denied", "gone", "pending", "scheduled")
+		if want := []string{"retry", "", "pending", "scheduled"}; err != nil || !slices.Equal(states, want) {
+			t.Errorf("states %v, %v; want %v", states, err, want)
+		}
+	})
+}
+
+// The lock of asynq's Unique holds for as long as its job waits.
+func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		p := promoter{rdb}
+		it := addDenied(t, p, "it", asynq.Unique(time.Second))
+		ttl := func() time.Duration {
+			keys := rdb.Keys(t.Context(), "asynq:{default}:unique:*").Val()
+			if len(keys) != 1 {
+				t.Fatalf("locks: %v, want one", keys)
+			}
+			return rdb.TTL(t.Context(), keys[0]).Val().Round(time.Minute)
+		}
+		if got := ttl(); got != time.Hour {
+			t.Errorf("the lock holds %s, want as long as the job waits", got)
+		}
+		if err := p.postpone(t.Context(), "default", []putBackAt{{it.id, time.Now().Add(3 * time.Hour)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := ttl(); got != 3*time.Hour+time.Minute {
+			t.Errorf("the lock holds %s, want 3h1m", got)
+		}
+	})
+}
+
+// order lets an asynq server with one worker run n jobs.
+func order(t *testing.T, rdb redis.UniversalClient, n int) []string {
+	t.Helper()
+	ids := make(chan string, n)
+	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, Logger: silent{}, TaskCheckInterval: 5 * time.Millisecond})
+	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		ids <- id
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	var got []string
+	for range n {
+		got = append(got, <-ids)
+	}
+	return got
+}
+
+func TestCheckFindsAnotherLayout(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		if err := (promoter{rdb}).check(ctx); err != nil {
+			t.Errorf("asynq's own layout: %v", err)
+		}
+		rdb.AddHook(elsewhere{})
+		if err := (promoter{rdb}).check(ctx); !errors.Is(err, errLayout) {
+			t.Errorf("another layout: %v, want errLayout", err)
+		}
+		if queues, err := asynq.NewInspectorFromRedisClient(rdb).Queues(); err != nil || len(queues) != 0 {
+			t.Errorf("the check leaves queues %v, %v behind", queues, err)
+		}
+	})
+}
+
+// elsewhere makes promote look for denied jobs where asynq keeps none.
+type elsewhere struct{}
+
+func (elsewhere) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (elsewhere) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (elsewhere) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(args[2]) == "2" && strings.HasSuffix(fmt.Sprint(args[4]), ":retry") {
+			args[4] = fmt.Sprint(args[4]) + "-elsewhere"
+		}
+		return next(ctx, cmd)
+	}
+}

@@ -1,0 +1,115 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// RetryAfter returns an error with which a handler puts its job back for at
+// least d: no attempt is spent, and no ErrorHandler hears of it. It may be
+// wrapped; the text of the whole is what asynq shows for the job. Nothing calls
+// the job back before: it comes with asynq's own polls, which take whole
+// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits
+// are used up, and it asks for them again when it comes.
+func RetryAfter(d time.Duration) error { return retryAfter(d) }
+
+type retryAfter time.Duration
+
+func (d retryAfter) Error() string { return "retry after " + time.Duration(d).String() }
+
+// putBackError has asynq keep a job for later, without a failure.
+type putBackError struct {
+	error
+	at     time.Time // when asynq itself brings it back
+	denied bool      // whether it waits for permits, and so may be promoted before
+}
+
+func (e *putBackError) Unwrap() error { return e.error }
+
+// job names a job in asynq.
+type job struct{ queue, id string }
+
+// putBacks are the jobs of this process that asynq is about to write back to
+// Redis. asynq archives a job on its last attempt whatever kind of error it
+// gets; so the client between asynq and Redis looks here for what is meant.
+type putBacks struct {
+	mu         sync.Mutex
+	young, old map[job]*putBackError
+	turn       time.Time // when the young become the old
+}
+
+// putBackLife is how long a job is remembered at least. asynq stops trying to
+// write it back when its lease ends, after 30 s.
+const putBackLife = time.Minute
+
+func (p *putBacks) add(j job, err *putBackError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.After(p.turn) {
+		p.old, p.young, p.turn = p.young, map[job]*putBackError{}, now.Add(putBackLife)
+	}
+	p.young[j] = err
+}
+
+// find returns what is to become of a job whose attempt ended with an error of
+// that text. With another one it failed after all, such as by its timeout.
+func (p *putBacks) find(j job, text string) (*putBackError, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err, ok := p.young[j]
+	if !ok {
+		err, ok = p.old[j]
+	}
+	return err, ok && err.Error() == text
+}
+
+// has reports whether a job of that ID is being put back, in any queue.
+func (p *putBacks) has(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, jobs := range []map[job]*putBackError{p.young, p.old} {
+		for j := range jobs {
+			if j.id == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *putBacks) remove(j job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.young, j)
+	delete(p.old, j)
+}
+
+// uniqueMargin is how much longer than the wait a job's Unique lock holds, so
+// that it does not end while the job comes back and runs.
+const uniqueMargin = time.Minute
+
+// putBack writes a job back that waits for permits, or for a moment of its
+// handler's choice.
+func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError) *redis.Cmd {
+	denied := "0"
+	if why.denied {
+		denied = "1"
+	}
+	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, w.msg, unixCeil(why.at), uniqueSeconds(why.at), denied)
+	if cmd.Err() == nil {
+		q.putBacks.remove(w.job)
+	}
+	return cmd
+}
+
+// unixCeil is a moment as asynq's scores are: whole seconds, and not before it.
+func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
+
+// uniqueSeconds is how long a Unique lock must hold for a job that comes back
+// at t.
+func uniqueSeconds(t time.Time) int64 { return int64((time.Until(t) + uniqueMargin) / time.Second) }

@@ -1,0 +1,100 @@
+package scheduler
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// queueRedis is the Redis client that asynq's server gets. Everything passes it
+// as it is, but for two of asynq's scripts: those that write a job back whose
+// attempt has failed, to be retried or archived. Jobs that did not fail go back
+// in another way; so a job of whatever producer, with whatever options, is
+// denied as often as need be.
+type queueRedis struct {
+	redis.UniversalClient
+	putBacks *putBacks
+	forgiven int // crashes of a job's worker
+	outage   *outageLog
+}
+
+// EvalSha implements redis.Scripter.
+func (q *queueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	return q.pass(ctx, keys, args, func(args []any) *redis.Cmd {
+		return q.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+	})
+}
+
+// Eval implements redis.Scripter.
+func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return q.pass(ctx, keys, args, func(args []any) *redis.Cmd {
+		return q.UniversalClient.Eval(ctx, script, keys, args...)
+	})
+}
+
+// pass runs asynq's script, or one of ours in its place.
+func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(args []any) *redis.Cmd) *redis.Cmd {
+	began := time.Now()
+	cmd := q.instead(ctx, keys, args)
+	if cmd == nil {
+		cmd = asynqs(args)
+	}
+	q.outage.note(ctx, began, unreachable(cmd.Err()))
+	return cmd
+}
+
+// instead returns nil for what asynq is to do itself.
+func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	w, ok := asWriteBack(keys, args)
+	if !ok {
+		return nil
+	}
+	text, err := lastError(w.msg)
+	if err != nil {
+		return nil
+	}
+	if why, ok := q.putBacks.find(w.job, text); ok {
+		return q.putBack(ctx, w, why)
+	}
+	if text == asynq.ErrLeaseExpired.Error() {
+		return q.crashed(ctx, w, args)
+	}
+	return nil
+}
+
+// writeBack is a call of asynq's script Retry or Archive.
+type writeBack struct {
+	job
+	msg                 []byte
+	hash, active, lease string // keys
+	archive             bool
+}
+
+// asWriteBack recognises the two by their keys.
+func asWriteBack(keys []string, args []any) (w writeBack, ok bool) {
+	if len(keys) < 8 || len(args) < 3 {
+		return w, false
+	}
+	queue, isActive := strings.CutSuffix(keys[1], "}:active")
+	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
+	w.archive = strings.HasSuffix(keys[3], "}:archived")
+	if !isActive || !isQueue || !w.archive && !strings.HasSuffix(keys[3], "}:retry") {
+		return w, false
+	}
+	w.hash, w.active, w.lease, w.queue = keys[0], keys[1], keys[2], queue
+	id, isID := args[0].(string)
+	msg, isMsg := args[1].([]byte)
+	w.id, w.msg = id, msg
+	return w, isID && isMsg
+}
+
+// keys are those of our own scripts that put a job back.
+func (w writeBack) keys() []string {
+	return []string{w.hash, w.active, w.lease, queuePrefix(w.queue) + "retry"}
+}
+
+// queuePrefix is what the keys of an asynq queue begin with.
+func queuePrefix(queue string) string { return "asynq:{" + queue + "}:" }

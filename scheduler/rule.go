@@ -1,0 +1,69 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Rules say which limits there are, and what each task needs of them.
+type Rules struct {
+	// Limits are made known to the limiter when the server starts, and again
+	// if it has lost them. Limits that something else defines need not be
+	// among them.
+	Limits []throttle.Limit
+	// For finds the rule of a task: once for each attempt, before it runs. A
+	// task for which it fails is archived with that error; it never runs
+	// unlimited.
+	For func(ctx context.Context, task *asynq.Task) (Rule, error)
+}
+
+// Rule is what one job needs before it runs. The zero value needs nothing.
+type Rule struct {
+	Needs    []throttle.Need
+	Priority throttle.Priority
+	// MaxWait is how long the job may wait for its permits; the zero value
+	// means any time. OnMaxWait is what becomes of a job that would wait
+	// longer, or past its own deadline.
+	MaxWait   time.Duration
+	OnMaxWait Action
+	// OnNoLimit is what becomes of a job whose limit does not exist.
+	OnNoLimit Action
+	// Retry spaces the attempts of a job that fails. Nil leaves that to the
+	// server's RetryDelayFunc.
+	Retry *RetryPolicy
+}
+
+// ruleKey is the context key of an attempt's rule.
+type ruleKey struct{}
+
+// GetRule returns the rule under which a handler runs, from its context. It
+// reports false outside of handlers of a Server.
+func GetRule(ctx context.Context) (rule Rule, ok bool) {
+	rule, ok = ctx.Value(ruleKey{}).(Rule)
+	return rule, ok
+}
+
+// Action is what becomes of a job that cannot have its permits.
+type Action int
+
+// The actions. Archive is the zero value.
+const (
+	Archive Action = iota // keep it in asynq's archive, with the reason
+	Drop                  // delete it
+	Run                   // run it without a permit
+)
+
+var actions = names{"archive", "drop", "run"}
+
+// String is the action in lower case.
+func (a Action) String() string { return actions.text(int(a)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (a Action) MarshalText() ([]byte, error) { return actions.marshal(int(a)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *Action) UnmarshalText(text []byte) error { return actions.unmarshal(text, (*int)(a)) }

@@ -1,0 +1,200 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Limiter is what a Server asks for permits. *throttle.Redis is one.
+type Limiter interface {
+	Define(ctx context.Context, limits ...throttle.Limit) error
+	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
+	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
+	Free(ctx context.Context, holder string, needs ...throttle.Need) error
+	Pump(ctx context.Context, process string, grant, ahead time.Duration) (called []throttle.Called, next time.Duration, active bool, err error)
+	StopPump(ctx context.Context, process string) error
+	Forget(ctx context.Context, jobs ...string) error
+	Wakes(ctx context.Context) *redis.PubSub
+}
+
+// Server is an asynq server whose jobs obey limits. It is used as asynq's own:
+// Start or Run once, with the program's mux, then Shutdown.
+type Server struct {
+	asynq    *asynq.Server
+	limiter  Limiter
+	limits   limits
+	rules    Rules
+	tasks    *asynq.Inspector
+	log      *slog.Logger
+	process  string
+	grant    time.Duration // how long permits are kept for a called job
+	putBacks putBacks
+	promoter promoter
+	promotes atomic.Bool // whether called jobs can be moved, and so come in time
+
+	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
+
+	mu     sync.Mutex
+	stop   context.CancelFunc // ends giving; nil where it has not begun
+	giving sync.WaitGroup
+}
+
+// An Option of NewServer. Most programs need none.
+type Option func(*options)
+
+type options struct {
+	limiter  Limiter
+	log      *slog.Logger
+	forgiven int
+	polling  bool
+}
+
+// WithLimiter has the limiter asked instead of throttle.New(rdb), such as one of
+// another scope, or in another Redis.
+func WithLimiter(l Limiter) Option { return func(o *options) { o.limiter = l } }
+
+// WithLogger has outages and lost leases logged to log instead of
+// slog.Default(). What asynq has to say goes to the Logger of its Config.
+func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
+
+// WithForgivenCrashes sets how often a job's worker may die while the job runs
+// before that counts as a failure of the job, instead of three times.
+func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgiven = n } }
+
+// WithPolling leaves it to asynq's own polls to bring denied jobs back. Then
+// they come seconds late, and a job may be denied more than once.
+func WithPolling() Option { return func(o *options) { o.polling = true } }
+
+// NewServer returns a server for the asynq queues in rdb, in place of
+// asynq.NewServer. The configuration is asynq's, and means what it does there,
+// but that queues are polled more often if it does not say how often. Nothing
+// happens before Start.
+func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
+	o := options{log: slog.Default(), forgiven: forgivenCrashes}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := validate(rules, cfg, o); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		limiter: o.limiter, rules: rules, log: o.log, process: uuid.NewString(), promoter: promoter{rdb},
+		tasks: asynq.NewInspectorFromRedisClient(rdb), queueOutage: newOutageLog(o.log, "the queues' Redis"),
+	}
+	s.limiterOutage = newOutageLog(o.log, "the limiter")
+	if s.limiter == nil { // one Redis, one outage
+		s.limiter, s.limiterOutage = throttle.New(rdb, throttle.RedisOptions{Logger: o.log}), s.queueOutage
+	}
+	s.limits.set(rules.Limits)
+	s.promotes.Store(!o.polling)
+	cfg = s.config(cfg)
+	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
+	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, o.forgiven, s.queueOutage}, cfg)
+	return s, nil
+}
+
+// validate reports what NewServer or asynq cannot take.
+func validate(rules Rules, cfg asynq.Config, o options) error {
+	if rules.For == nil {
+		return errors.New("rules: For is nil: want a function that says what a task needs")
+	}
+	for _, l := range rules.Limits {
+		if err := l.Validate(); err != nil {
+			return fmt.Errorf("rules: limit %s: %w", l.Name, err)
+		}
+	}
+	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {
+		return fmt.Errorf("config: GroupGracePeriod %s: want at least 1s", d)
+	}
+	if o.forgiven < 0 {
+		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgiven)
+	}
+	return nil
+}
+
+// Start makes the rules' limits known and begins to run jobs. It fails if a
+// limit cannot be defined; where Redis is unavailable the jobs wait, as with
+// asynq's server.
+func (s *Server) Start(handler asynq.Handler) error {
+	return s.begin(handler, s.asynq.Start)
+}
+
+// Run is Start, and then waits for a signal to stop and shuts down.
+func (s *Server) Run(handler asynq.Handler) error {
+	if err := s.begin(handler, s.asynq.Run); err != nil {
+		return err
+	}
+	s.Shutdown()
+	return nil
+}
+
+// begin hands the wrapped handler to asynq once all else is ready.
+func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
+	if handler == nil {
+		return start(nil)
+	}
+	err := s.define(context.Background())
+	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+		return err
+	}
+	began := s.beginGiving()
+	err = start(s.wrap(handler))
+	if err != nil && began {
+		s.endGiving()
+	}
+	return err
+}
+
+// beginGiving reports whether it began: a running server is not begun twice.
+func (s *Server) beginGiving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		return false
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.giving.Go(func() { s.pump(ctx) })
+	return true
+}
+
+// endGiving lets another process take over at once.
+func (s *Server) endGiving() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil {
+		return
+	}
+	s.stop()
+	s.giving.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	began := time.Now()
+	s.limiterOutage.note(ctx, began, s.limiter.StopPump(ctx, s.process))
+}
+
+// Stop has the server take no more jobs. Those that run go on.
+func (s *Server) Stop() { s.asynq.Stop() }
+
+// Shutdown stops taking jobs and calling waiting ones back, and waits for those
+// that run as long as the configuration's ShutdownTimeout says. What then still
+// runs goes back to its queue; the handlers' contexts end, and their leases on
+// concurrency limits are kept until they return.
+func (s *Server) Shutdown() {
+	s.endGiving()
+	s.asynq.Shutdown()
+}
+
+// Ping checks the connection with the queues' Redis.
+func (s *Server) Ping() error { return s.asynq.Ping() }

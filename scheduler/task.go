@@ -1,0 +1,57 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// headerPriority is the header of a task that has a priority of its own.
+const headerPriority = "headgate-priority"
+
+// Priority returns an option that has a job go before or after others that
+// wait for the same permits, whatever its rule says. NewTask and a Client's
+// Enqueue take it; asynq's own functions pass over it.
+func Priority(p throttle.Priority) asynq.Option { return priorityOption(p) }
+
+type priorityOption throttle.Priority
+
+func (p priorityOption) String() string         { return fmt.Sprintf("Priority(%d)", int(p)) }
+func (p priorityOption) Type() asynq.OptionType { return -1 } // none of asynq's
+func (p priorityOption) Value() any             { return throttle.Priority(p) }
+
+// NewTask is asynq.NewTask with options of headgate's among the others. Tasks
+// that asynq.NewTask makes, and programs without headgate enqueue, obey limits
+// just as well.
+func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
+	var headers map[string]string
+	if p, ok := priorityIn(opts); ok {
+		headers = map[string]string{headerPriority: formatPriority(p)}
+	}
+	// A copy, without room to spare: asynq appends to it at each Enqueue.
+	return asynq.NewTaskWithHeaders(typename, payload, headers, slices.Clip(slices.Clone(opts))...)
+}
+
+// priorityIn finds the last Priority among options.
+func priorityIn(opts []asynq.Option) (p throttle.Priority, ok bool) {
+	for _, opt := range opts {
+		if own, is := opt.(priorityOption); is {
+			p, ok = throttle.Priority(own), true
+		}
+	}
+	return p, ok
+}
+
+func formatPriority(p throttle.Priority) string { return strconv.Itoa(int(p)) }
+
+// priorityOf is the task's own priority, or else that of its rule.
+func priorityOf(task *asynq.Task, rule Rule) throttle.Priority {
+	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
+		return throttle.Priority(p)
+	}
+	return rule.Priority
+}

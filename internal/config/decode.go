@@ -33,9 +33,6 @@ func newDecoder(file string) *decoder {
 	}
 }
 
-// choice is a text type that has only a few values.
-type choice interface{ choices() []string }
-
 // decode reads the document into the struct that to points to.
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))

@@ -17,12 +17,8 @@ import (
 // scalar decodes a node that is one value into a text, number, duration or
 // boolean.
 func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
-	switch to.Interface().(type) {
-	case time.Duration:
+	if _, ok := to.Interface().(time.Duration); ok {
 		d.duration(path, node, to)
-		return
-	case choice:
-		d.choose(path, node, to)
 		return
 	}
 	ok := false
@@ -76,17 +72,6 @@ func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
 		return
 	}
 	to.SetInt(int64(duration))
-}
-
-func (d *decoder) choose(path string, node ast.Node, to reflect.Value) {
-	names := to.Interface().(choice).choices()
-	for _, name := range names {
-		if isScalar(node) && source(node) == name {
-			to.SetString(name)
-			return
-		}
-	}
-	d.fail(node, path, "want one of %s, not %s", strings.Join(names, ", "), describe(node))
 }
 
 // any decodes a node as JSON would have it, for payloads.

@@ -65,7 +65,7 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s: nothing in it survives a restart\n", addr)
+	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash does not\n", addr)
 	return o.queues(rdb), nil
 }
 

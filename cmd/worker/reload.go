@@ -79,6 +79,7 @@ func (w *worker) reload(ctx context.Context) {
 		return
 	}
 	old := w.config.Swap(next)
+	w.store.current.Store(next)
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))

@@ -65,12 +65,13 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 }
 
 func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {
-	s, err := openStore(ctx, conf, stdio)
+	log := cli.Logger(stdio.Err)
+	s, err := openStore(ctx, conf, log, stdio.Err)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	log := cli.Logger(stdio.Err)
+	defer context.AfterFunc(ctx, s.warn)()
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}

@@ -41,9 +41,6 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if w.cron, err = cron(s, c, quiet); err != nil {
 		return nil, err
 	}
-	if err := w.takeSpool(ctx); err != nil {
-		return nil, err
-	}
 	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,

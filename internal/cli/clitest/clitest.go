@@ -5,7 +5,8 @@
 //
 //	fails CODE COMMAND ARG…   the command ends with this exit code
 //	poll REGEXP COMMAND ARG…  repeats the command until its output matches
-//	signal NAME               sends TERM, INT or HUP to all background processes
+//	signal NAME [N]           sends TERM, INT, HUP or KILL to all background
+//	                          processes, or to the N-th
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
 //	release                   lets the calls of $API/slow be answered

@@ -32,12 +32,14 @@ type definition struct {
 	Apps     []string      `json:"apps,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	Paused   bool          `json:"paused"`
+	Blocked  []block       `json:"blocked,omitempty"`
 }
 
-func newDefinition(l throttle.Limit) definition {
+// newDefinition takes from all blocks those of the limit.
+func newDefinition(l throttle.Limit, blocks []throttle.Blocked) definition {
 	return definition{
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
-		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused,
+		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: blocksOf(l.Name, blocks),
 	}
 }
 
@@ -63,16 +65,16 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	blocks, err := limiter.Blocks(ctx)
+	if err != nil {
+		return err
+	}
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		d := newDefinition(l)
-		state := ""
-		if l.Paused {
-			state = "paused"
-		}
+		d := newDefinition(l, blocks)
 		definitions[i] = d
-		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), state})
+		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
 	if c.JSON {
 		return printJSON(stdio.Out, definitions)
@@ -117,19 +119,27 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	blocks, err := limiter.Blocks(ctx)
+	if err != nil {
+		return err
+	}
 	waiting := make([]backlog, len(backlogs))
 	var rows [][]string
 	for i, b := range backlogs {
 		waiting[i] = backlog{b.Key, b.Permits, b.LastIn.Seconds()}
 		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), in(b.LastIn)})
 	}
+	d := newDefinition(limit, blocks)
 	if c.JSON {
 		return printJSON(stdio.Out, struct {
 			definition
 			Waiting []backlog `json:"waiting"`
-		}{newDefinition(limit), waiting})
+		}{d, waiting})
 	}
 	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
+	for _, b := range d.Blocked {
+		fmt.Fprintf(stdio.Out, "blocked: %s\n", b)
+	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for it")
 		return nil

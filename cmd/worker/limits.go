@@ -14,7 +14,7 @@ type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
 	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of that will run."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
-	Delete limitsDelete `cmd:"" help:"Forget a limit. Jobs that need it are then archived, or what on_no_limit says."`
+	Delete limitsDelete `cmd:"" help:"Forget a limit. A running worker brings back those of its config; jobs that need another are then archived, or what on_no_limit says."`
 	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
 	Resume limitsResume `cmd:"" help:"End a pause."`
 	Reset  limitsReset  `cmd:"" help:"Make a limit's count for a key as if never used, and end its block."`
@@ -78,6 +78,10 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	}
 	if c.JSON {
 		return printJSON(stdio.Out, definitions)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(stdio.Out, "there are no limits yet: \"worker run\" brings those of its config, and \"worker limits set\" makes one")
+		return nil
 	}
 	return cli.Table(stdio.Out, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows)
 }

@@ -8,11 +8,13 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
 )
 
 // command is what the user wants.
@@ -29,9 +31,6 @@ type command struct {
 
 // Run adds the jobs.
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	conf, err := c.Load()
 	if err != nil {
 		return err
@@ -57,18 +56,19 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	return add(ctx, conf, source, stdio)
 }
 
-// check reports flags that do not go together.
-func (c *command) check() error {
+// Validate reports what is wrong with the flags. kong calls it.
+func (c *command) Validate() error {
 	switch {
 	case c.File == "" && c.Type == "":
-		return cli.Usagef("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
-		return cli.Usagef("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
+		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
-	if err := c.JobOptions.Validate(); err != nil {
-		return cli.Usagef("--%w", err)
+	err := c.JobOptions.Validate()
+	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
 	}
-	return nil
+	return err
 }
 
 func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {

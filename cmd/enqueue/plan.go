@@ -36,8 +36,8 @@ func plan(ctx context.Context, conf *config.Config, source *source, stdio cli.IO
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(stdio.Out, "jobs   %d, of which none is added\n", d.jobs)
 	if d.jobs > 0 {
-		fmt.Fprintf(stdio.Out, "jobs   %d, of which none is added\n", d.jobs)
 		fmt.Fprintf(stdio.Out, "first  %s\n", first)
 		fmt.Fprintf(stdio.Out, "last   %s\n", last)
 	}

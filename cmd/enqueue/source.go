@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
@@ -87,6 +88,10 @@ func (s *source) give(l line, err error, yield func(line) bool) bool {
 		return true
 	}
 	l.Job = l.Fill(s.defaults, s.config)
+	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
+		s.bad.add(l, fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339)))
+		return true
+	}
 	s.last = l
 	return yield(l)
 }

@@ -32,11 +32,13 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 		return err
 	}
 	defer done()
-	limit, _, err := find(ctx, limiter, c.Name)
+	limit, found, err := find(ctx, limiter, c.Name)
 	if err != nil {
 		return err
 	}
-	limit = c.change(limit)
+	if limit = c.change(limit); !found && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
+		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
+	}
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}

@@ -75,10 +75,26 @@ func report(stderr io.Writer, name string, err error) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintf(stderr, "%s: %s\n", name, line)
 	}
+	if text := hint(name, err); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	}
 	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// hint tells where the manual is, after arguments that make no command.
+func hint(name string, err error) string {
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	_, enough := errors.AsType[valueError](err)
+	if !ok || enough {
+		return ""
+	}
+	if command := parse.Context.Selected(); command != nil {
+		name += " " + command.Path()
+	}
+	return fmt.Sprintf("see %q", name+" --help")
 }
 
 func isUsage(err error) bool {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,22 +44,27 @@ func (j Job) Validate() error {
 		return errors.New("type is missing: want the type of the job, such as http:request")
 	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
 		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
+	case len(j.Payload) > 0 && !json.Valid(j.Payload):
+		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, short(j.Payload))
 	}
 	return j.JobOptions.Validate()
 }
 
-// Validate reports the first thing that is wrong with the options.
+// Validate reports the first thing that is wrong with the options, as a
+// *throttle.FieldError.
 func (o JobOptions) Validate() error {
-	if err := config.CheckName(o.Queue); o.Queue != "" && err != nil {
-		return fmt.Errorf("queue %w", err)
+	wrong := func(field string, value any, want string) error {
+		return &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want}
 	}
 	switch {
+	case o.Queue != "" && config.CheckName(o.Queue) != nil:
+		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
 	case o.In < 0:
-		return fmt.Errorf("in %s: want a time from now on", o.In)
+		return wrong("in", o.In, "want a time from now on")
 	case o.In > 0 && !o.At.IsZero():
-		return errors.New("in and at: want one of them")
+		return wrong("in", o.In, "at is there as well: want one of them")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
-		return fmt.Errorf("max_retry %d: want 0 or more", *o.MaxRetry)
+		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
 	}
 	// asynq keeps whole seconds and takes 0 for its own default.
 	for _, d := range []struct {
@@ -65,7 +72,7 @@ func (o JobOptions) Validate() error {
 		value time.Duration
 	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
 		if d.value < 0 || d.value%time.Second != 0 {
-			return fmt.Errorf("%s %s: want whole seconds, at least 1s", d.name, d.value)
+			return wrong(d.name, d.value, "want whole seconds, at least 1s")
 		}
 	}
 	return nil

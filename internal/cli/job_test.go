@@ -30,7 +30,7 @@ func TestParseJobSaysWhatIsWrong(t *testing.T) {
 		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
 		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
 		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as ` + tomorrow + ` (tomorrow at nine)`},
-		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in and at: want one of them`},
+		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: at is there as well: want one of them`},
 		{`{"type":"t","max_retry":1.5}`, `max_retry 1.5: want a whole number`},
 		{`{"type":"t","retention":"1ms"}`, `retention 1ms: want whole seconds, at least 1s`},
 		{`{"type":"t","timeout":"1500ms"}`, `timeout 1.5s: want whole seconds, at least 1s`},

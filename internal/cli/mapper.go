@@ -3,9 +3,9 @@ package cli
 import (
 	"encoding"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/alecthomas/kong"
 
@@ -16,7 +16,7 @@ import (
 // errors say what to write instead.
 func mappers() []kong.Option {
 	return slices.Concat(
-		mapper(parseDuration), mapper(parseTime), mapper(throttle.ParseRate),
+		mapper(parseString), mapper(parseInt), mapper(parseDuration), mapper(parseTime), mapper(throttle.ParseRate),
 		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]),
 	)
 }
@@ -25,13 +25,16 @@ func mappers() []kong.Option {
 // in the error already, so the field's is left out.
 func mapper[T any](parse func(string) (T, error)) []kong.Option {
 	decode := func(c *kong.DecodeContext) (value T, err error) {
+		if c.Scan.Peek().IsEOL() {
+			return value, valueError("want a value after it")
+		}
 		var text string
 		if err := c.Scan.PopValueInto("value", &text); err != nil {
 			return value, err
 		}
 		value, err = parse(text)
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-			err = fmt.Errorf("%s: %s", field.Value, field.Want)
+			err = valueError(field.Value + ": " + field.Want)
 		}
 		return value, err
 	}
@@ -47,6 +50,21 @@ func mapper[T any](parse func(string) (T, error)) []kong.Option {
 			return err
 		})),
 	}
+}
+
+// valueError says all that there is to say about the value of a flag.
+type valueError string
+
+func (e valueError) Error() string { return string(e) }
+
+func parseString(text string) (string, error) { return text, nil }
+
+func parseInt(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, &throttle.FieldError{Field: "number", Value: strconv.Quote(text), Want: "want a whole number"}
+	}
+	return n, nil
 }
 
 // parseText reads what a type's own UnmarshalText reads.

@@ -93,7 +93,7 @@ func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 		return printJSON(stdio.Out, shown)
 	}
 	if len(jobs) == 0 {
-		fmt.Fprintln(stdio.Out, "no archived job is like that")
+		fmt.Fprintln(stdio.Out, "no archived job matches")
 		return nil
 	}
 	var rows [][]string

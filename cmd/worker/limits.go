@@ -17,7 +17,7 @@ type limitsCommand struct {
 	Delete limitsDelete `cmd:"" help:"Forget a limit. A running worker brings back those of its config; jobs that need another are then archived, or what on_no_limit says."`
 	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
 	Resume limitsResume `cmd:"" help:"End a pause."`
-	Reset  limitsReset  `cmd:"" help:"Make a limit's count for a key as if never used, and end its block."`
+	Reset  limitsReset  `cmd:"" help:"Reset what a limit has counted for a key, as if nothing had been taken, and end its block."`
 	Peek   limitsPeek   `cmd:"" help:"Say how many permits a limit has for a key, without taking any."`
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	Concurrency int `yaml:"concurrency"`
 	// Queues are the queues to serve and their weights.
 	Queues map[string]int `yaml:"queues"`
-	// StrictPriority is whether a queue is served only while all those of
+	// StrictPriority has a queue served only while all those of
 	// greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
 	// ShutdownTimeout is how long running jobs may take to finish when the

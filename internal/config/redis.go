@@ -182,7 +182,7 @@ func (r *Redis) tune() {
 	}
 }
 
-// IsZero is whether no Redis is configured.
+// IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
 // Client makes a client; it connects with its first command. The error is

@@ -108,7 +108,7 @@ func isString(node ast.Node) bool {
 	return false
 }
 
-// isScalar is whether a node is one value and is not empty.
+// isScalar reports whether a node is one value and is not empty.
 func isScalar(node ast.Node) bool {
 	switch node.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:

@@ -158,9 +158,22 @@ func (st *stack) info(id string) *asynq.TaskInfo {
 	return info
 }
 
-// wantDenials fails unless each of n jobs ran exactly once and was denied at
-// most once.
+// wantOnce fails unless each of n jobs ran exactly once and was denied at most
+// once.
 func (st *stack) wantOnce(n int) {
+	st.t.Helper()
+	st.wantOnceEach(n)
+	st.limiter.mu.Lock()
+	defer st.limiter.mu.Unlock()
+	for id, times := range st.limiter.denials {
+		if times > 1 {
+			st.t.Errorf("job %s was denied %d times", id, times)
+		}
+	}
+}
+
+// wantOnceEach fails unless each of n jobs ran exactly once.
+func (st *stack) wantOnceEach(n int) {
 	st.t.Helper()
 	seen := map[string]int{}
 	for _, r := range st.ran() {
@@ -172,13 +185,6 @@ func (st *stack) wantOnce(n int) {
 	for id, times := range seen {
 		if times != 1 {
 			st.t.Errorf("job %s ran %d times", id, times)
-		}
-	}
-	st.limiter.mu.Lock()
-	defer st.limiter.mu.Unlock()
-	for id, times := range st.limiter.denials {
-		if times > 1 {
-			st.t.Errorf("job %s was denied %d times", id, times)
 		}
 	}
 }

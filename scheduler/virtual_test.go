@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 	}
 	// A limit of the rules would come back: see TestALostLimitComesBack.
 	deleted := func(st *stack) {
-		st.server.limits.set(nil)
+		st.server.limits.set(nil, true)
 		st.must(st.limiter.Delete(ctx, "api"))
 	}
 	tests := []struct {

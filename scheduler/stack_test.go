@@ -97,7 +97,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
 		}
 	}
-	s.config.Logger, s.config.LogLevel = silent{}, asynq.FatalLevel
+	s.config.Logger = silent{}
 	s.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 		st.mu.Lock()
 		defer st.mu.Unlock()

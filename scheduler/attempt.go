@@ -89,20 +89,18 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 // acquire asks the limiter. Limits of the rules that it does not know are
 // defined before any job is refused for them.
 func (s *Server) acquire(ctx context.Context, a attempt) (d throttle.Decision, err error) {
-	if err = s.define(ctx); err != nil {
-		return d, err
-	}
 	j := throttle.Job{ID: a.id, Queue: a.queue, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait}
 	for range 2 {
+		if err = s.define(ctx); err != nil {
+			return d, err
+		}
 		began := time.Now()
 		d, err = s.limiter.Acquire(ctx, j, a.rule.Needs...)
 		s.noteLimiter(ctx, began, err)
-		if err != nil || d.Outcome != throttle.NoLimit {
-			return d, err
+		if err != nil || d.Outcome != throttle.NoLimit || !s.limits.lost(d.Limit) {
+			break
 		}
-		if again, err := s.defineAgain(ctx, d.Limit); err != nil || !again {
-			return d, err
-		}
+		s.log.Warn("the limiter does not know a limit; it is defined again", "limit", d.Limit)
 	}
 	return d, err
 }

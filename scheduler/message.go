@@ -9,30 +9,41 @@ import (
 // The fields of asynq's TaskMessage that are read or written here: in
 // asynq.proto, which asynq keeps internal.
 const (
+	fieldRetried  = 6
 	fieldErrorMsg = 7
 	fieldHeaders  = 15
 )
 
+// message is what counts here of a TaskMessage.
+type message struct {
+	retried   int // failures so far
+	lastError string
+}
+
 var errMessage = errors.New("not a task message of asynq's")
 
-// lastError is the error text in an encoded TaskMessage.
-func lastError(msg []byte) (text string, err error) {
-	for len(msg) > 0 {
-		field, kind, n := protowire.ConsumeTag(msg)
+// parseMessage reads an encoded TaskMessage.
+func parseMessage(encoded []byte) (m message, err error) {
+	for len(encoded) > 0 {
+		field, kind, n := protowire.ConsumeTag(encoded)
 		if n < 0 {
-			return "", errMessage
+			return m, errMessage
 		}
-		msg = msg[n:]
-		if n = protowire.ConsumeFieldValue(field, kind, msg); n < 0 {
-			return "", errMessage
+		value := encoded[n:]
+		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
+			return m, errMessage
 		}
-		if field == fieldErrorMsg && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(msg)
-			text = string(value)
+		switch {
+		case field == fieldRetried && kind == protowire.VarintType:
+			retried, _ := protowire.ConsumeVarint(value)
+			m.retried = int(retried)
+		case field == fieldErrorMsg && kind == protowire.BytesType:
+			text, _ := protowire.ConsumeBytes(value)
+			m.lastError = string(text)
 		}
-		msg = msg[n:]
+		encoded = value[n:]
 	}
-	return text, nil
+	return m, nil
 }
 
 // withLastError returns an encoded TaskMessage with another error text. Of a
@@ -40,6 +51,12 @@ func lastError(msg []byte) (text string, err error) {
 func withLastError(msg []byte, text string) []byte {
 	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
+}
+
+// withRetried returns an encoded TaskMessage with another number of failures.
+func withRetried(msg []byte, retried int) []byte {
+	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldRetried, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(retried))
 }
 
 // withHeader returns an encoded TaskMessage with one more header.

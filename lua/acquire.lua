@@ -2,6 +2,9 @@
 -- Safe to repeat: the same call again gets the same answer, and a job that waits
 -- keeps its ticket. A newcomer never overtakes a lane it would join, nor lanes
 -- that wait on one of its meters.
+-- Touches: admitted (rw), at (rw), blocked (r), deleted (r), demand (w),
+--   due (rw), grants (rw), jobs (rw), lane (rw), limbo (w), limit (r), m (rw),
+--   q (rw), reserved (rw), seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] job
 -- ARGV[2] queue it comes from and is called back to
@@ -18,21 +21,20 @@
 -- @include needs
 local job, queue, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, patience_us = tonumber(ARGV[6]), tonumber(ARGV[7])
-local admitted = P .. 'admitted:' .. caller
+local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(8, app, job)
 
--- 1 where something is blocked, 2 where jobs wait, 3 for both.
-local there = call('EXISTS', P .. 'jobs', P .. 'jobs', P .. 'blocked')
+local waiting = call('EXISTS', hg('jobs')) == 1
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 local function admit()
   return take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
 end
 
--- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then.
-if there == 0 then
+-- Where nobody waits only the meters decide. What follows is not even loaded
+-- then.
+if not waiting then
   if refusal then return refusal end
   local _, at = binding(meters)
   if at <= now_us then return admit() end
@@ -44,24 +46,23 @@ local ids, costs, lane, cost_text = {}, {}, nil, nil
 if meters then
   for i = 1, #meters do
     ids[i], costs[i] = meters[i].id, int(meters[i].cost)
-    if there % 2 == 1 then apply_block(meters[i]) end
   end
   lane, cost_text = table.concat(ids, '\n'), table.concat(costs, ',')
 end
 
 -- A called job takes what is kept for it, and lets nobody pass.
-local record = there > 1 and call('HGET', P .. 'jobs', job)
+local record = waiting and call('HGET', hg('jobs'), job)
 local called = false
 if meters and record then
   local tail = '\n' .. cost_text .. '\n' .. queue .. '\n' .. lane
-  called = string.sub(record, -#tail) == tail and call('ZREM', P .. 'grants', job) == 1
+  called = string.sub(record, -#tail) == tail and call('ZREM', hg('grants'), job) == 1
 end
 if called then
-  for i = 1, #meters do count(P .. 'granted', ids[i], -meters[i].cost) end
+  for i = 1, #meters do count(hg('reserved'), ids[i], -meters[i].cost) end
   local _, at = binding(meters)
   if at <= now_us then
-    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
-    call('HDEL', P .. 'jobs', job)
+    for i = 1, #meters do count(hg('demand'), ids[i], -meters[i].cost) end
+    call('HDEL', hg('jobs'), job)
     return admit()
   end
 end
@@ -85,11 +86,11 @@ end
 -- an earlier ticket in its lane.
 local ahead, in_line, waits_on = 0, false, nil
 if not r then
-  waits_on = call('HGET', P .. 'at', lane)
+  waits_on = call('HGET', hg('at'), lane)
   in_line = waits_on
-  for i = 1, #meters do in_line = in_line or call('EXISTS', P .. 'q:' .. ids[i]) == 1 end
+  for i = 1, #meters do in_line = in_line or call('EXISTS', hg('q', ids[i])) == 1 end
 elseif not called then
-  ahead = call('ZCOUNT', P .. 'lane:' .. lane, '-inf', '(' .. int(ticket))
+  ahead = call('ZCOUNT', hg('lane', lane), '-inf', '(' .. int(ticket))
   in_line = ahead > 0
 end
 
@@ -98,7 +99,7 @@ local bind, at
 if r or not waits_on then
   if not called then
     expire_grants()
-    load_others(meters)
+    load_reserved(meters)
   end
   bind, at = binding(meters)
   if at <= now_us and not in_line then
@@ -111,38 +112,38 @@ end
 local last, expected, guess = bind, at or now_us, false
 for i = 1, #meters do
   local m = meters[i]
-  local before = m.others + ahead * m.cost
-  if not r then before = call('HINCRBY', P .. 'demand', m.id, costs[i]) - m.cost end
+  local before = m.reserved + ahead * m.cost
+  if not r then before = call('HINCRBY', hg('demand'), m.id, costs[i]) - m.cost end
   local ready = m.ready_at(before + m.cost)
   if not last or ready > expected then last, expected = m, ready end
-  guess = guess or m.guess
+  guess = guess or not m.known
 end
 local wait_us = expected - now_us
 if patience_us >= 0 and wait_us > patience_us then
   if r then
     forget_job(job, r)
   else
-    for i = 1, #meters do count(P .. 'demand', ids[i], -meters[i].cost) end
+    for i = 1, #meters do count(hg('demand'), ids[i], -meters[i].cost) end
   end
   return reply(TOO_LATE, last, expected)
 end
 
-ticket = ticket or call('INCR', P .. 'seq') + head_start
+ticket = ticket or call('INCR', hg('seq')) + head_start
 -- The put-back is for the case that nobody calls the job. To come early would
 -- cost a second denial, so it is late on purpose, and forgotten later still.
-local put_back_us = wait_us * 1.5 + 5000000
+local put_back_us = math.min(wait_us * 1.5 + 5000000, FAR - now_us)
 if guess and put_back_us < 3600000000 then put_back_us = 3600000000 end
 local forget_us = now_us + put_back_us + 65000000
-call('HSET', P .. 'jobs', job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
-call('ZADD', P .. 'lane:' .. lane, int(ticket), job)
+call('HSET', hg('jobs'), job, table.concat({ int(ticket), int(forget_us), cost_text, queue, lane }, '\n'))
+call('ZADD', hg('lane', lane), int(ticket), job)
 if r then
-  call('ZREM', P .. 'limbo', job)
-  waits_on = call('HGET', P .. 'at', lane)
+  call('ZREM', hg('limbo'), job)
+  waits_on = call('HGET', hg('at'), lane)
 end
 if not waits_on then
   wait_on(lane, bind.id)
   due(bind.id, at)
-elseif r or call('ZRANK', P .. 'lane:' .. lane, job) == 0 then
+elseif r or call('ZRANK', hg('lane', lane), job) == 0 then
   due(waits_on, now_us)
 end
 if called then

@@ -1,13 +1,15 @@
 -- Takes the permits of all limits named in one step, or none of them.
--- For callers outside a queue: it leaves permits kept for called jobs alone, and
--- a denial changes nothing.
+-- For callers outside a queue: it leaves permits reserved for called jobs alone,
+-- and a denial changes nothing.
+-- Touches: blocked (r), deleted (r), due (rw), grants (rw), jobs (r),
+--   limbo (w), limit (r), m (rw), q (r), reserved (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits
 -- ARGV[3…] limit, key, cost for each need; cost 0 looks without taking
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, shortest lease in microseconds or 0}; {6, names, now_us}
---   where calendars must be extended
+--   full_at_us, capacity, shortest lease in microseconds or 0}; {4, index, now_us,
+--   1 if Redis lost the limit}; {6, names, now_us} where calendars must be extended
 -- @include needs
 local app, holder = ARGV[1], ARGV[2]
 
@@ -20,13 +22,12 @@ local function answer()
   return take_all(meters)
 end
 
--- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then.
-if call('EXISTS', P .. 'blocked', P .. 'jobs') == 0 then return answer() end
+-- Where nobody waits only the meters decide. What follows is not even loaded
+-- then.
+if call('EXISTS', hg('jobs')) == 0 then return answer() end
 
 -- @include lanes
 
-for i = 1, #meters do apply_block(meters[i]) end
 expire_grants()
-load_others(meters)
+load_reserved(meters)
 return answer()

@@ -1,4 +1,5 @@
 -- redis-cell's CL.THROTTLE: a funnel that is given with the call.
+-- Touches: cell (rw), limit (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1
@@ -6,11 +7,11 @@
 -- ARGV[4] period in microseconds
 -- ARGV[5] quantity to take; 0 looks
 -- Returns {outcome, now_us, ready_at_us, left, full_at_us}
--- @include scope
+-- @include gcra
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local m = { state = P .. 'cell:' .. key, n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
--- @include gcra
+local m = { state = hg('cell', key), n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
+gcra(m, now_us)
 local outcome = 1
 local at = m.ready_at(quantity)
 if quantity > capacity then

@@ -1,11 +1,17 @@
--- Deletes a limit. Jobs that wait for it are called back to learn it.
+-- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
+-- for it are called back to learn it.
+-- Touches: blocked (w), changes (w), deleted (w), due (rw), limit (rw),
+--   limits (w), q (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- Returns 1, or 0 if there was none
--- @include wake
+-- @include change
 local name = ARGV[1]
 
-call('SREM', P .. 'limits', name)
-if call('DEL', P .. 'limit:' .. name) == 0 then return 0 end
-wake(name)
+local summary = call('HGET', hg('limit', name), 'summary')
+call('SREM', hg('limits'), name)
+if not summary then return 0 end
+call('HSET', hg('deleted'), name, summary)
+call('UNLINK', hg('limit', name), hg('blocked', name))
+changed('limit', name)
 return 1

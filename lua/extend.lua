@@ -1,24 +1,20 @@
 -- Extends a holder's leases on concurrency limits.
+-- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
 -- ARGV[2…] limit, key, cost for each need
 -- Returns 1, or 0 if one of the leases was lost
--- @include scope
+-- @include leases
 local holder = ARGV[1]
 
-local held = 1
+local kept = 1
 for i = 2, #ARGV, 3 do
-  local kind, lease_us = unpack(call('HMGET', P .. 'limit:' .. ARGV[i], 'kind', 'lease_us'))
+  local kind, lease_us = unpack(call('HMGET', hg('limit', ARGV[i]), 'kind', 'lease_us'))
   if kind == 'concurrency' then
-    local state = P .. 'm:concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1]
-    local ends = int(now_us + tonumber(lease_us))
-    for k = 1, tonumber(ARGV[i + 2]) do
-      local permit = k == 1 and holder or holder .. '\n' .. k
-      local was = call('ZSCORE', state, permit)
-      if was and tonumber(was) > now_us then call('ZADD', state, ends, permit) else held = 0 end
-    end
-    local last = call('ZRANGE', state, -1, -1, 'WITHSCORES')[2]
-    if last then call('PEXPIRE', state, int(ceil((tonumber(last) - now_us) / 1000) + 1000)) end
+    local state = hg('m', 'concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1])
+    local sets = lease_sets(state)
+    local held = held_by(sets, holder)
+    if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end
   end
 end
-return held
+return kept

@@ -1,4 +1,5 @@
 -- When permits would exist for those who come after everything that waits.
+-- Touches: blocked (r), demand (r), limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2…] limit, key, permits for each need
@@ -12,8 +13,7 @@ for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
   local waiting, at = 0, -1
   if m then
-    apply_block(m)
-    waiting = tonumber(call('HGET', P .. 'demand', m.id) or 0)
+    waiting = tonumber(call('HGET', hg('demand'), m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
   end
   out[#out + 1] = now_us

@@ -1,4 +1,6 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on.
+-- Touches: at (rw), demand (w), due (rw), grants (w), jobs (rw), limbo (w),
+--   limit (r), m (rw), q (rw), reserved (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] jobs
 -- Returns how many were known

@@ -1,19 +1,23 @@
--- Gives a holder's leases on concurrency limits back and has the pump pass them
--- on.
+-- Gives a holder's leases on concurrency limits back, and tells those who wait.
+-- Touches: changes (w), contended (r), due (rw), m (rw), q (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
 -- ARGV[2…] limit, key, cost for each need
 -- Returns how many permits were freed
--- @include lanes
+-- @include leases
+-- @include change
 local holder = ARGV[1]
 
 local freed = 0
 for i = 2, #ARGV, 3 do
   local id = ARGV[i] .. '|' .. ARGV[i + 1]
-  local state = P .. 'm:concurrency:' .. id
-  local gone = call('ZREM', state, holder)
-  for k = 2, tonumber(ARGV[i + 2]) do gone = gone + call('ZREM', state, holder .. '\n' .. k) end
-  if gone > 0 then due_if_waited_for(id) end
-  freed = freed + gone
+  local state = hg('m', 'concurrency:' .. id)
+  local sets = lease_sets(state)
+  local held = held_by(sets, holder)
+  if held > 0 then
+    hold(sets, holder, 0, now_us)
+    if waited_for(id) then changed('meter', id) end
+  end
+  freed = freed + held
 end
 return freed

@@ -25,6 +25,7 @@ var (
 	Acquire  = script("acquire")
 	Allow    = script("allow")
 	Block    = script("block")
+	Carry    = script("carry")
 	Cell     = script("cell")
 	Crash    = script("crash")
 	Define   = script("define")

@@ -1,16 +1,17 @@
 -- Pauses a limit, or resumes it.
+-- Touches: changes (w), due (rw), limit (rw), q (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes
 -- Returns 1, or 0 if there is no such limit
--- @include wake
--- @include gist
+-- @include change
+-- @include summary
 local name, pause = ARGV[1], ARGV[2]
-local key = P .. 'limit:' .. name
+local limit = hg('limit', name)
 
-if call('EXISTS', key) == 0 then return 0 end
-if pause == '1' then call('HSET', key, 'paused', '1') else call('HDEL', key, 'paused') end
-store_gist(key)
-call('HINCRBY', key, 'version', '1')
-wake(name)
+if call('EXISTS', limit) == 0 then return 0 end
+if pause == '1' then call('HSET', limit, 'paused', '1') else call('HDEL', limit, 'paused') end
+store_summary(name)
+call('HINCRBY', limit, 'version', '1')
+changed('limit', name)
 return 1

@@ -3,6 +3,9 @@
 -- One process works while its lease lives; it need not live while nothing is due.
 -- Bounded: what is left over stays due. A permit is promised, not taken: the
 -- called job takes it when it comes.
+-- Touches: at (rw), blocked (r), demand (w), due (rw), grants (rw), jobs (rw),
+--   lane (rw), limbo (rw), limit (r), m (rw), pump (rw), q (rw), reserved (rw),
+--   seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that pumps
 -- ARGV[2] life of its lease in milliseconds
@@ -19,7 +22,7 @@ local process, lease_ms, grant_us, ahead_us, steps = ARGV[1], ARGV[2], tonumber(
 -- How long until a meter is due, a grant ends or a job is to be forgotten.
 local function next_due_us()
   local first
-  for _, times in ipairs({ P .. 'due', P .. 'grants', P .. 'limbo' }) do
+  for _, times in ipairs({ hg('due'), hg('grants'), hg('limbo') }) do
     local at = tonumber(call('ZRANGE', times, 0, 0, 'WITHSCORES')[2])
     if at and (not first or at < first) then first = at end
   end
@@ -27,7 +30,7 @@ local function next_due_us()
   return first > now_us and first - now_us or 0
 end
 
-local LEASE = P .. 'pump'
+local LEASE = hg('pump')
 local holder = call('GET', LEASE)
 if holder and holder ~= process then
   local lease_us, due_us = call('PTTL', LEASE) * 1000, next_due_us()
@@ -39,7 +42,7 @@ call('SET', LEASE, process, 'PX', lease_ms)
 -- that has waited for longer than was foreseen still has a minute to come.
 local function to_limbo(job, r)
   local soon, at = now_us + 60000000, tonumber(r.forget_us)
-  call('ZADD', P .. 'limbo', int(at > soon and at or soon), job)
+  call('ZADD', hg('limbo'), int(at > soon and at or soon), job)
 end
 
 local out, stale = { 1, 0, '' }, {}
@@ -49,12 +52,12 @@ local function tell(job, r, at)
 end
 
 expire_grants()
-local overdue = call('ZRANGEBYSCORE', P .. 'limbo', '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
+local overdue = call('ZRANGEBYSCORE', hg('limbo'), '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, 100)
 for i = 1, #overdue, 2 do
   local job = overdue[i]
   local r = read_job(job)
   if not r then
-    call('ZREM', P .. 'limbo', job)
+    call('ZREM', hg('limbo'), job)
   elseif overdue[i + 1] == '0' then
     to_limbo(job, r)
     tell(job, r, now_us)
@@ -71,8 +74,7 @@ local function meter(id)
     local name, key = string.match(id, '^([^|]*)|(.*)$')
     m = load_meter(name, key) or false
     if m then
-      apply_block(m)
-      m.others = tonumber(call('HGET', P .. 'granted', id) or 0)
+      m.reserved = tonumber(call('HGET', hg('reserved'), id) or 0)
       if m.stale then stale[#stale + 1] = name end
     end
     known[id] = m
@@ -90,7 +92,7 @@ local function first(lane)
     lines[lane] = line
   end
   if line.called == #line then
-    local more = call('ZRANGE', P .. 'lane:' .. lane, #line, #line * 2)
+    local more = call('ZRANGE', hg('lane', lane), #line, #line * 2)
     for i = 1, #more do line[#line + 1] = more[i] end
   end
   return line[line.called + 1], line
@@ -120,13 +122,13 @@ end
 -- one's later.
 local function horizon(meters)
   local m = meters[1]
-  if #meters > 1 or m.guess or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
+  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
   return now_us + ahead_us
 end
 
 -- Keeps a permit of each meter for the job. Where a limit is gone or too small
 -- the job is called to learn it.
-local grants = { 'ZADD', P .. 'grants' }
+local grants = { 'ZADD', hg('grants') }
 local function call_back(job, r, meters, at)
   local _, line = first(r.lane)
   line.called = line.called + 1
@@ -139,7 +141,7 @@ local function call_back(job, r, meters, at)
   grants[#grants + 1] = job
   for i = 1, #meters do
     local m = meters[i]
-    m.others = m.others + m.cost
+    m.reserved = m.reserved + m.cost
     m.promised = (m.promised or 0) + m.cost
   end
 end
@@ -147,29 +149,29 @@ end
 local function keep_promises()
   if #grants > 2 then call(unpack(grants)) end
   for lane, line in pairs(lines) do
-    if line.called > 0 then call('ZREM', P .. 'lane:' .. lane, unpack(line, 1, line.called)) end
+    if line.called > 0 then call('ZREM', hg('lane', lane), unpack(line, 1, line.called)) end
   end
   for id, m in pairs(known) do
-    if m and m.promised then call('HINCRBY', P .. 'granted', id, int(m.promised)) end
+    if m and m.promised then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
   end
 end
 
 -- Lets the lanes that wait on a meter have their turns, one job a turn.
 local function serve(id)
-  local queue = P .. 'q:' .. id
+  local queue = hg('q', id)
   local lanes = call('ZCARD', queue)
   local lane, looked, job, r, meters, bind, at
   while steps > 0 do
     steps = steps - 1
     if lanes ~= 1 or not lane then lane = call('ZRANGE', queue, 0, 0)[1] end
     if not lane then
-      call('ZREM', P .. 'due', id)
+      call('ZREM', hg('due'), id)
       return
     end
     if looked ~= lane then job, r, meters, bind, at = look(lane, id) end
     local turn = job and (not meters or at <= horizon(meters))
     if job and not turn and bind.id == id then
-      call('ZADD', P .. 'due', int(at), id)
+      call('ZADD', hg('due'), int(at), id)
       return
     end
     if turn then
@@ -191,7 +193,7 @@ local function serve(id)
   end
 end
 
-local ids = call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now_us), 'LIMIT', 0, 100)
+local ids = call('ZRANGEBYSCORE', hg('due'), '-inf', int(now_us), 'LIMIT', 0, 100)
 for i = 1, #ids do
   if steps > 0 then serve(ids[i]) end
 end

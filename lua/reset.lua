@@ -1,15 +1,19 @@
 -- Makes a meter as if never used, and opens it.
+-- Touches: blocked (w), changes (w), due (rw), limit (r), m (rw), q (r),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- Returns 1, or 0 if there is no such limit
--- @include lanes
+-- @include leases
+-- @include change
 local name, key = ARGV[1], ARGV[2]
 local id = name .. '|' .. key
 
-local kind = call('HGET', P .. 'limit:' .. name, 'kind')
+local kind = call('HGET', hg('limit', name), 'kind')
 if not kind then return 0 end
-call('DEL', P .. 'm:' .. kind .. ':' .. id)
-call('HDEL', P .. 'blocked', id)
-due_if_waited_for(id)
+local state = hg('m', kind .. ':' .. id)
+call('UNLINK', state .. '\n', unpack(lease_sets(state)))
+call('ZREM', hg('blocked', name), key)
+changed('meter', id)
 return 1

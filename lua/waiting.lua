@@ -1,4 +1,6 @@
 -- Where a waiting job stands.
+-- Touches: blocked (r), demand (r), grants (r), jobs (r), lane (r), limit (r),
+--   m (rw), q (r), reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] job
 -- Returns {} where it does not wait; else {called 0 or 1, position in its lane
@@ -8,20 +10,19 @@ local job = ARGV[1]
 
 local r = read_job(job)
 if not r then return {} end
-local lane = P .. 'lane:' .. r.lane
+local lane = hg('lane', r.lane)
 local rank = call('ZRANK', lane, job)
 local called = rank and 0 or 1
-local kept = call('ZSCORE', P .. 'grants', job)
+local kept = call('ZSCORE', hg('grants'), job)
 local bind, expected = r.ids[1], now_us
 for i = 1, #r.ids do
   local name, key = string.match(r.ids[i], '^([^|]*)|(.*)$')
   local m = load_meter(name, key)
   if m then
-    apply_block(m)
     -- Lanes that wait here take turns, but no more is before it than waits.
-    local others = tonumber(call('HGET', P .. 'demand', m.id) or 0) - r.costs[i]
-    local lanes = call('ZCARD', P .. 'q:' .. m.id)
-    local granted = tonumber(call('HGET', P .. 'granted', m.id) or 0) - (kept and r.costs[i] or 0)
+    local others = tonumber(call('HGET', hg('demand'), m.id) or 0) - r.costs[i]
+    local lanes = call('ZCARD', hg('q', m.id))
+    local granted = tonumber(call('HGET', hg('reserved'), m.id) or 0) - (kept and r.costs[i] or 0)
     local before = (rank or 0) * r.costs[i] * (lanes > 1 and lanes or 1) + granted
     local at = m.ready_at((before < others and before or others) + r.costs[i])
     if at > expected then bind, expected = m.id, at end

@@ -192,7 +192,7 @@ func (st *stack) wantOnceEach(n int) {
 // wantClean fails if the limiter keeps anything of jobs that have all run.
 func (st *stack) wantClean() {
 	st.t.Helper()
-	for _, key := range []string{"jobs", "demand", "granted", "grants", "limbo", "due", "at"} {
+	for _, key := range []string{"jobs", "demand", "reserved", "grants", "limbo", "due", "at"} {
 		if n := st.rdb.Exists(st.t.Context(), "hg:{default}:"+key).Val(); n != 0 {
 			st.t.Errorf("hg:{default}:%s is left behind: %v", key, st.rdb.Type(st.t.Context(), "hg:{default}:"+key).Val())
 		}

@@ -96,7 +96,7 @@ func (s *stage) traces(t redistest.TB) (keys []string) {
 		name := strings.TrimPrefix(key, "hg:{default}:")
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "limits", "limit", "m", "admitted", "seq", "pump":
+		case "limits", "limit", "m", "admitted", "seq", "pump", "changes", "deleted":
 		default:
 			keys = append(keys, name)
 		}
@@ -310,17 +310,21 @@ func TestLimitIsDeletedWhileJobsWait(t *testing.T) {
 func TestChangesWake(t *testing.T) {
 	funnel := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2}
 	onRedis(t, func(t *testing.T, s *stage) {
-		for name, tt := range map[string]struct{ before, change func() error }{
-			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }},
-			"another kind": {nil, func() error { return s.Set(background, funnel) }},
-			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }},
+		limit, meter := [2]string{"limit", "l"}, [2]string{"meter", "l|k"}
+		for name, tt := range map[string]struct {
+			before, change func() error
+			word           [2]string
+		}{
+			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, limit},
+			"another kind": {nil, func() error { return s.Set(background, funnel) }, limit},
+			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, meter},
 			"resume": {
 				func() error { s.wait(time.Hour); return s.Pause(background, "l") },
-				func() error { return s.Resume(background, "l") },
+				func() error { return s.Resume(background, "l") }, limit,
 			},
 			"unblock": {
 				func() error { s.wait(time.Minute); return s.Block(background, "l", "k", s.now.Add(time.Hour)) },
-				func() error { return s.Block(background, "l", "k", s.now) },
+				func() error { return s.Block(background, "l", "k", s.now) }, meter,
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -343,7 +347,10 @@ func TestChangesWake(t *testing.T) {
 				must(t, tt.change())
 				message, err := wakes.ReceiveMessage(background)
 				must(t, err)
-				expect(t, "microseconds until the pump is due", message.Payload, "0")
+				kind, rest, _ := strings.Cut(message.Payload, " ")
+				number, changed, _ := strings.Cut(rest, " ")
+				expect(t, "word", [2]string{kind, changed}, tt.word)
+				expect(t, "number", number, s.rdb.Get(background, "hg:{default}:changes").Val())
 				expect(t, "called after it", s.pumped(t), []string{"b"})
 				s.wantTaken(t, []string{"b"}, one("l"))
 			})
@@ -511,7 +518,7 @@ func TestMaxWait(t *testing.T) {
 		job.ID = "b"
 		expect(t, "it asks again when the wait has become longer", s.acquireJob(t, job, one("l")).Outcome, throttle.TooLate)
 		s.pump(t)
-		expect(t, "traces", s.traces(t), []string{"blocked"})
+		expect(t, "traces", s.traces(t), []string{"blocked:l"})
 	})
 }
 

@@ -26,6 +26,13 @@ func TestCluster(t *testing.T) {
 			must(t, err)
 			expect(t, "all kinds at once", d.Outcome, want)
 		}
+		slower := threes[0]
+		slower.Rate = throttle.PerHour(1)
+		must(t, l.Set(background, slower))
+		ttl := rdb.PTTL(background, fmt.Sprintf("hg:{scope %d}:m:funnel:funnel|{funnel}", i)).Val()
+		if ttl < 3*time.Hour {
+			t.Errorf("3 permits at one an hour are forgotten in %s", ttl)
+		}
 		for id, want := range []throttle.Outcome{allowed, denied} {
 			d, err := l.Acquire(background, throttle.Job{ID: fmt.Sprint(id)}, throttle.Need{Limit: "wait", Key: "{k}"})
 			must(t, err)

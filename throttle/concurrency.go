@@ -50,9 +50,10 @@ func (c *concurrency) readyAt(now, k int64) int64 {
 	return leases[len(leases)-1].ends
 }
 
-// take leases k permits to the holder that asks, and forgets what has ended.
+// take leases k permits to the holder that asks, and forgets what has ended so
+// long ago that no clock steps back to it.
 func (c *concurrency) take(now, k int64) {
-	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now })
+	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now-grace })
 	c.leases[c.holder] = lease{k, now + c.life}
 	c.holder = ""
 }

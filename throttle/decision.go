@@ -83,7 +83,7 @@ type Decision struct {
 	Lease  time.Duration
 }
 
-// OK is whether the caller may go on.
+// OK reports whether the caller may go on.
 func (d Decision) OK() bool { return d.Outcome == Allowed }
 
 // String says what was decided, by which limit, and what would be right.

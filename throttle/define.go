@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 		}
 	}
 	for _, l := range limits {
+		r.remember(l)
 		changed, err := r.define(ctx, "file", l)
 		if err != nil {
 			return err
@@ -31,6 +33,38 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 		}
 	}
 	return nil
+}
+
+func (r *Redis) remember(l Limit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told == nil {
+		r.told = make(map[string]Limit)
+	}
+	l.Apps = slices.Clone(l.Apps)
+	r.told[l.Name] = l
+}
+
+// defineAgain defines all that Define was told, if the limit that Redis lost is
+// among it, and reports whether it is. What was set at run time is lost.
+func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.told[lost]; !ok {
+		return false, nil
+	}
+	count := 0
+	for _, name := range slices.Sorted(maps.Keys(r.told)) {
+		changed, err := r.define(ctx, "file", r.told[name])
+		if err != nil {
+			return false, err
+		}
+		count += min(changed, 1)
+	}
+	if count > 0 {
+		r.log.Warn("Redis has lost its limits: they are defined again as the config says", "limit", lost, "defined", count)
+	}
+	return true, nil
 }
 
 // Set implements Limiter.
@@ -66,12 +100,21 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	if len(l.Apps) > 0 {
 		args = append(args, "apps", strings.Join(l.Apps, ","))
 	}
-	changed, err := r.run(ctx, lua.Define, args...).Int()
-	return changed, unavailable(err)
+	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
+	if err != nil {
+		return 0, unavailable(err)
+	}
+	if reply[1] == 1 && l.Kind != Concurrency {
+		err = r.carry(ctx, l)
+	}
+	return int(reply[0]), unavailable(err)
 }
 
 // Delete implements Limiter.
 func (r *Redis) Delete(ctx context.Context, name string) error {
+	r.mu.Lock()
+	delete(r.told, name)
+	r.mu.Unlock()
 	return r.known(ctx, name, lua.Delete, name)
 }
 

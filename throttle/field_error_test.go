@@ -82,8 +82,8 @@ func TestTexts(t *testing.T) {
 
 	for want, err := range map[string]error{
 		`kind "x": want one of funnel, token_bucket, fixed_window, sliding_log, sliding_window, concurrency`: read.Kind.UnmarshalText([]byte("x")),
-		`priority "x": want one of normal, high, low`:                                                       read.Priority.UnmarshalText([]byte("x")),
-		`outcome "x": want one of unavailable, allowed, denied, never, no such limit, too late`:             read.Outcome.UnmarshalText([]byte("x")),
+		`priority "x": want one of normal, high, low`:                                                        read.Priority.UnmarshalText([]byte("x")),
+		`outcome "x": want one of unavailable, allowed, denied, never, no such limit, too late`:              read.Outcome.UnmarshalText([]byte("x")),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -64,8 +64,9 @@ func TestFixedWindowWhenTheLimitChanges(t *testing.T) {
 	}{
 		{PerHour(10), 2, 0},
 		{PerHour(5), 0, 30 * time.Minute},
-		{PerDay(20), 12, 0},    // the day holds the hour
-		{PerMinute(10), 10, 0}, // a minute that has not been used
+		{PerDay(20), 12, 0},   // the day holds the hour
+		{PerMinute(10), 2, 0}, // all of it may be of this minute
+		{PerMinute(5), 0, time.Minute},
 	} {
 		m.define(&rule{Limit: Limit{Kind: FixedWindow, Rate: tt.rate}})
 		if left, ready := m.left(now), m.readyAt(now, 1)-now; left != tt.left || ready != us(tt.ready1) {

@@ -8,31 +8,32 @@ package throttle
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	wasN, wasPeriod     int64 // the rate that tat was written with
-	since               int64 // when the rate became what it is
 }
 
+// define tells the meter the limit. What is owed in permits when the rate
+// changes stays, rounded up, and leaks at the new rate from then on.
 func (g *gcra) define(r *rule) {
-	g.n, g.period, g.capacity = int64(r.Rate.N), r.periodUS(), int64(r.capacity())
-	g.since = r.since
+	n, period := int64(r.Rate.N), r.periodUS()
+	if n != g.n || period != g.period {
+		if g.tat < r.since {
+			g.tat, g.rest = 0, 0
+		} else if g.tat > 0 {
+			us, rest := span(owed(g.tat-r.since, g.rest, g.n, g.period), n, period)
+			g.tat, g.rest = r.since+us, rest
+		}
+	}
+	g.n, g.period, g.capacity = n, period, int64(r.capacity())
 }
 
-// arrival is tat at the present rate, and never in the past. After a change of
-// the rate what was owed at that moment in permits stays, rounded up, and leaks
-// at the new rate from then on.
+// arrival is tat, and never in the past or beyond far.
 func (g *gcra) arrival(now int64) (tat, rest int64) {
-	if g.wasN == 0 || g.tat < now {
+	switch {
+	case g.tat < now:
 		return now, 0
+	case g.tat >= far:
+		return far, 0
 	}
-	if g.wasN == g.n && g.wasPeriod == g.period {
-		return g.tat, g.rest
-	}
-	since := min(g.since, now)
-	us, rest := span(owed(g.tat-since, g.rest, g.wasN, g.wasPeriod), g.n, g.period)
-	if since+us < now {
-		return now, 0
-	}
-	return since + us, rest
+	return g.tat, g.rest
 }
 
 func (g *gcra) readyAt(now, k int64) int64 {
@@ -51,7 +52,7 @@ func (g *gcra) readyAt(now, k int64) int64 {
 		us, over := span(k-g.capacity, g.n, g.period)
 		at += us + ceilDiv(rest+over, g.n)
 	}
-	return max(now, at)
+	return min(far, max(now, at))
 }
 
 func (g *gcra) take(now, k int64) {
@@ -59,7 +60,6 @@ func (g *gcra) take(now, k int64) {
 	us, over := span(k, g.n, g.period)
 	rest += over
 	g.tat, g.rest = tat+us+rest/g.n, rest%g.n
-	g.wasN, g.wasPeriod = g.n, g.period
 }
 
 func (g *gcra) left(now int64) int64 {

@@ -73,7 +73,7 @@ type Limit struct {
 	Paused bool
 }
 
-// isName is whether text is 1 to 100 letters, digits, or _ . : -. It is asked
+// isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
 // for every need of every call.
 func isName(text string) bool {
 	for i := range len(text) {

@@ -38,7 +38,8 @@ type Limiter interface {
 	// defined already in the same words stays as it is, even if Set changed
 	// it since.
 	Define(ctx context.Context, limits ...Limit) error
-	// Set changes one limit, or makes it, at once and for every user of it.
+	// Set changes one limit, or makes it, at once and for every user of it. What
+	// was counted counts on, and what is owed leaks at the new rate from then on.
 	Set(ctx context.Context, limit Limit) error
 	// Delete forgets a limit. It wraps ErrNoLimit if there is none.
 	Delete(ctx context.Context, name string) error
@@ -49,7 +50,8 @@ type Limiter interface {
 	// Resume ends a Pause.
 	Resume(ctx context.Context, name string) error
 	// Block stops one key of a limit until a moment, as when the other side
-	// answered 429 with Retry-After. A moment in the past unblocks it.
+	// answered 429 with Retry-After. A moment in the past unblocks it. The block
+	// goes with its limit.
 	Block(ctx context.Context, limit, key string, until time.Time) error
 	// Reset makes the meter of a key as if never used, and unblocks it.
 	Reset(ctx context.Context, limit, key string) error

@@ -8,7 +8,7 @@ import (
 // Throttle implements Limiter. Its meters are those of a limit without a name,
 // and so apart from those of every other.
 func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
-	if err := validCell(maxBurst, count, period, quantity); err != nil {
+	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
 		return Cell{}, err
 	}
 	l.mu.Lock()

@@ -62,13 +62,19 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	if was != nil && was.String() == limit.String() {
 		since = was.since
 	}
-	l.rules[limit.Name] = &rule{Limit: limit, words: words, since: since}
+	r := &rule{Limit: limit, words: words, since: since}
+	l.rules[limit.Name] = r
+	for id, m := range l.meters {
+		if id.kind == r.Kind && id.limit == r.Name {
+			m.define(r) // what is owed now is owed at the new rate
+		}
+	}
 }
 
 // Delete implements Limiter. What its meters counted stays, so that deleting a
 // limit and making it again hands out nothing twice.
 func (l *Local) Delete(_ context.Context, name string) error {
-	return l.change(name, func(*rule) { delete(l.rules, name) })
+	return l.change(name, func(*rule, int64) { delete(l.rules, name) })
 }
 
 // Limits implements Limiter.
@@ -87,36 +93,48 @@ func (l *Local) Limits(context.Context) ([]Limit, error) {
 
 // Pause implements Limiter.
 func (l *Local) Pause(_ context.Context, name string) error {
-	return l.change(name, func(r *rule) { r.Paused = true })
+	return l.change(name, func(r *rule, _ int64) { r.Paused = true })
 }
 
 // Resume implements Limiter.
 func (l *Local) Resume(_ context.Context, name string) error {
-	return l.change(name, func(r *rule) { r.Paused = false })
+	return l.change(name, func(r *rule, _ int64) { r.Paused = false })
 }
 
 // Block implements Limiter.
 func (l *Local) Block(_ context.Context, limit, key string, until time.Time) error {
-	return l.change(limit, func(*rule) { l.blocks[meterKey{limit, key}] = until.UnixMicro() })
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	return l.change(limit, func(_ *rule, now int64) {
+		if at := until.UnixMicro(); at > now {
+			l.blocks[meterKey{limit, key}] = min(at, far)
+		} else {
+			delete(l.blocks, meterKey{limit, key})
+		}
+	})
 }
 
 // Reset implements Limiter.
 func (l *Local) Reset(_ context.Context, limit, key string) error {
-	return l.change(limit, func(r *rule) {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	return l.change(limit, func(r *rule, _ int64) {
 		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
 		delete(l.blocks, meterKey{limit, key})
 	})
 }
 
-// change does something to a limit that exists.
-func (l *Local) change(name string, do func(*rule)) error {
+// change does something to a limit that exists, at a moment.
+func (l *Local) change(name string, do func(r *rule, now int64)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begin()
+	now := l.begin()
 	r := l.rules[name]
 	if r == nil {
 		return fmt.Errorf("%w: %s", ErrNoLimit, name)
 	}
-	do(r)
+	do(r, now)
 	return nil
 }

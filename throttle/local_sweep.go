@@ -34,7 +34,7 @@ func (l *Local) begin() int64 {
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
 	maps.DeleteFunc(l.meters, func(_ meterID, m meter) bool { return m.fullAt(now-grace) <= now-grace })
-	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now })
+	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now-grace })
 	if len(l.meters) < before/4 {
 		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself
 	}

@@ -47,9 +47,9 @@ func newMeter(r *rule) meter {
 	return m
 }
 
-// far is beyond every time that matters, 73,000 years, and small enough that a
-// few of it can be added without overflow.
-const far = 1 << 61
+// far is the last moment there is, in the year 2255: to here the numbers of the
+// Lua meters are exact. What would be later is then.
+const far = 1 << 53
 
 // span is the time that k permits stand for at n permits per period: whole
 // microseconds and n-ths of one. It ends at far.

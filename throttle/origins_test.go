@@ -77,7 +77,7 @@ func testSimpleSlidingWindow(t *testing.T) {
 		for user := range 10 {
 			count(t, s, "reply", fmt.Sprint(user), 7)
 		}
-		s.wait(61 * time.Second)
+		s.wait(2*time.Minute + time.Second) // a minute more, for clocks that step back
 		expect(t, "keys", s.rdb.Keys(t.Context(), "hg:*:m:*").Val(), nil)
 	})
 }
@@ -126,8 +126,8 @@ func testFunnelOnOneMachine(t *testing.T) {
 		passed += count(t, s, "f", "k", 1)
 	}
 	expect(t, "in 30 s of asking each second, at one per 3 s", passed, 10)
-	s.wait(250 * 365 * 24 * time.Hour)
-	expect(t, "after 250 years", count(t, s, "f", "k", 20), 10)
+	s.wait(200 * 365 * 24 * time.Hour)
+	expect(t, "after 200 years", count(t, s, "f", "k", 20), 10)
 	d := ask(t, s, "f", 4)
 	expect(t, "a watering of 4", d.RetryAfter, 12*time.Second)
 }
@@ -312,8 +312,8 @@ func testSlidingWindowInOneScript(t *testing.T) {
 		define(t, l, throttle.Limit{Name: "reply", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(5)})
 		ask(t, l, "reply", 1)
 		ttl := rdb.PTTL(t.Context(), "hg:{default}:m:sliding_log:reply|k").Val()
-		if ttl < 30*time.Second || ttl > 61*time.Second {
-			t.Errorf("expires in %s, want the period and a second", ttl)
+		if ttl < time.Minute || ttl > 2*time.Minute {
+			t.Errorf("expires in %s, want the period and a minute", ttl)
 		}
 	})
 }

@@ -36,6 +36,9 @@ type Redis struct {
 	names  atomic.Uint64 // given by unique
 
 	callers sync.Pool // of *caller
+
+	mu   sync.Mutex
+	told map[string]Limit // what Define was told, by name
 }
 
 var _ Limiter = (*Redis)(nil)
@@ -98,14 +101,25 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 }
 
 // decide runs a script that answers with a decision. Where it says that a
-// calendar ends, it extends the calendar and asks again.
+// calendar ends, it extends the calendar and asks again; where it says that
+// Redis lost a limit, it defines the limits again and asks once more.
 func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
 		if err != nil {
 			return Decision{}, unavailable(err)
 		}
-		if reply[0].(int64) != stale {
+		switch outcome := reply[0].(int64); {
+		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
+			again, err := r.defineAgain(ctx, needs[reply[1].(int64)].Limit)
+			if err != nil {
+				return Decision{}, err
+			}
+			if again {
+				continue
+			}
+			fallthrough
+		case outcome != stale:
 			return decision(reply, needs, holder), nil
 		}
 		names := strings.Fields(reply[1].(string))
@@ -113,8 +127,12 @@ func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, ne
 			return Decision{}, err
 		}
 	}
-	return Decision{}, fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
+	return Decision{}, errCalendar
 }
+
+// errCalendar is the error where others change a limit each time that its
+// calendar has been extended.
+var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
 // stale is the scripts' own outcome: a calendar must be extended first.
 const stale = 6
@@ -129,23 +147,26 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
 		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
 	}
+	if d.Outcome == NoLimit {
+		return d
+	}
 	if d.Outcome == Denied {
-		d.PutBack = time.Duration(n[7]) * time.Microsecond
+		d.PutBack = microseconds(n[7])
 	} else if n[7] > 0 {
-		d.Holder, d.Lease = holder, time.Duration(n[7])*time.Microsecond
+		d.Holder, d.Lease = holder, microseconds(n[7])
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
-		d.RetryAfter = time.Duration(max(0, n[3]-n[2])) * time.Microsecond
+		d.RetryAfter = microseconds(max(0, n[3]-n[2]))
 	}
 	if n[5] > 0 {
-		d.ResetAfter = time.Duration(max(0, n[5]-n[2])) * time.Microsecond
+		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
 	}
 	return d
 }
 
 // Throttle implements Limiter.
 func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
-	if err := validCell(maxBurst, count, period, quantity); err != nil {
+	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
 		return Cell{}, err
 	}
 	reply, err := r.run(ctx, lua.Cell, key, maxBurst+1, count, period.Microseconds(), quantity).Int64Slice()
@@ -153,24 +174,28 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 		return Cell{}, unavailable(err)
 	}
 	c := Cell{Limit: maxBurst + 1, Remaining: int(reply[3]), RetryAfter: -1}
-	c.ResetAfter = time.Duration(reply[4]-reply[1]) * time.Microsecond
+	c.ResetAfter = microseconds(reply[4] - reply[1])
 	switch Outcome(reply[0]) {
 	case Denied:
-		c.Limited, c.RetryAfter = true, time.Duration(reply[2]-reply[1])*time.Microsecond
+		c.Limited, c.RetryAfter = true, microseconds(reply[2]-reply[1])
 	case Never:
 		c.Limited, c.Never = true, true
 	}
 	return c, nil
 }
 
-func validCell(maxBurst, count int, period time.Duration, quantity int) error {
+// validCell reports what is wrong with a call of Throttle: its numbers have the
+// bounds of a Limit's.
+func validCell(key string, maxBurst, count int, period time.Duration, quantity int) error {
 	switch {
+	case !isKey(key):
+		return keyError(key)
 	case maxBurst < 0 || maxBurst >= maxPermits:
-		return fmt.Errorf("max_burst %d: want 0 to %d", maxBurst, maxPermits-1)
-	case quantity < 0 || quantity > maxPermits:
-		return fmt.Errorf("quantity %d: want 0 to %d", quantity, maxPermits)
+		return fieldError("max_burst", maxBurst, "want 0 to %d", maxPermits-1)
+	case quantity < 0 || quantity > math.MaxInt32:
+		return fieldError("quantity", quantity, "want 0 to %d", math.MaxInt32)
 	}
-	return Rate{count, period}.validate()
+	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()
 }
 
 // Extend implements Limiter.
@@ -186,11 +211,17 @@ func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
 
 // Block implements Limiter.
 func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
 	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro())
 }
 
 // Reset implements Limiter.
 func (r *Redis) Reset(ctx context.Context, limit, key string) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
 	return r.known(ctx, limit, lua.Reset, limit, key)
 }
 
@@ -241,16 +272,34 @@ func normalize(needs []Need) ([]Need, error) {
 		return nil, errors.New("needs: want at least one limit")
 	}
 	for _, n := range needs {
-		switch {
-		case n.Cost < 0 || n.Cost > math.MaxInt32:
-			return nil, fmt.Errorf("cost %d of limit %s: want 1 or more", n.Cost, n.Limit)
-		case !isName(n.Limit):
-			return nil, fmt.Errorf("limit %q: want 1 to 100 letters, digits, or _ . : -", n.Limit)
-		case len(n.Key) > maxKey || strings.ContainsFunc(n.Key, func(c rune) bool { return c < ' ' }):
-			return nil, fmt.Errorf("key %.40q of limit %s: want at most %d bytes and no control characters", n.Key, n.Limit, maxKey)
+		if n.Cost < 0 || n.Cost > math.MaxInt32 {
+			return nil, fieldError("cost", n.Cost, "want 1 or more of limit %s", n.Limit)
+		}
+		if err := validMeter(n.Limit, n.Key); err != nil {
+			return nil, err
 		}
 	}
 	return merge(needs), nil
+}
+
+// validMeter refuses what cannot name a meter.
+func validMeter(limit, key string) error {
+	if !isName(limit) {
+		return fieldError("limit", limit, wantName)
+	}
+	if !isKey(key) {
+		return keyError(key)
+	}
+	return nil
+}
+
+// isKey reports whether a text is at most 200 bytes without control characters.
+func isKey(text string) bool {
+	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
+}
+
+func keyError(key string) error {
+	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
 }
 
 // merge sorts needs and adds up those of the same meter.

@@ -21,7 +21,7 @@ func (l *slidingLog) readyAt(now, k int64) int64 {
 	if i := int64(len(l.times)) - (l.n - within + 1); i >= 0 {
 		at = max(now, l.times[i]+l.period)
 	}
-	return at + wait
+	return min(far, at+wait)
 }
 
 // take records the time k times. When the clock was set back it records the

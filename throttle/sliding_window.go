@@ -67,7 +67,7 @@ func (s *slidingWindow) readyAt(now, k int64) int64 {
 		missing -= p.count
 		at = max(at, s.leaves(p))
 	}
-	return at + wait
+	return min(far, at+wait)
 }
 
 func (s *slidingWindow) take(now, k int64) {

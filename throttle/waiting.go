@@ -1,7 +1,9 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +41,7 @@ func (r *Redis) Waiting(ctx context.Context, job string) (Place, bool, error) {
 		Position: int(reply[1].(int64)),
 		Waiting:  int(reply[2].(int64)),
 		Expected: time.UnixMicro(expected),
-		In:       time.Duration(expected-now) * time.Microsecond,
+		In:       microseconds(expected - now),
 		Binding:  reply[5].(string),
 		Lane:     strings.Split(reply[6].(string), "\n"),
 	}, true, nil
@@ -60,10 +62,16 @@ type Forecast struct {
 // Forecast tells, for each need, when its permits would exist after all that
 // waits already. It changes nothing.
 func (r *Redis) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error) {
-	needs, err := normalize(needs)
+	needs, err := normalize(withCosts(needs))
 	if err != nil {
 		return nil, err
 	}
+	return r.forecast(ctx, needs)
+}
+
+// forecast is Forecast for needs in order; one that costs nothing is ready when
+// the last of those that wait is.
+func (r *Redis) forecast(ctx context.Context, needs []Need) ([]Forecast, error) {
 	reply, err := r.run(ctx, lua.Forecast, appendNeeds([]any{r.app}, needs)...).Int64Slice()
 	if err != nil {
 		return nil, unavailable(err)
@@ -73,7 +81,7 @@ func (r *Redis) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error)
 		now, at, waiting := reply[3*i], reply[3*i+1], reply[3*i+2]
 		forecasts[i] = Forecast{Need: need, Waiting: int(waiting), Known: at >= 0}
 		if at >= 0 {
-			forecasts[i].In = time.Duration(at-now) * time.Microsecond
+			forecasts[i].In = microseconds(at - now)
 		}
 	}
 	return forecasts, nil
@@ -101,17 +109,18 @@ func (r *Redis) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 	if err := scan.Err(); err != nil {
 		return nil, unavailable(err)
 	}
-	if len(needs) == 0 {
-		return nil, nil
-	}
-	forecasts, err := r.Forecast(ctx, needs...)
-	if err != nil {
-		return nil, err
-	}
-	backlogs := make([]Backlog, 0, len(forecasts))
-	for _, f := range forecasts {
-		if f.Waiting > 0 {
-			backlogs = append(backlogs, Backlog{f.Key, f.Waiting, f.In})
+	slices.SortFunc(needs, func(a, b Need) int { return cmp.Compare(a.Key, b.Key) })
+	needs = slices.Compact(needs) // a scan can name a field twice
+	var backlogs []Backlog
+	for part := range slices.Chunk(needs, 50) { // less than a millisecond of Redis
+		forecasts, err := r.forecast(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range forecasts {
+			if f.Waiting > 0 {
+				backlogs = append(backlogs, Backlog{f.Key, f.Waiting, f.In})
+			}
 		}
 	}
 	return backlogs, nil

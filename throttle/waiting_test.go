@@ -55,11 +55,12 @@ func TestForecast(t *testing.T) {
 			return throttle.Need{Limit: limit, Key: key, Cost: permits}
 		}
 		before := snapshot(t, s)
-		got, err := s.jobs.Forecast(background, need("f", "k", 1), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1))
+		got, err := s.jobs.Forecast(background, need("f", "k", 1), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1), need("l", "", 0))
 		must(t, err)
 		expect(t, "forecast", got, []throttle.Forecast{
 			{Need: need("f", "k", 1), Waiting: 3, In: 4 * time.Second, Known: true},
 			{Need: need("f", "k2", 10), In: 8 * time.Second, Known: true},
+			{Need: need("l", "", 1), Known: true}, // no cost means 1
 			{Need: need("l", "k", 4), Waiting: 3, In: 4 * time.Minute, Known: true},
 			{Need: need("none", "k", 1)},
 		})

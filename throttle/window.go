@@ -33,7 +33,7 @@ func (r *rule) windowStart(at, ahead int64) int64 {
 	return r.windows[last] + on
 }
 
-// followsCalendar is whether windows are not just multiples of the period. In
+// followsCalendar reports whether windows are not just multiples of the period. In
 // UTC hours, days and weeks are; only months need a calendar.
 func (l Limit) followsCalendar() bool {
 	if l.Kind != FixedWindow {

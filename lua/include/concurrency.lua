@@ -1,40 +1,58 @@
+-- @include leases
+
 -- Concurrency: at most n permits held at once, each a lease that ends unless
--- its holder extends it.
--- State: ZSET of permits: holder, or holder\n2, holder\n3 … for a cost above 1,
--- each with the microsecond its lease ends. The holder's own permits do not
--- count against it, so asking twice is asking once.
-local n = m.capacity
-m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
-call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
-local live = call('ZCARD', m.state)
-if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
-  live = live - 1
-  local i = 2
-  while call('ZSCORE', m.state, m.holder .. '\n' .. i) do live, i = live - 1, i + 1 end
-end
+-- its holder extends it. The holder's own permits do not count against it, so
+-- asking twice is asking once.
+-- State: the ZSETs of leases.lua.
+local function concurrency(m, now_us)
+  local n, sets = m.capacity, lease_sets(m.state)
+  m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  m.known = false
+  function m.worth_us() return m.lease_us end
 
-function m.ready_at(k)
-  if k == 0 or live + k <= n then return now_us end
-  if live == 0 then return now_us + m.lease_us end
-  local i = math.min(live + k - n, live)
-  local permit = call('ZRANGE', m.state, i - 1, i - 1, 'WITHSCORES')
-  return permit[2] and tonumber(permit[2]) or now_us + m.lease_us
-end
+  -- How many permits others hold whose leases end by a moment.
+  local function ending_by(at)
+    local sum, worth = 0, 1
+    for i = 1, #sets do
+      sum = sum + worth * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
+      worth = worth * 2
+    end
+    return sum
+  end
+  local live, own, own_until = ending_by('+inf'), 0, 0
+  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  live = live - own
 
-function m.take(k)
-  local ends = int(now_us + m.lease_us)
-  call('ZADD', m.state, ends, m.holder)
-  for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
-  while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
-  live = live + k
-  call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
-end
+  function m.full_at()
+    local last = now_us
+    for i = 1, #sets do
+      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+      if ends > last then last = ends end
+    end
+    return last
+  end
 
-function m.left()
-  return live < n and n - live or 0
-end
+  -- The first moment at which enough leases have ended is found by halving.
+  function m.ready_at(k)
+    if k == 0 or live + k <= n then return now_us end
+    if live == 0 then return now_us + m.lease_us end
+    local missing = math.min(live + k - n, live)
+    local low, high = now_us, m.full_at()
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local ended = ending_by(int(middle)) - (own_until <= middle and own or 0)
+      if ended >= missing then high = middle else low = middle + 1 end
+    end
+    return low
+  end
 
-function m.full_at()
-  local last = call('ZRANGE', m.state, -1, -1, 'WITHSCORES')
-  return last[2] and tonumber(last[2]) or now_us
+  function m.take(k)
+    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    live = live + k
+    m.full_at = function() return last end
+  end
+
+  function m.keep() end
+
+  function m.left() return live < n and n - live or 0 end
 end

@@ -1,62 +1,65 @@
--- A fixed window: at most n permits in each aligned period.
--- State: "start count". Boundaries are multiples of the period, or, where a
+-- @include scope
+
+-- The boundaries of a limit's windows: multiples of the period, or, where a
 -- calendar decides, the list `edges` that Go computed; the choice among them is
--- made here by Redis's clock. A window opens margin_us after its start.
-local n, period_us = m.n, m.period_us
-local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
-local edges, here
-
-if stored then
-  edges = {}
+-- made here by Redis's clock. Returns a function that gives the start of the
+-- i-th window after the one which holds a moment, and whether the list ends.
+local function windows(m)
+  local margin_us, offset_us, stored = unpack(call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges'))
+  margin_us = tonumber(margin_us)
+  if not stored then
+    return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
+  end
+  local edges = {}
   for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
+  return margin_us, function(at, i)
+    local here = 0
+    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+    if here == 0 or here == #edges then m.stale = true end
+    if i == 0 then return edges[here] or at end
+    return edges[here + i] or (edges[#edges] or at) + (here + i - #edges) * m.period_us
+  end
 end
 
--- The start of the i-th window after the one that holds `at`.
-local function locate(at)
-  if not edges then return at - (at - offset_us) % period_us end
-  here = 0
-  while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
-  if here == 0 or here == #edges then m.stale = true end
-  return edges[here] or at
-end
-local start, count = locate(now_us), 0
-local function starts(i)
-  if not edges then return start + i * period_us end
-  local known = edges[here + i]
-  if known then return known end
-  return (edges[#edges] or start) + (here + i - #edges) * period_us
-end
+-- A fixed window: at most n permits in each aligned period. A window opens
+-- margin_us after its start.
+-- State: "last count": when the last permit was taken, and how many were in its
+-- window. They count as long as the last of them lies in the present window,
+-- however the windows have changed. One in the future means that the clock
+-- stepped back: a meter's time does not.
+local function fixed_window(m, now_us)
+  local n = m.n
+  local margin_us, starts = windows(m)
+  local last, count = 0, 0
+  local state = call('GET', m.state)
+  if state then
+    last, count = string.match(state, '^(%d+) (%d+)$')
+    last, count = tonumber(last), tonumber(count)
+  end
+  local at = last > now_us and last or now_us
+  local start = starts(at, 0)
+  if last < start then count = 0 end
+  local open = start + margin_us
 
-local state = call('GET', m.state)
-if state then
-  local was_start, was_count = string.match(state, '^(%d+) (%d+)$')
-  was_start = tonumber(was_start)
-  -- A stored window in the future means that the clock stepped back: a
-  -- meter's time does not.
-  if was_start > start then start = locate(was_start) end
-  if was_start >= start then count = tonumber(was_count) end
-end
-local open = start + margin_us
-local spare = n > count and n - count or 0
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local ready, spare = open, n > count and n - count or 0
+    if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
+    if ready >= FAR then return FAR end
+    return ready > now_us and ready or now_us
+  end
 
-function m.ready_at(k)
-  local at = open
-  if k == 0 then return now_us end
-  if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
-  return at > now_us and at or now_us
-end
+  function m.keep()
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
+  end
 
-function m.take(k)
-  count = count + k
-  spare = n > count and n - count or 0
-  local ttl_ms = ceil((starts(1) - now_us) / 1000) + 1000
-  call('SET', m.state, string.format('%.0f %.0f', start, count), 'PX', int(ttl_ms))
-end
+  function m.take(k)
+    last, count = at, count + k
+    m.keep()
+  end
 
-function m.left()
-  return open > now_us and 0 or spare
-end
+  function m.left() return open <= now_us and n > count and n - count or 0 end
 
-function m.full_at()
-  return count > 0 and starts(1) or now_us
+  function m.full_at() return count > 0 and starts(at, 1) or now_us end
 end

@@ -1,20 +1,20 @@
--- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
--- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
--- State: "tat fraction n period_us". n permits per period, at most capacity at
--- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+-- @include scope
 
--- The time that k permits stand for: whole microseconds, and n-ths of one.
+-- The time that k permits stand for: whole microseconds, and n-ths of one. It
+-- ends at FAR.
 local function span(k, n, period_us)
   local rest = period_us % n
   local parts = k * rest
   local fraction = parts % n
-  return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
+  local us = k * ((period_us - rest) / n) + (parts - fraction) / n
+  if us >= FAR then return FAR, 0 end
+  return us, fraction
 end
 
 -- How many permits a time stands for, the inverse of span, rounded up.
 local function owed(us, fraction, n, period_us)
   local parts = us * n + fraction
-  if parts < 9007199254740992 then
+  if parts < FAR then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
@@ -31,55 +31,64 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
-local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
-local tat, fraction = now_us, 0
-local state = call('GET', m.state)
-if state then
-  local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
-  was_tat = tonumber(was_tat)
-  if was_tat >= now_us then
-    tat, fraction = was_tat, tonumber(was_fraction)
-    if was_rate ~= rate then
-      -- The rate was changed: what was owed at that moment in permits stays,
-      -- rounded up, and leaks at the new rate from then on.
-      local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
-      local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
-      if since_us > now_us then since_us = now_us end
-      local us
-      us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
-      tat = since_us + us
-      if tat < now_us then tat, fraction = now_us, 0 end
+-- What a meter's state says: TAT, and n-ths of a microsecond. After a change of
+-- the rate what was owed at that moment in permits stays, rounded up, and leaks
+-- at the new rate from then on.
+local function arrival(m)
+  local state = call('GET', m.state)
+  if not state then return 0, 0 end
+  local tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+  tat, fraction = tonumber(tat), tonumber(fraction)
+  if rate == m.rate then return tat, fraction end
+  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if tat < since_us then return 0, 0 end
+  local n, period_us = string.match(rate, '^(%d+) (%d+)$')
+  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
+  return since_us + us, over
+end
+
+-- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
+-- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
+-- State: "tat fraction n period_us". n permits per period, at most capacity at
+-- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+local function gcra(m, now_us)
+  local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local tat, fraction = arrival(m)
+  if tat < now_us then tat, fraction = now_us, 0 end
+  if tat >= FAR then tat, fraction = FAR, 0 end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local at
+    if k <= capacity then
+      local us, over = span(capacity - k, n, period_us)
+      at = tat - us
+      if fraction > over then at = at + 1 end
+    else
+      local us, over = span(k - capacity, n, period_us)
+      at = tat + us + ceil((fraction + over) / n)
     end
+    if at >= FAR then return FAR end
+    return at > now_us and at or now_us
   end
-end
 
-function m.ready_at(k)
-  if k == 0 then return now_us end
-  local at
-  if k <= capacity then
-    local us, over = span(capacity - k, n, period_us)
-    at = tat - us
-    if fraction > over then at = at + 1 end
-  else
-    local us, over = span(k - capacity, n, period_us)
-    at = tat + us + ceil((fraction + over) / n)
+  function m.keep()
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
-  return at > now_us and at or now_us
-end
 
-function m.take(k)
-  local us, over = span(k, n, period_us)
-  tat, fraction = tat + us, fraction + over
-  if fraction >= n then tat, fraction = tat + 1, fraction - n end
-  local ttl_ms = ceil((tat - now_us) / 1000) + 1000
-  call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
-end
+  function m.take(k)
+    local us, over = span(k, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    if tat >= FAR then tat, fraction = FAR, 0 end
+    m.keep()
+  end
 
-function m.left()
-  local left = capacity - owed(tat - now_us, fraction, n, period_us)
-  return left > 0 and left or 0
-end
+  function m.left()
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
+  end
 
-function m.full_at()
-  return fraction > 0 and tat + 1 or tat
+  function m.full_at() return fraction > 0 and tat + 1 or tat end
 end

@@ -13,39 +13,39 @@ local function parse_job(record)
 end
 
 local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
+  local record = call('HGET', hg('jobs'), job)
   return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
 -- if it is before everything else it would look at.
 local function due(id, at)
-  if call('ZADD', P .. 'due', 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', P .. 'due', 0, 0)[1] == id then
-    call('PUBLISH', P .. 'wake', int(at - now_us))
+  if call('ZADD', hg('due'), 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', hg('due'), 0, 0)[1] == id then
+    call('PUBLISH', hg('wake'), int(at - now_us))
   end
 end
 
 local function due_if_waited_for(id)
-  if call('EXISTS', P .. 'q:' .. id) == 1 then due(id, now_us) end
+  if call('EXISTS', hg('q', id)) == 1 then due(id, now_us) end
 end
 
 local function wait_on(lane, id)
-  call('HSET', P .. 'at', lane, id)
-  call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
+  call('HSET', hg('at'), lane, id)
+  call('ZADD', hg('q', id), int(call('INCR', hg('seq'))), lane)
 end
 
 local function stop_waiting(lane)
-  local id = call('HGET', P .. 'at', lane)
+  local id = call('HGET', hg('at'), lane)
   if id then
-    call('ZREM', P .. 'q:' .. id, lane)
-    call('HDEL', P .. 'at', lane)
+    call('ZREM', hg('q', id), lane)
+    call('HDEL', hg('at'), lane)
   end
 end
 
 -- Takes a called job's grant back. What it leaves goes to the next.
 local function drop_grant(job, r)
-  if call('ZREM', P .. 'grants', job) == 0 then return false end
-  for i = 1, #r.ids do count(P .. 'granted', r.ids[i], -r.costs[i]) end
+  if call('ZREM', hg('grants'), job) == 0 then return false end
+  for i = 1, #r.ids do count(hg('reserved'), r.ids[i], -r.costs[i]) end
   return true
 end
 
@@ -53,36 +53,31 @@ end
 -- pump calls it once more, in case it was never told, and forgets it when its
 -- put-back would have brought it anyway: limbo holds that time, or 0 at first.
 local function expire_grants()
-  local late = call('ZRANGEBYSCORE', P .. 'grants', '-inf', int(now_us), 'LIMIT', 0, 100)
+  local late = call('ZRANGEBYSCORE', hg('grants'), '-inf', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(late[i])
     if r then
       drop_grant(late[i], r)
-      call('ZADD', P .. 'limbo', 0, late[i])
+      call('ZADD', hg('limbo'), 0, late[i])
       for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
     else
-      call('ZREM', P .. 'grants', late[i])
+      call('ZREM', hg('grants'), late[i])
     end
   end
 end
 
 -- Forgets a job wherever it stands: in its lane, called back, or overdue.
 local function forget_job(job, r)
-  local lane = P .. 'lane:' .. r.lane
+  local lane = hg('lane', r.lane)
   if drop_grant(job, r) then
     for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
   elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', P .. 'at', r.lane)
+    local id = call('HGET', hg('at'), r.lane)
     if id then due(id, now_us) end
     if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
   else
-    call('ZREM', P .. 'limbo', job)
+    call('ZREM', hg('limbo'), job)
   end
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
-end
-
--- Has every meter count the permits that are kept for called jobs.
-local function load_others(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
+  call('HDEL', hg('jobs'), job)
+  for i = 1, #r.ids do count(hg('demand'), r.ids[i], -r.costs[i]) end
 end

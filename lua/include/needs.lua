@@ -3,6 +3,13 @@
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
 
+-- The reply where a limit does not exist for the app. It says whether Redis lost
+-- it: a limit that was deleted on purpose left its name.
+local function no_limit(name, index)
+  local lost = call('EXISTS', hg('limit', name)) == 0 and call('HEXISTS', hg('deleted'), name) == 0
+  return { NO_LIMIT, index, now_us, lost and 1 or 0 }
+end
+
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
 -- them, or nil and the reply to give: a limit that does not exist, a cost that
 -- can never fit, or a calendar that Go must extend first.
@@ -11,11 +18,10 @@ local function load_needs(first, app, holder)
   for i = first, #ARGV, 3 do
     local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
     local index = (i - first) / 3
-    if not m then return nil, { NO_LIMIT, index, now_us } end
-    m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
+    if not m then return nil, no_limit(ARGV[i], index) end
+    m.index, m.cost = index, tonumber(ARGV[i + 2])
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
-      apply_block(m)
       return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
     end
     if m.stale then stale[#stale + 1] = m.name end
@@ -25,13 +31,18 @@ local function load_needs(first, app, holder)
   return meters
 end
 
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
+end
+
 -- Of all meters the one to wait longest for, and until when. `current` wins
 -- where several are equal.
 local function binding(meters, current)
   local bind, at = nil, -1
   for i = 1, #meters do
     local m = meters[i]
-    local ready = m.ready_at(m.others + m.cost)
+    local ready = m.ready_at(m.reserved + m.cost)
     if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
   end
   return bind, at
@@ -39,7 +50,7 @@ end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
 local function reply(outcome, m, at, time_us, left)
-  left = left or m.left() - m.others
+  left = left or m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end
 
@@ -50,7 +61,7 @@ local function take_all(meters, before)
   for i = 1, #meters do
     local m = meters[i]
     if m.cost > 0 and not before then m.take(m.cost) end
-    local left = m.left() - m.others
+    local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end

@@ -1,4 +1,4 @@
--- What every script starts with: the scope's key prefix and the time.
+-- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
 local P = KEYS[1]
@@ -7,5 +7,46 @@ local floor, ceil = math.floor, math.ceil
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
+-- Times beyond this, in the year 2255, are this: to here numbers are exact.
+local FAR = 9007199254740992
+
+-- A meter's key lives so much longer than its state matters, in milliseconds:
+-- a clock that steps back by less finds it.
+local GRACE = 60000
+
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
+
+-- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
+--   limit:<name>       hash    a limit's definition, and what changes beside it
+--   limits             set     their names
+--   deleted            hash    limits that were deleted on purpose, and their last summary
+--   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cell:<key>         string  the meter of a limit that is given with the call
+--   changes            string  how many changes of limits and meters there were
+--   wake               channel words to the process that gives turns
+--   admitted:<caller>  string  the number of a caller's last call that was allowed
+--   jobs               hash    job -> its ticket, costs, lane
+--   seq                string  the last number given
+--   demand             hash    meter -> permits wanted by all that wait or are called
+--   reserved           hash    meter -> permits reserved for called jobs
+--   lane:<lane>        zset    waiting jobs by ticket
+--   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
+--   lanes              zset    lanes by number
+--   tickets            hash    lane -> the last ticket given
+--   contended          hash    meter -> number of the last lane that marked it
+--   sharing            hash    meter -> how many lanes take turns there
+--   patience           zset    jobs by the microsecond at which they must have run
+--   turns              string  the process that gives turns
+--   epoch              string  set once; gone where Redis has lost its data
+--   at                 hash    lane -> the meter that it waits on
+--   q:<meter>          zset    lanes that wait on a meter, by turn
+--   due                zset    meters by when the pump should look at them
+--   grants             zset    called jobs by the microsecond until which permits are kept
+--   limbo              zset    called jobs that did not come
+--   pump               string  the process that pumps
+local function hg(name, of)
+  if of then return P .. name .. ':' .. of end
+  return P .. name
+end

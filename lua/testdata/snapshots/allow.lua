@@ -1,14 +1,16 @@
 -- Takes the permits of all limits named in one step, or none of them.
--- For callers outside a queue: it leaves permits kept for called jobs alone, and
--- a denial changes nothing.
+-- For callers outside a queue: it leaves permits reserved for called jobs alone,
+-- and a denial changes nothing.
+-- Touches: blocked (r), deleted (r), due (rw), grants (rw), jobs (r),
+--   limbo (w), limit (r), m (rw), q (r), reserved (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits
 -- ARGV[3…] limit, key, cost for each need; cost 0 looks without taking
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, shortest lease in microseconds or 0}; {6, names, now_us}
---   where calendars must be extended
--- What every script starts with: the scope's key prefix and the time.
+--   full_at_us, capacity, shortest lease in microseconds or 0}; {4, index, now_us,
+--   1 if Redis lost the limit}; {6, names, now_us} where calendars must be extended
+-- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
 local P = KEYS[1]
@@ -17,54 +19,120 @@ local floor, ceil = math.floor, math.ceil
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
+-- Times beyond this, in the year 2255, are this: to here numbers are exact.
+local FAR = 9007199254740992
+
+-- A meter's key lives so much longer than its state matters, in milliseconds:
+-- a clock that steps back by less finds it.
+local GRACE = 60000
+
 -- The only way a number becomes text: tostring would keep 14 digits of 16.
 local function int(x) return string.format('%.0f', x) end
 
--- A meter answers: ready_at(k), the earliest microsecond at which k more permits
--- may be taken (k above the capacity: an estimate for those who wait), left(),
--- and full_at(), when it is as if never used. take(k) takes them. Nothing but
--- take changes it. Where m.guess is true nobody knows when permits come back.
--- Returns nil where the limit does not exist for this app. The file of a kind
--- stands in its branch, where m is the meter, so that no call makes the functions
+-- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
+--   limit:<name>       hash    a limit's definition, and what changes beside it
+--   limits             set     their names
+--   deleted            hash    limits that were deleted on purpose, and their last summary
+--   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cell:<key>         string  the meter of a limit that is given with the call
+--   changes            string  how many changes of limits and meters there were
+--   wake               channel words to the process that gives turns
+--   admitted:<caller>  string  the number of a caller's last call that was allowed
+--   jobs               hash    job -> its ticket, costs, lane
+--   seq                string  the last number given
+--   demand             hash    meter -> permits wanted by all that wait or are called
+--   reserved           hash    meter -> permits reserved for called jobs
+--   lane:<lane>        zset    waiting jobs by ticket
+--   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
+--   lanes              zset    lanes by number
+--   tickets            hash    lane -> the last ticket given
+--   contended          hash    meter -> number of the last lane that marked it
+--   sharing            hash    meter -> how many lanes take turns there
+--   patience           zset    jobs by the microsecond at which they must have run
+--   turns              string  the process that gives turns
+--   epoch              string  set once; gone where Redis has lost its data
+--   at                 hash    lane -> the meter that it waits on
+--   q:<meter>          zset    lanes that wait on a meter, by turn
+--   due                zset    meters by when the pump should look at them
+--   grants             zset    called jobs by the microsecond until which permits are kept
+--   limbo              zset    called jobs that did not come
+--   pump               string  the process that pumps
+local function hg(name, of)
+  if of then return P .. name .. ':' .. of end
+  return P .. name
+end
+
+-- What a limit has beside its summary: whether it is paused, and until when the
+-- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
+-- not for the app.
+local function load_rest(name, key, app)
+  local apps, paused, blocked_us = unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us'))
+  if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+    return nil
+  end
+  local ends
+  if blocked_us and tonumber(blocked_us) > now_us then
+    ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+    ends = ends > now_us and ends or nil
+  end
+  return paused and true or false, ends
+end
+
+-- Shuts a meter that is paused, or blocked until a moment. While a limit is
+-- paused who asks is told to look again in a minute.
+local function shut(m, paused, ends)
+  m.shut, m.known = true, not paused and m.known
+  local ready_at = m.ready_at
+  m.left = function() return 0 end
+  m.ready_at = function(k)
+    local at = paused and now_us + 60000000 or ready_at(k)
+    return ends and ends > at and ends or at
+  end
+end
+
+-- Returns the meter of a limit and a key, or nil where the limit does not exist
+-- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- k more permits may be taken (k above the capacity: an estimate for those who
+-- wait), left(), full_at(), when it is as if never used, and worth_us(k), how
+-- long k permits take to come again. take(k) takes them, keep() stores what is
+-- there once more; nothing else changes it.
+-- known is whether anybody knows when permits come back; shut, whether the limit
+-- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- The file of a kind stands in its branch, so that no call makes the functions
 -- of kinds that it does not use.
 local function load_meter(name, key, app, holder)
-  local limit = P .. 'limit:' .. name
-  local gist = call('HGET', limit, 'gist')
-  if not gist then return nil end
-  local kind, rate, n, period_us, capacity, rest = string.match(gist, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused
-  if rest ~= '' then
-    local apps
-    apps, paused = unpack(call('HMGET', limit, 'apps', 'paused'))
-    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
-      return nil
-    end
-  end
+  local summary = call('HGET', hg('limit', name), 'summary')
+  if not summary then return nil end
+  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local paused, ends = false, nil
+  if rest ~= '' then paused, ends = load_rest(name, key, app) end
+  if paused == nil then return nil end
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, limit = limit, state = P .. 'm:' .. kind .. ':' .. id, holder = holder,
-    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate,
-    index = 0, cost = 0, others = 0, ready_at = false, take = false, left = false, full_at = false,
+    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true, shut = false,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
+    ready_at = false, take = false, keep = false, left = false, full_at = false, worth_us = false,
   }
+  function m.worth_us(k) return math.min(ceil(k * m.period_us / m.n), FAR) end
   if kind == 'funnel' or kind == 'token_bucket' then
--- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
--- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
--- State: "tat fraction n period_us". n permits per period, at most capacity at
--- once: a permit every period/n, and TAT may run capacity·period/n ahead.
 
--- The time that k permits stand for: whole microseconds, and n-ths of one.
+-- The time that k permits stand for: whole microseconds, and n-ths of one. It
+-- ends at FAR.
 local function span(k, n, period_us)
   local rest = period_us % n
   local parts = k * rest
   local fraction = parts % n
-  return k * ((period_us - rest) / n) + (parts - fraction) / n, fraction
+  local us = k * ((period_us - rest) / n) + (parts - fraction) / n
+  if us >= FAR then return FAR, 0 end
+  return us, fraction
 end
 
 -- How many permits a time stands for, the inverse of span, rounded up.
 local function owed(us, fraction, n, period_us)
   local parts = us * n + fraction
-  if parts < 9007199254740992 then
+  if parts < FAR then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
@@ -81,307 +149,384 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
-local n, period_us, capacity, rate = m.n, m.period_us, m.capacity, m.rate
-local tat, fraction = now_us, 0
-local state = call('GET', m.state)
-if state then
-  local was_tat, was_fraction, was_rate = string.match(state, '^(%d+) (%d+) (.+)$')
-  was_tat = tonumber(was_tat)
-  if was_tat >= now_us then
-    tat, fraction = was_tat, tonumber(was_fraction)
-    if was_rate ~= rate then
-      -- The rate was changed: what was owed at that moment in permits stays,
-      -- rounded up, and leaks at the new rate from then on.
-      local was_n, was_period_us = string.match(was_rate, '^(%d+) (%d+)$')
-      local since_us = m.limit and tonumber(call('HGET', m.limit, 'since_us')) or now_us
-      if since_us > now_us then since_us = now_us end
-      local us
-      us, fraction = span(owed(tat - since_us, fraction, tonumber(was_n), tonumber(was_period_us)), n, period_us)
-      tat = since_us + us
-      if tat < now_us then tat, fraction = now_us, 0 end
+-- What a meter's state says: TAT, and n-ths of a microsecond. After a change of
+-- the rate what was owed at that moment in permits stays, rounded up, and leaks
+-- at the new rate from then on.
+local function arrival(m)
+  local state = call('GET', m.state)
+  if not state then return 0, 0 end
+  local tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+  tat, fraction = tonumber(tat), tonumber(fraction)
+  if rate == m.rate then return tat, fraction end
+  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if tat < since_us then return 0, 0 end
+  local n, period_us = string.match(rate, '^(%d+) (%d+)$')
+  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
+  return since_us + us, over
+end
+
+-- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
+-- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
+-- State: "tat fraction n period_us". n permits per period, at most capacity at
+-- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+local function gcra(m, now_us)
+  local n, period_us, capacity = m.n, m.period_us, m.capacity
+  local tat, fraction = arrival(m)
+  if tat < now_us then tat, fraction = now_us, 0 end
+  if tat >= FAR then tat, fraction = FAR, 0 end
+
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local at
+    if k <= capacity then
+      local us, over = span(capacity - k, n, period_us)
+      at = tat - us
+      if fraction > over then at = at + 1 end
+    else
+      local us, over = span(k - capacity, n, period_us)
+      at = tat + us + ceil((fraction + over) / n)
     end
+    if at >= FAR then return FAR end
+    return at > now_us and at or now_us
   end
-end
 
-function m.ready_at(k)
-  if k == 0 then return now_us end
-  local at
-  if k <= capacity then
-    local us, over = span(capacity - k, n, period_us)
-    at = tat - us
-    if fraction > over then at = at + 1 end
-  else
-    local us, over = span(k - capacity, n, period_us)
-    at = tat + us + ceil((fraction + over) / n)
+  function m.keep()
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
-  return at > now_us and at or now_us
-end
 
-function m.take(k)
-  local us, over = span(k, n, period_us)
-  tat, fraction = tat + us, fraction + over
-  if fraction >= n then tat, fraction = tat + 1, fraction - n end
-  local ttl_ms = ceil((tat - now_us) / 1000) + 1000
-  call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. rate, 'PX', int(ttl_ms))
-end
+  function m.take(k)
+    local us, over = span(k, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    if tat >= FAR then tat, fraction = FAR, 0 end
+    m.keep()
+  end
 
-function m.left()
-  local left = capacity - owed(tat - now_us, fraction, n, period_us)
-  return left > 0 and left or 0
-end
+  function m.left()
+    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    return left > 0 and left or 0
+  end
 
-function m.full_at()
-  return fraction > 0 and tat + 1 or tat
+  function m.full_at() return fraction > 0 and tat + 1 or tat end
 end
+    gcra(m, now_us)
   elseif kind == 'sliding_log' then
+
 -- A sliding log: at most n permits in every window of one period, exactly.
 -- State: LIST of the times of the last n permits, oldest first. A k-th permit
 -- exists once the (n-k+1)-th newest time is a whole period old.
-local n, period_us = m.n, m.period_us
+local function sliding_log(m, now_us)
+  local n, period_us = m.n, m.period_us
 
-local function newest(i)
-  local at = call('LINDEX', m.state, -i)
-  return at and tonumber(at)
-end
-
-function m.ready_at(k)
-  if k == 0 then return now_us end
-  local within = (k - 1) % n + 1
-  local rounds = (k - within) / n
-  local at = newest(n - within + 1)
-  at = at and at + period_us or now_us
-  return (at > now_us and at or now_us) + rounds * period_us
-end
-
-function m.take(k)
-  local last = newest(1)
-  local at = int(last and last > now_us and last or now_us)
-  while k > 0 do
-    local batch = {}
-    for i = 1, math.min(k, 1000) do batch[i] = at end
-    call('RPUSH', m.state, unpack(batch))
-    k = k - #batch
+  local function newest(i)
+    local at = call('LINDEX', m.state, -i)
+    return at and tonumber(at)
   end
-  call('LTRIM', m.state, -n, -1)
-  call('PEXPIRE', m.state, int(ceil((at - now_us + period_us) / 1000) + 1000))
-end
 
--- Times are in order, so the first that still counts is found by halving.
-function m.left()
-  local length = call('LLEN', m.state)
-  local low, high = 0, length
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local rounds = (k - within) / n
+    local at = newest(n - within + 1)
+    at = at and at + period_us or now_us
+    return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
-  local left = n - (length - low)
-  return left > 0 and left or 0
-end
 
-function m.full_at()
-  local last = newest(1)
-  return last and last + period_us > now_us and last + period_us or now_us
+  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local last = newest(1)
+    local at = int(last and last > now_us and last or now_us)
+    while k > 0 do
+      local batch = {}
+      for i = 1, math.min(k, 1000) do batch[i] = at end
+      call('RPUSH', m.state, unpack(batch))
+      k = k - #batch
+    end
+    call('LTRIM', m.state, -n, -1)
+    m.keep()
+  end
+
+  -- Times are in order, so the first that still counts is found by halving.
+  function m.left()
+    local length = call('LLEN', m.state)
+    local low, high = 0, length
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+    end
+    local left = n - (length - low)
+    return left > 0 and left or 0
+  end
+
+  function m.full_at()
+    local last = newest(1)
+    return last and last + period_us > now_us and last + period_us or now_us
+  end
 end
+    sliding_log(m, now_us)
   elseif kind == 'sliding_window' then
+
 -- A sliding window in bounded memory: the period in 60 parts, each counted
 -- whole until its last microsecond has left the window, so never over.
 -- State: "width part count part count …", oldest part first.
-local n, period_us = m.n, m.period_us
-local width = ceil(period_us / 60)
-local parts, counts, sum = {}, {}, 0
+local function sliding_window(m, now_us)
+  local n, period_us = m.n, m.period_us
+  local width = ceil(period_us / 60)
+  local parts, counts, sum = {}, {}, 0
 
--- When the last permit that part b may hold has left the window.
-local function leaves(b) return (b + 1) * width - 1 + period_us end
+  -- When the last permit that part b may hold has left the window.
+  local function leaves(b) return (b + 1) * width - 1 + period_us end
 
-local state = call('GET', m.state)
-if state then
-  local was_width, rest = string.match(state, '^(%d+)(.*)$')
-  was_width = tonumber(was_width)
-  for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
-    local b, count = tonumber(part), tonumber(taken)
-    -- The limit was changed: a part goes where its last microsecond lies.
-    if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
-    if leaves(b) > now_us then
-      if parts[#parts] == b then
-        counts[#parts] = counts[#parts] + count
-      else
-        parts[#parts + 1], counts[#counts + 1] = b, count
+  local state = call('GET', m.state)
+  if state then
+    local was_width, rest = string.match(state, '^(%d+)(.*)$')
+    was_width = tonumber(was_width)
+    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
+      local b, count = tonumber(part), tonumber(taken)
+      -- The limit was changed: a part goes where its last microsecond lies.
+      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+      if leaves(b) > now_us then
+        if parts[#parts] == b then
+          counts[#parts] = counts[#parts] + count
+        else
+          parts[#parts + 1], counts[#counts + 1] = b, count
+        end
+        sum = sum + count
       end
-      sum = sum + count
     end
   end
-end
--- A part in the future means that the clock stepped back: a meter's time does
--- not.
-local behind = #parts > 0 and parts[#parts] * width or 0
-local floor_us = behind > now_us and behind or now_us
+  -- A part in the future means that the clock stepped back: a meter's time does
+  -- not.
+  local behind = #parts > 0 and parts[#parts] * width or 0
+  local floor_us = behind > now_us and behind or now_us
 
-function m.ready_at(k)
-  if k == 0 then return now_us end
-  local within = (k - 1) % n + 1
-  local wait = (k - within) / n * period_us
-  local missing = within - (n - sum)
-  local at = floor_us
-  for i = 1, #parts do
-    if missing <= 0 then break end
-    missing = missing - counts[i]
-    at = leaves(parts[i])
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local within = (k - 1) % n + 1
+    local wait = (k - within) / n * period_us
+    local missing = within - (n - sum)
+    local at = floor_us
+    for i = 1, #parts do
+      if missing <= 0 then break end
+      missing = missing - counts[i]
+      at = leaves(parts[i])
+    end
+    return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
-  return (at > floor_us and at or floor_us) + wait
-end
 
-function m.take(k)
-  local b = floor(floor_us / width)
-  if parts[#parts] == b then
-    counts[#parts] = counts[#parts] + k
-  else
-    parts[#parts + 1], counts[#counts + 1] = b, k
+  function m.keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+
+  function m.take(k)
+    local b = floor(floor_us / width)
+    if parts[#parts] == b then
+      counts[#parts] = counts[#parts] + k
+    else
+      parts[#parts + 1], counts[#counts + 1] = b, k
+    end
+    sum = sum + k
+    local text = { int(width) }
+    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
+    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
   end
-  sum = sum + k
-  local text = { int(width) }
-  for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
-  local ttl_ms = ceil((leaves(b) - now_us) / 1000) + 1000
-  call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
-end
 
-function m.left()
-  if behind > now_us or sum >= n then return 0 end
-  return n - sum
-end
+  function m.left()
+    if behind > now_us or sum >= n then return 0 end
+    return n - sum
+  end
 
-function m.full_at()
-  return #parts > 0 and leaves(parts[#parts]) or now_us
+  function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
 end
+    sliding_window(m, now_us)
   elseif kind == 'fixed_window' then
--- A fixed window: at most n permits in each aligned period.
--- State: "start count". Boundaries are multiples of the period, or, where a
+
+-- The boundaries of a limit's windows: multiples of the period, or, where a
 -- calendar decides, the list `edges` that Go computed; the choice among them is
--- made here by Redis's clock. A window opens margin_us after its start.
-local n, period_us = m.n, m.period_us
-local margin_us, offset_us, stored = unpack(call('HMGET', m.limit, 'margin_us', 'offset_us', 'edges'))
-local edges, here
-
-if stored then
-  edges = {}
+-- made here by Redis's clock. Returns a function that gives the start of the
+-- i-th window after the one which holds a moment, and whether the list ends.
+local function windows(m)
+  local margin_us, offset_us, stored = unpack(call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges'))
+  margin_us = tonumber(margin_us)
+  if not stored then
+    return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
+  end
+  local edges = {}
   for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
+  return margin_us, function(at, i)
+    local here = 0
+    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
+    if here == 0 or here == #edges then m.stale = true end
+    if i == 0 then return edges[here] or at end
+    return edges[here + i] or (edges[#edges] or at) + (here + i - #edges) * m.period_us
+  end
 end
 
--- The start of the i-th window after the one that holds `at`.
-local function locate(at)
-  if not edges then return at - (at - offset_us) % period_us end
-  here = 0
-  while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
-  if here == 0 or here == #edges then m.stale = true end
-  return edges[here] or at
-end
-local start, count = locate(now_us), 0
-local function starts(i)
-  if not edges then return start + i * period_us end
-  local known = edges[here + i]
-  if known then return known end
-  return (edges[#edges] or start) + (here + i - #edges) * period_us
-end
+-- A fixed window: at most n permits in each aligned period. A window opens
+-- margin_us after its start.
+-- State: "last count": when the last permit was taken, and how many were in its
+-- window. They count as long as the last of them lies in the present window,
+-- however the windows have changed. One in the future means that the clock
+-- stepped back: a meter's time does not.
+local function fixed_window(m, now_us)
+  local n = m.n
+  local margin_us, starts = windows(m)
+  local last, count = 0, 0
+  local state = call('GET', m.state)
+  if state then
+    last, count = string.match(state, '^(%d+) (%d+)$')
+    last, count = tonumber(last), tonumber(count)
+  end
+  local at = last > now_us and last or now_us
+  local start = starts(at, 0)
+  if last < start then count = 0 end
+  local open = start + margin_us
 
-local state = call('GET', m.state)
-if state then
-  local was_start, was_count = string.match(state, '^(%d+) (%d+)$')
-  was_start = tonumber(was_start)
-  -- A stored window in the future means that the clock stepped back: a
-  -- meter's time does not.
-  if was_start > start then start = locate(was_start) end
-  if was_start >= start then count = tonumber(was_count) end
-end
-local open = start + margin_us
-local spare = n > count and n - count or 0
+  function m.ready_at(k)
+    if k == 0 then return now_us end
+    local ready, spare = open, n > count and n - count or 0
+    if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
+    if ready >= FAR then return FAR end
+    return ready > now_us and ready or now_us
+  end
 
-function m.ready_at(k)
-  local at = open
-  if k == 0 then return now_us end
-  if k > spare then at = starts(ceil((k - spare) / n)) + margin_us end
-  return at > now_us and at or now_us
-end
+  function m.keep()
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
+  end
 
-function m.take(k)
-  count = count + k
-  spare = n > count and n - count or 0
-  local ttl_ms = ceil((starts(1) - now_us) / 1000) + 1000
-  call('SET', m.state, string.format('%.0f %.0f', start, count), 'PX', int(ttl_ms))
-end
+  function m.take(k)
+    last, count = at, count + k
+    m.keep()
+  end
 
-function m.left()
-  return open > now_us and 0 or spare
-end
+  function m.left() return open <= now_us and n > count and n - count or 0 end
 
-function m.full_at()
-  return count > 0 and starts(1) or now_us
+  function m.full_at() return count > 0 and starts(at, 1) or now_us end
 end
+    fixed_window(m, now_us)
   else
-    m.guess = true
+
+-- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
+-- its lease ends. One who holds 5 permits stands in those of 1 and of 4, so any
+-- cost is a few members, and what is held a few counts. All but the first exist
+-- only where a lease of several permits was given: a mark beside them says so.
+local function lease_sets(state)
+  local sets = { state }
+  if call('EXISTS', state .. '\n') == 1 then
+    for i = 1, 23 do sets[i + 1] = state .. '\n' .. int(i) end
+  end
+  return sets
+end
+
+-- How many permits a holder holds and until when; 0 if its lease has ended.
+local function held_by(sets, holder)
+  local held, worth, until_us = 0, 1, 0
+  for i = 1, #sets do
+    local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
+    if ends > now_us then held, until_us = held + worth, ends end
+    worth = worth * 2
+  end
+  return held, until_us
+end
+
+-- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
+-- what it holds. Leases that have ended go a grace later, a hundred at a time.
+-- Returns when the last lease ends.
+local function hold(sets, holder, k, until_us)
+  local state, last = sets[1], now_us
+  if k > 1 and #sets == 1 then
+    call('SET', state .. '\n', '1')
+    sets = lease_sets(state)
+  end
+  for i = 1, #sets do
+    local bit = k % 2
+    k = (k - bit) / 2
+    if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
+    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
+    if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
+    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+    if ends > last then last = ends end
+  end
+  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
+  for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end
+  if #sets > 1 then call('PEXPIRE', state .. '\n', ttl_ms) end
+  return last
+end
+
 -- Concurrency: at most n permits held at once, each a lease that ends unless
--- its holder extends it.
--- State: ZSET of permits: holder, or holder\n2, holder\n3 … for a cost above 1,
--- each with the microsecond its lease ends. The holder's own permits do not
--- count against it, so asking twice is asking once.
-local n = m.capacity
-m.lease_us = tonumber(call('HGET', m.limit, 'lease_us'))
-call('ZREMRANGEBYSCORE', m.state, '-inf', int(now_us))
-local live = call('ZCARD', m.state)
-if live > 0 and m.holder and call('ZSCORE', m.state, m.holder) then
-  live = live - 1
-  local i = 2
-  while call('ZSCORE', m.state, m.holder .. '\n' .. i) do live, i = live - 1, i + 1 end
-end
+-- its holder extends it. The holder's own permits do not count against it, so
+-- asking twice is asking once.
+-- State: the ZSETs of leases.lua.
+local function concurrency(m, now_us)
+  local n, sets = m.capacity, lease_sets(m.state)
+  m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  m.known = false
+  function m.worth_us() return m.lease_us end
 
-function m.ready_at(k)
-  if k == 0 or live + k <= n then return now_us end
-  if live == 0 then return now_us + m.lease_us end
-  local i = math.min(live + k - n, live)
-  local permit = call('ZRANGE', m.state, i - 1, i - 1, 'WITHSCORES')
-  return permit[2] and tonumber(permit[2]) or now_us + m.lease_us
-end
+  -- How many permits others hold whose leases end by a moment.
+  local function ending_by(at)
+    local sum, worth = 0, 1
+    for i = 1, #sets do
+      sum = sum + worth * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
+      worth = worth * 2
+    end
+    return sum
+  end
+  local live, own, own_until = ending_by('+inf'), 0, 0
+  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  live = live - own
 
-function m.take(k)
-  local ends = int(now_us + m.lease_us)
-  call('ZADD', m.state, ends, m.holder)
-  for i = 2, k do call('ZADD', m.state, ends, m.holder .. '\n' .. i) end
-  while call('ZREM', m.state, m.holder .. '\n' .. int(k + 1)) == 1 do k = k + 1 end
-  live = live + k
-  call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + 1000))
-end
-
-function m.left()
-  return live < n and n - live or 0
-end
-
-function m.full_at()
-  local last = call('ZRANGE', m.state, -1, -1, 'WITHSCORES')
-  return last[2] and tonumber(last[2]) or now_us
-end
+  function m.full_at()
+    local last = now_us
+    for i = 1, #sets do
+      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+      if ends > last then last = ends end
+    end
+    return last
   end
 
-  if paused then
-    m.guess = true
-    m.ready_at = function() return now_us + 60000000 end
-    m.left = function() return 0 end
+  -- The first moment at which enough leases have ended is found by halving.
+  function m.ready_at(k)
+    if k == 0 or live + k <= n then return now_us end
+    if live == 0 then return now_us + m.lease_us end
+    local missing = math.min(live + k - n, live)
+    local low, high = now_us, m.full_at()
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local ended = ending_by(int(middle)) - (own_until <= middle and own or 0)
+      if ended >= missing then high = middle else low = middle + 1 end
+    end
+    return low
   end
+
+  function m.take(k)
+    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    live = live + k
+    m.full_at = function() return last end
+  end
+
+  function m.keep() end
+
+  function m.left() return live < n and n - live or 0 end
+end
+    concurrency(m, now_us)
+  end
+
+  if paused or ends then shut(m, paused, ends) end
   return m
-end
-
--- Holds the meter shut until its block ends, if an upstream's answer set one.
-local function apply_block(m)
-  local ends = call('HGET', P .. 'blocked', m.id)
-  ends = ends and tonumber(ends)
-  if not ends or ends <= now_us then return end
-  local ready_at = m.ready_at
-  m.ready_at = function(k)
-    local at = ready_at(k)
-    return at > ends and at or ends
-  end
-  m.left = function() return 0 end
 end
 
 -- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
+
+-- The reply where a limit does not exist for the app. It says whether Redis lost
+-- it: a limit that was deleted on purpose left its name.
+local function no_limit(name, index)
+  local lost = call('EXISTS', hg('limit', name)) == 0 and call('HEXISTS', hg('deleted'), name) == 0
+  return { NO_LIMIT, index, now_us, lost and 1 or 0 }
+end
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
 -- them, or nil and the reply to give: a limit that does not exist, a cost that
@@ -391,11 +536,10 @@ local function load_needs(first, app, holder)
   for i = first, #ARGV, 3 do
     local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
     local index = (i - first) / 3
-    if not m then return nil, { NO_LIMIT, index, now_us } end
-    m.index, m.cost, m.others = index, tonumber(ARGV[i + 2]), 0
+    if not m then return nil, no_limit(ARGV[i], index) end
+    m.index, m.cost = index, tonumber(ARGV[i + 2])
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
-      apply_block(m)
       return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
     end
     if m.stale then stale[#stale + 1] = m.name end
@@ -405,13 +549,18 @@ local function load_needs(first, app, holder)
   return meters
 end
 
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
+end
+
 -- Of all meters the one to wait longest for, and until when. `current` wins
 -- where several are equal.
 local function binding(meters, current)
   local bind, at = nil, -1
   for i = 1, #meters do
     local m = meters[i]
-    local ready = m.ready_at(m.others + m.cost)
+    local ready = m.ready_at(m.reserved + m.cost)
     if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
   end
   return bind, at
@@ -419,7 +568,7 @@ end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
 local function reply(outcome, m, at, time_us, left)
-  left = left or m.left() - m.others
+  left = left or m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end
 
@@ -430,7 +579,7 @@ local function take_all(meters, before)
   for i = 1, #meters do
     local m = meters[i]
     if m.cost > 0 and not before then m.take(m.cost) end
-    local left = m.left() - m.others
+    local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
@@ -447,9 +596,9 @@ local function answer()
   return take_all(meters)
 end
 
--- Where nobody waits and nothing is blocked, only the meters decide. What
--- follows is not even loaded then.
-if call('EXISTS', P .. 'blocked', P .. 'jobs') == 0 then return answer() end
+-- Where nobody waits only the meters decide. What follows is not even loaded
+-- then.
+if call('EXISTS', hg('jobs')) == 0 then return answer() end
 
 
 -- Adds to a counter in a hash, which at zero leaves nothing behind.
@@ -470,39 +619,39 @@ local function parse_job(record)
 end
 
 local function read_job(job)
-  local record = call('HGET', P .. 'jobs', job)
+  local record = call('HGET', hg('jobs'), job)
   return record and parse_job(record)
 end
 
 -- Has the pump look at a meter no later than `at`, and tells it how long that is
 -- if it is before everything else it would look at.
 local function due(id, at)
-  if call('ZADD', P .. 'due', 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', P .. 'due', 0, 0)[1] == id then
-    call('PUBLISH', P .. 'wake', int(at - now_us))
+  if call('ZADD', hg('due'), 'LT', 'CH', int(at), id) == 1 and call('ZRANGE', hg('due'), 0, 0)[1] == id then
+    call('PUBLISH', hg('wake'), int(at - now_us))
   end
 end
 
 local function due_if_waited_for(id)
-  if call('EXISTS', P .. 'q:' .. id) == 1 then due(id, now_us) end
+  if call('EXISTS', hg('q', id)) == 1 then due(id, now_us) end
 end
 
 local function wait_on(lane, id)
-  call('HSET', P .. 'at', lane, id)
-  call('ZADD', P .. 'q:' .. id, int(call('INCR', P .. 'seq')), lane)
+  call('HSET', hg('at'), lane, id)
+  call('ZADD', hg('q', id), int(call('INCR', hg('seq'))), lane)
 end
 
 local function stop_waiting(lane)
-  local id = call('HGET', P .. 'at', lane)
+  local id = call('HGET', hg('at'), lane)
   if id then
-    call('ZREM', P .. 'q:' .. id, lane)
-    call('HDEL', P .. 'at', lane)
+    call('ZREM', hg('q', id), lane)
+    call('HDEL', hg('at'), lane)
   end
 end
 
 -- Takes a called job's grant back. What it leaves goes to the next.
 local function drop_grant(job, r)
-  if call('ZREM', P .. 'grants', job) == 0 then return false end
-  for i = 1, #r.ids do count(P .. 'granted', r.ids[i], -r.costs[i]) end
+  if call('ZREM', hg('grants'), job) == 0 then return false end
+  for i = 1, #r.ids do count(hg('reserved'), r.ids[i], -r.costs[i]) end
   return true
 end
 
@@ -510,41 +659,35 @@ end
 -- pump calls it once more, in case it was never told, and forgets it when its
 -- put-back would have brought it anyway: limbo holds that time, or 0 at first.
 local function expire_grants()
-  local late = call('ZRANGEBYSCORE', P .. 'grants', '-inf', int(now_us), 'LIMIT', 0, 100)
+  local late = call('ZRANGEBYSCORE', hg('grants'), '-inf', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(late[i])
     if r then
       drop_grant(late[i], r)
-      call('ZADD', P .. 'limbo', 0, late[i])
+      call('ZADD', hg('limbo'), 0, late[i])
       for j = 1, #r.ids do due_if_waited_for(r.ids[j]) end
     else
-      call('ZREM', P .. 'grants', late[i])
+      call('ZREM', hg('grants'), late[i])
     end
   end
 end
 
 -- Forgets a job wherever it stands: in its lane, called back, or overdue.
 local function forget_job(job, r)
-  local lane = P .. 'lane:' .. r.lane
+  local lane = hg('lane', r.lane)
   if drop_grant(job, r) then
     for i = 1, #r.ids do due_if_waited_for(r.ids[i]) end
   elseif call('ZREM', lane, job) == 1 then
-    local id = call('HGET', P .. 'at', r.lane)
+    local id = call('HGET', hg('at'), r.lane)
     if id then due(id, now_us) end
     if call('EXISTS', lane) == 0 then stop_waiting(r.lane) end
   else
-    call('ZREM', P .. 'limbo', job)
+    call('ZREM', hg('limbo'), job)
   end
-  call('HDEL', P .. 'jobs', job)
-  for i = 1, #r.ids do count(P .. 'demand', r.ids[i], -r.costs[i]) end
+  call('HDEL', hg('jobs'), job)
+  for i = 1, #r.ids do count(hg('demand'), r.ids[i], -r.costs[i]) end
 end
 
--- Has every meter count the permits that are kept for called jobs.
-local function load_others(meters)
-  for i = 1, #meters do meters[i].others = tonumber(call('HGET', P .. 'granted', meters[i].id) or 0) end
-end
-
-for i = 1, #meters do apply_block(meters[i]) end
 expire_grants()
-load_others(meters)
+load_reserved(meters)
 return answer()

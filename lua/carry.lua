@@ -1,0 +1,17 @@
+-- Carries meters of a limit over to its new rate: what they count is stored once
+-- more, for as long as it matters from now on.
+-- Touches: limit (r), blocked (r), m (rw).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] limit
+-- ARGV[2…] keys
+-- Returns 0, or the time in microseconds where the limit's calendar must be
+--   extended first
+-- @include meter
+local name = ARGV[1]
+
+for i = 2, #ARGV do
+  local m = load_meter(name, ARGV[i])
+  if m and m.stale then return now_us end
+  if m and call('EXISTS', m.state) == 1 then m.keep() end
+end
+return 0

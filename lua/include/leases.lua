@@ -1,0 +1,48 @@
+-- @include scope
+
+-- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
+-- its lease ends. One who holds 5 permits stands in those of 1 and of 4, so any
+-- cost is a few members, and what is held a few counts. All but the first exist
+-- only where a lease of several permits was given: a mark beside them says so.
+local function lease_sets(state)
+  local sets = { state }
+  if call('EXISTS', state .. '\n') == 1 then
+    for i = 1, 23 do sets[i + 1] = state .. '\n' .. int(i) end
+  end
+  return sets
+end
+
+-- How many permits a holder holds and until when; 0 if its lease has ended.
+local function held_by(sets, holder)
+  local held, worth, until_us = 0, 1, 0
+  for i = 1, #sets do
+    local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
+    if ends > now_us then held, until_us = held + worth, ends end
+    worth = worth * 2
+  end
+  return held, until_us
+end
+
+-- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
+-- what it holds. Leases that have ended go a grace later, a hundred at a time.
+-- Returns when the last lease ends.
+local function hold(sets, holder, k, until_us)
+  local state, last = sets[1], now_us
+  if k > 1 and #sets == 1 then
+    call('SET', state .. '\n', '1')
+    sets = lease_sets(state)
+  end
+  for i = 1, #sets do
+    local bit = k % 2
+    k = (k - bit) / 2
+    if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
+    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
+    if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
+    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
+    if ends > last then last = ends end
+  end
+  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
+  for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end
+  if #sets > 1 then call('PEXPIRE', state .. '\n', ttl_ms) end
+  return last
+end

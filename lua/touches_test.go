@@ -1,0 +1,200 @@
+package lua
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The commands that scripts use: those that only read, and those that write.
+const (
+	readers = "EXISTS GET HEXISTS HGET HLEN HMGET LINDEX LLEN PTTL SISMEMBER ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZRANK ZSCORE"
+	writers = "DEL HDEL HINCRBY HSET HSETNX INCR LPUSH LTRIM PEXPIRE PUBLISH RPUSH SADD SET SREM UNLINK ZADD ZINCRBY ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE"
+)
+
+var (
+	layoutLine = regexp.MustCompile(`(?m)^--   (\w+)(?::<\S+)? +(?:string|hash|set|zset|list|by kind|channel) `)
+	designKey  = regexp.MustCompile("`hg:\\{scope\\}:(\\w+)")
+	touches    = regexp.MustCompile(`(?s)-- Touches: ([^.]*)\.\n`)
+	touched    = regexp.MustCompile(`(\w+) \((r|w|rw)\)`)
+	bound      = regexp.MustCompile(`(?m)(?:local )?([\w, ]+) = (hg\('.*)$`)
+	named      = regexp.MustCompile(`hg\('(\w+)'`)
+	command    = regexp.MustCompile(`'([A-Z]{3,})', ?([^\n]*)`)
+	counted    = regexp.MustCompile(`\bcount\(hg\('(\w+)'`)
+	firstName  = regexp.MustCompile(`^(?:\w+\.)?(\w+)`)
+)
+
+// layout is the names of the keys that scope.lua lists.
+func layout(t *testing.T) (keys []string) {
+	t.Helper()
+	text, err := os.ReadFile("include/scope.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range layoutLine.FindAllSubmatch(text, -1) {
+		keys = append(keys, string(match[1]))
+	}
+	return keys
+}
+
+// variables tells which key a variable of the code holds. state and sets are
+// parameters that hold a meter's.
+func variables(code string) map[string]string {
+	keys := map[string]string{"state": "m", "sets": "m"}
+	for _, match := range bound.FindAllStringSubmatch(code, -1) {
+		values := named.FindAllStringSubmatch(match[2], -1)
+		for i, name := range strings.Split(match[1], ", ") {
+			if i < len(values) {
+				keys[strings.TrimSpace(name)] = values[i][1]
+			}
+		}
+	}
+	return keys
+}
+
+var function = regexp.MustCompile(`^local function (\w+)\(`)
+
+// functions takes the functions that stand at the start of a line out of the
+// code: their texts by name, and the rest.
+func functions(code string) (texts map[string]string, rest string) {
+	texts = map[string]string{}
+	within := ""
+	for line := range strings.Lines(code) {
+		if start := function.FindStringSubmatch(line); start != nil {
+			within = start[1]
+		}
+		if within == "" {
+			rest += line
+			continue
+		}
+		texts[within] += line
+		if line == "end\n" || function.MatchString(line) && strings.HasSuffix(line, " end\n") {
+			within = ""
+		}
+	}
+	return texts, rest
+}
+
+// used is the code without the functions that nothing calls.
+func used(code string) string {
+	functions, rest := functions(code)
+	for again := true; again; {
+		again = false
+		for name, text := range functions {
+			if regexp.MustCompile(`\b` + name + `\b`).MatchString(rest) {
+				rest, again = rest+text, true
+				delete(functions, name)
+			}
+		}
+	}
+	return rest
+}
+
+// touchedBy finds which keys the code reads and writes: key → r, w or rw.
+func touchedBy(code string) map[string]string {
+	found, variable := map[string]string{}, variables(code)
+	note := func(key, how string) {
+		if key != "" && !strings.Contains(found[key], how) {
+			found[key] = strings.ReplaceAll(found[key]+how, "wr", "rw")
+		}
+	}
+	for _, match := range counted.FindAllStringSubmatch(code, -1) {
+		note(match[1], "w")
+	}
+	for line := range strings.Lines(code) {
+		for match := command.FindStringSubmatch(line); match != nil; match = command.FindStringSubmatch(line) {
+			line = match[2]
+			how := ""
+			if slices.Contains(strings.Fields(readers), match[1]) {
+				how = "r"
+			} else if slices.Contains(strings.Fields(writers), match[1]) {
+				how = "w"
+			} else {
+				continue
+			}
+			arguments := match[2]
+			if next := command.FindStringIndex(arguments); next != nil {
+				arguments = arguments[:next[0]]
+			}
+			for _, key := range named.FindAllStringSubmatch(arguments, -1) {
+				note(key[1], how)
+			}
+			if first := firstName.FindStringSubmatch(arguments); first != nil {
+				note(variable[first[1]], how)
+			}
+		}
+	}
+	return found
+}
+
+// TestHeaderSaysWhatItTouches holds the headers' "Touches: key (r), key (rw)."
+// against what the scripts do with their includes.
+func TestHeaderSaysWhatItTouches(t *testing.T) {
+	known := layout(t)
+	commands(t, func(t *testing.T, name string, s source) {
+		if !strings.Contains(s.code, "hg(") && strings.Contains(s.header, "asynq") {
+			return // asynq's own keys are its arguments
+		}
+		does := touchedBy(used(comment.ReplaceAllString(expanded(name), "")))
+		if len(does) == 0 {
+			t.Error("it touches no key of the scope")
+		}
+		said := map[string]string{}
+		if line := touches.FindStringSubmatch(s.header); line != nil {
+			for _, match := range touched.FindAllStringSubmatch(line[1], -1) {
+				said[match[1]] = match[2]
+			}
+		}
+		if diff := cmp.Diff(said, does); diff != "" {
+			var right []string
+			for _, key := range slices.Sorted(maps.Keys(does)) {
+				right = append(right, fmt.Sprintf("%s (%s)", key, does[key]))
+			}
+			t.Errorf("the header says (-) and the code touches (+)\n%s\n-- Touches: %s.", diff, strings.Join(right, ", "))
+		}
+		for key := range does {
+			if !slices.Contains(known, key) {
+				t.Errorf("include/scope.lua does not list the key %s", key)
+			}
+		}
+	})
+}
+
+// TestOnlyScopeMakesKeys: the layout has one home.
+func TestOnlyScopeMakesKeys(t *testing.T) {
+	for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
+		for _, name := range names(t, pathPattern) {
+			path := strings.Replace(pathPattern, "*", name, 1)
+			if name != "scope" && regexp.MustCompile(`\bP\b`).MatchString(read(t, path).code) {
+				t.Errorf("%s makes a key of its own: use hg()", path)
+			}
+		}
+	}
+}
+
+// TestDesignListsTheKeys holds the table in docs/design.md against scope.lua.
+func TestDesignListsTheKeys(t *testing.T) {
+	design, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	for _, match := range designKey.FindAllSubmatch(design, -1) {
+		said[string(match[1])] = true
+	}
+	for _, key := range layout(t) {
+		if !said[key] {
+			t.Errorf("the table in docs/design.md has no row for `hg:{scope}:%s`", key)
+		}
+		delete(said, key)
+	}
+	for key := range said {
+		t.Errorf("docs/design.md has `hg:{scope}:%s`, which include/scope.lua does not list", key)
+	}
+}

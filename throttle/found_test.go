@@ -1,0 +1,376 @@
+package throttle_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// What the tests of other limiters found.
+
+// TestDebtLeaksAtTheNewRate: 10 per second, all taken; after half a second 5 are
+// owed, and the rate becomes 10 per hour. They leak at one in six minutes, also
+// where they would be gone by the old rate.
+func TestDebtLeaksAtTheNewRate(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket} {
+			l := throttle.Limit{Name: string(kind), Kind: kind, Rate: throttle.PerSecond(10), Capacity: 10}
+			define(t, s, l)
+			ask(t, s, l.Name, 10)
+			s.wait(500 * time.Millisecond)
+			l.Rate = throttle.PerHour(10)
+			must(t, s.Set(t.Context(), l))
+			s.wait(501 * time.Millisecond)
+			d := ask(t, s, l.Name, 6)
+			expect(t, "at 1.001 s", [2]any{d.Remaining, d.RetryAfter}, [2]any{5, 6*time.Minute - 501*time.Millisecond})
+			s.wait(6*time.Minute - 502*time.Millisecond)
+			expect(t, "a millisecond early, long after it would be gone by the old rate", ask(t, s, l.Name, 0).Remaining, 5)
+			s.wait(time.Millisecond)
+			expect(t, "one has leaked", ask(t, s, l.Name, 0).Remaining, 6)
+
+			l.Rate = throttle.PerDay(24)
+			must(t, s.Set(t.Context(), l))
+			s.wait(time.Minute)
+			l.Rate = throttle.PerMinute(1)
+			must(t, s.Set(t.Context(), l))
+			expect(t, "after two changes 4 are owed", ask(t, s, l.Name, 0).ResetAfter, 4*time.Minute)
+		}
+	})
+}
+
+// TestCountsOutliveTheirOldPeriod: what a window counted counts in a longer one
+// to its end.
+func TestCountsOutliveTheirOldPeriod(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, kind := range []throttle.Kind{throttle.SlidingLog, throttle.SlidingWindow, throttle.FixedWindow} {
+			for i, zone := range []string{"", "America/New_York"} {
+				s.wait(noon.Sub(s.now))
+				l := throttle.Limit{Name: fmt.Sprint(kind, i), Kind: kind, Rate: throttle.PerMinute(3)}
+				define(t, s, l)
+				ask(t, s, l.Name, 2)
+				s.wait(time.Second)
+				l.Rate = throttle.PerDay(3)
+				if kind == throttle.FixedWindow {
+					l.Zone = zone
+				}
+				must(t, s.Set(t.Context(), l))
+				s.wait(3 * time.Hour)
+				expect(t, l.Name, ask(t, s, l.Name, 0).Remaining, 1)
+			}
+		}
+	})
+}
+
+// TestShorterWindowKeepsItsCount: what a day counted is not free again in the
+// hour of the last call.
+func TestShorterWindowKeepsItsCount(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		l := throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(5)}
+		define(t, s, l)
+		ask(t, s, "l", 4)
+		s.wait(10 * time.Minute)
+		l.Rate = throttle.PerHour(5)
+		must(t, s.Set(t.Context(), l))
+		d := ask(t, s, "l", 2)
+		expect(t, "in the hour of the last call", [2]any{d.Remaining, d.RetryAfter}, [2]any{1, time.Hour - 10*time.Minute - 123456*time.Microsecond})
+		s.wait(d.RetryAfter)
+		expect(t, "in the next hour", ask(t, s, "l", 0).Remaining, 5)
+	})
+}
+
+// TestClockStepsBack: a clock that steps back by less than a minute finds what
+// was counted, even if it had ended.
+func TestClockStepsBack(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		for _, limit := range threes {
+			s.wait(noon.Sub(s.now))
+			ask(t, s, limit.Name, 3)
+			reset := ask(t, s, limit.Name, 0).ResetAfter
+			s.wait(reset + 59*time.Second)
+			for range 200 { // the in-process limiter sweeps now and then
+				expect(t, limit.Name+" afterwards", ask(t, s, limit.Name, 0).Remaining, 3)
+			}
+			s.wait(-59*time.Second - time.Microsecond)
+			d := ask(t, s, limit.Name, 3)
+			expect(t, limit.Name+" after a step back", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Microsecond})
+
+			must(t, s.Block(t.Context(), limit.Name, "other", s.now.Add(time.Second)))
+			s.wait(30 * time.Second)
+			other, err := s.Allow(t.Context(), limit.Name, "other")
+			must(t, err)
+			s.wait(-30 * time.Second)
+			again, err := s.Allow(t.Context(), limit.Name, "other")
+			must(t, err)
+			expect(t, limit.Name+" blocked", [2]throttle.Outcome{other.Outcome, again.Outcome}, [2]throttle.Outcome{allowed, denied})
+		}
+		cell := func() throttle.Cell {
+			t.Helper()
+			c, err := s.Throttle(t.Context(), "k", 0, 1, time.Second, 1)
+			must(t, err)
+			return c
+		}
+		cell()
+		s.wait(60 * time.Second)
+		s.wait(-59*time.Second - time.Microsecond)
+		expect(t, "a cell", cell().RetryAfter, time.Microsecond)
+	})
+}
+
+// TestFarTimesSaturate: one a year, and 300 jobs. No time wraps around.
+func TestFarTimesSaturate(t *testing.T) {
+	const year, most = 365 * throttle.Day, 230 * 365 * throttle.Day
+	onRedis(t, func(t *testing.T, s *stage) {
+		for _, kind := range everyKind[:5] {
+			l := throttle.Limit{Name: string(kind), Kind: kind, Rate: throttle.Every(year)}
+			define(t, s, l)
+			last := time.Duration(-1)
+			for i := range 300 {
+				d := s.acquire(t, fmt.Sprint(kind, i), one(l.Name))
+				if d.RetryAfter < last || d.RetryAfter > most || d.PutBack < 0 || i > 0 && d.PutBack < d.RetryAfter {
+					t.Fatalf("job %d: retry after %s, put back %s; the one before it %s", i, d.RetryAfter, d.PutBack, last)
+				}
+				last = d.RetryAfter
+			}
+			if last < 220*year {
+				t.Errorf("%s: the last waits %s", kind, last)
+			}
+			forecasts, err := s.jobs.Forecast(background, throttle.Need{Limit: l.Name, Key: "k", Cost: math.MaxInt32})
+			must(t, err)
+			if in := forecasts[0].In; in < last || in > most {
+				t.Errorf("%s: forecast %s after %s", kind, in, last)
+			}
+		}
+	})
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		must(t, s.Block(t.Context(), "log", "k", time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
+		if d := ask(t, s, "log", 1); d.Outcome != denied || d.RetryAfter < 220*year || d.RetryAfter > most {
+			t.Errorf("blocked for ever: %s", d)
+		}
+		// What is owed at one a century.
+		l := throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 100}
+		define(t, s, l)
+		ask(t, s, "f", 100)
+		l.Rate, l.Capacity = throttle.Every(100*year), 1
+		must(t, s.Set(t.Context(), l))
+		if d := ask(t, s, "f", 1); d.Outcome != denied || d.RetryAfter < 100*year || d.RetryAfter > most || d.ResetAfter > most {
+			t.Errorf("a hundred centuries: %s, reset after %s", d, d.ResetAfter)
+		}
+	})
+}
+
+// callerError fails unless the error is one about what the caller gave.
+func callerError(t *testing.T, what string, err error) {
+	t.Helper()
+	if _, ok := errors.AsType[*throttle.FieldError](err); !ok || errors.Is(err, throttle.ErrUnavailable) {
+		t.Errorf("%s: %v, want an error about what was given", what, err)
+	}
+}
+
+func TestThrottleHasTheBoundsOfLimits(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, tt := range []struct {
+			what                   string
+			key                    string
+			burst, count, quantity int
+			period                 time.Duration
+		}{
+			{"it fills in more than a century", "k", 9_999_999, 1, 1, throttle.Day},
+			{"a burst above the bounds", "k", 10_000_000, 1, 1, time.Second},
+			{"a count above the bounds", "k", 1, 10_000_001, 1, time.Second},
+			{"a period above the bounds", "k", 1, 1, 1, 101 * 365 * throttle.Day},
+			{"a period of nanoseconds", "k", 1, 1, 1, 1500},
+			{"a quantity above 32 bits", "k", 1, 1, math.MaxInt32 + 1, time.Second},
+			{"a line break", "k\n", 1, 1, 1, time.Second},
+			{"a long key", strings.Repeat("k", 201), 1, 1, 1, time.Second},
+		} {
+			_, err := s.Throttle(t.Context(), tt.key, tt.burst, tt.count, tt.period, tt.quantity)
+			callerError(t, tt.what, err)
+		}
+		c, err := s.Throttle(t.Context(), "k", 1, 1, time.Second, math.MaxInt32)
+		must(t, err)
+		expect(t, "a large quantity", c, throttle.Cell{Limited: true, Never: true, Limit: 2, Remaining: 2, RetryAfter: -1})
+	})
+}
+
+func TestBlockAndResetRefuseWhatAllowRefuses(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		for _, meter := range [][2]string{{"log", "line\nbreak"}, {"log", strings.Repeat("k", 201)}, {"no|bars", "k"}, {"", "k"}} {
+			_, err := s.Allow(t.Context(), meter[0], meter[1])
+			callerError(t, "Allow", err)
+			want := err.Error()
+			for what, err := range map[string]error{
+				"Block": s.Block(t.Context(), meter[0], meter[1], s.now.Add(time.Hour)),
+				"Reset": s.Reset(t.Context(), meter[0], meter[1]),
+			} {
+				callerError(t, what, err)
+				expect(t, what, err.Error(), want)
+			}
+		}
+	})
+}
+
+// TestBlocksEnd: a block is kept for a minute after its end, and no longer than
+// its limit.
+func TestBlocksEnd(t *testing.T) {
+	s := miniStage(t)
+	blocks := func() []string { return s.rdb.Keys(background, "hg:*:blocked*").Val() }
+	define(t, s, threes...)
+	for i := range 300 {
+		must(t, s.Block(background, "log", fmt.Sprint(i), s.now.Add(time.Second)))
+	}
+	must(t, s.Block(background, "log", "long", s.now.Add(5*time.Minute)))
+	s.wait(2 * time.Minute)
+	for range 3 {
+		must(t, s.Block(background, "log", "long", s.now.Add(5*time.Minute)))
+	}
+	expect(t, "left of those that ended", s.rdb.ZCard(background, blocks()[0]).Val(), 1)
+	s.wait(6*time.Minute + time.Second)
+	expect(t, "keys after the last", blocks(), nil)
+
+	must(t, s.Block(background, "log", "k", s.now.Add(time.Hour)))
+	must(t, s.Delete(background, "log"))
+	expect(t, "keys without their limit", blocks(), nil)
+	define(t, s, threes...)
+	expect(t, "the limit made again", ask(t, s, "log", 1).Outcome, allowed)
+}
+
+// TestLargeConcurrencyCosts: a million permits are a few commands.
+func TestLargeConcurrencyCosts(t *testing.T) {
+	limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 10_000_000, Lease: time.Minute}
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, limit)
+		need := throttle.Need{Limit: "c", Key: "k"}
+		d := ask(t, s, "c", 1_000_000)
+		expect(t, "left", d.Remaining, 9_000_000)
+		s.wait(10 * time.Second)
+		ask(t, s, "c", 8_999_999)
+		expect(t, "the last one", ask(t, s, "c", 1).Remaining, 0)
+		expect(t, "one when the first lease ends", ask(t, s, "c", 1).RetryAfter, 50*time.Second)
+		expect(t, "more than the first gives back", ask(t, s, "c", 1_000_001).RetryAfter, time.Minute)
+		s.wait(40 * time.Second)
+		need.Cost = 1_000_000
+		held, err := s.Extend(t.Context(), d.Holder, need)
+		must(t, err)
+		expect(t, "extended", held, true)
+		s.wait(20 * time.Second)
+		expect(t, "left when the others have ended", ask(t, s, "c", 0).Remaining, 9_000_000)
+		must(t, s.Free(t.Context(), d.Holder, need))
+		expect(t, "left in the end", ask(t, s, "c", 0).Remaining, 10_000_000)
+		must(t, s.Reset(t.Context(), "c", "k"))
+	})
+
+	s := realStage(t)
+	define(t, s, limit)
+	ask(t, s, "c", 1)
+	before := commands(t, s)
+	ask(t, s, "c", 9_999_998)
+	if n := commands(t, s) - before; n > 250 {
+		t.Errorf("%d commands for one call", n)
+	}
+}
+
+// commands is how many commands the server has run, in scripts and outside.
+func commands(t *testing.T, s *stage) (sum int) {
+	t.Helper()
+	info, err := s.rdb.Info(background, "commandstats").Result()
+	must(t, err)
+	for _, match := range regexp.MustCompile(`calls=(\d+)`).FindAllStringSubmatch(info, -1) {
+		n, _ := strconv.Atoi(match[1])
+		sum += n
+	}
+	return sum
+}
+
+// TestEndedLeasesGoAHundredAtATime: none of them counts meanwhile.
+func TestEndedLeasesGoAHundredAtATime(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 250, Lease: time.Second})
+		count := func() int64 { return s.rdb.ZCard(background, "hg:{default}:m:concurrency:c|k").Val() }
+		for range 250 {
+			ask(t, s, "c", 1)
+		}
+		must(t, s.rdb.Persist(background, "hg:{default}:m:concurrency:c|k").Err())
+		s.wait(time.Second)
+		expect(t, "left when all have ended", ask(t, s, "c", 1).Remaining, 249)
+		expect(t, "kept for a clock that steps back", count(), 251)
+		s.wait(time.Minute)
+		expect(t, "left a minute later", ask(t, s, "c", 1).Remaining, 249)
+		expect(t, "kept", count(), 152)
+		ask(t, s, "c", 1)
+		ask(t, s, "c", 1)
+		expect(t, "kept after two more", count(), 4)
+	})
+}
+
+// TestHolderAsksForLess: its own permits do not count against it, and what it
+// does not ask for again is free.
+func TestHolderAsksForLess(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 9})
+		need := func(cost int) throttle.Need { return throttle.Need{Limit: "c", Key: "k", Cost: cost} }
+		for _, cost := range []int{7, 2, 9, 4} {
+			d := s.acquire(t, "job", need(cost))
+			expect(t, fmt.Sprint("left after ", cost), [2]any{d.Outcome, d.Remaining}, [2]any{allowed, 9 - cost})
+			expect(t, fmt.Sprint("left for others after ", cost), ask(t, s, "c", 0).Remaining, 9-cost)
+		}
+		must(t, s.jobs.Free(background, "job", need(4)))
+		expect(t, "left in the end", ask(t, s, "c", 0).Remaining, 9)
+	})
+}
+
+// TestLostLimitsAreDefinedAgain: a Redis that has lost its data is told the
+// config's limits again, with one line in the log; what was deleted on purpose
+// stays so.
+func TestLostLimitsAreDefinedAgain(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		var log bytes.Buffer
+		l := throttle.New(s.rdb, throttle.RedisOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		define(t, l, threes...)
+		must(t, l.Set(background, throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}))
+		s.restart(t)
+		for _, limit := range threes {
+			expect(t, limit.Name, ask(t, l, limit.Name, 1).Outcome, allowed)
+		}
+		expect(t, "one that only Set made", ask(t, l, "own", 1).Outcome, noLimit)
+		expect(t, "one that was never defined", ask(t, l, "nothing", 1).Outcome, noLimit)
+		if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "defined=6") {
+			t.Errorf("the log has %d lines, want one:\n%s", lines, &log)
+		}
+
+		must(t, s.Delete(background, "log")) // by another process
+		expect(t, "one that was deleted", ask(t, l, "log", 1).Outcome, noLimit)
+		define(t, s, threes...)
+		expect(t, "made again", ask(t, l, "log", 0).Outcome, allowed)
+		expect(t, "names of deleted limits", s.rdb.HKeys(background, "hg:{default}:deleted").Val(), nil)
+	})
+}
+
+// TestFreeTellsThoseWhoWait, and nobody else.
+func TestFreeTellsThoseWhoWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
+		changes := func() string { return s.rdb.Get(background, "hg:{default}:changes").Val() }
+		need := throttle.Need{Limit: "c", Key: "k", Cost: 1}
+		first, second := ask(t, s, "c", 1), ask(t, s, "c", 1)
+		before := changes()
+		must(t, s.Free(background, first.Holder, need))
+		expect(t, "changes where nobody waits", changes(), before)
+		must(t, s.rdb.HSet(background, "hg:{default}:contended", "c|k", 1).Err())
+		must(t, s.Free(background, first.Holder, need))
+		expect(t, "changes by what was free already", changes(), before)
+		must(t, s.Free(background, second.Holder, need))
+		expect(t, "changes where somebody waits", changes(), "2")
+	})
+}

@@ -1,25 +1,24 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// Blocked is a meter that Block holds shut.
+// Blocked is a key of a limit that Block holds shut.
 type Blocked struct {
-	Limit, Key string
+	Key string
 	// Until is when it opens, by Redis's clock, and For is how far off that is.
 	Until time.Time
 	For   time.Duration
 }
 
-// Blocks lists the meters that are held shut now, by limit and key.
-func (r *Redis) Blocks(ctx context.Context) ([]Blocked, error) {
-	ends, err := r.rdb.HGetAll(ctx, r.prefix+"blocked").Result()
+// Blocks lists the keys of a limit that are held shut now, in the order in which
+// they open.
+func (r *Redis) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
+	ends, err := r.rdb.ZRangeWithScores(ctx, r.prefix+"blocked:"+limit, 0, -1).Result()
 	if err != nil || len(ends) == 0 {
 		return nil, unavailable(err)
 	}
@@ -28,17 +27,16 @@ func (r *Redis) Blocks(ctx context.Context) ([]Blocked, error) {
 		return nil, unavailable(err)
 	}
 	var blocks []Blocked
-	for meter, end := range ends {
-		us, _ := strconv.ParseInt(end, 10, 64)
-		until := time.UnixMicro(us)
-		if !until.After(now) {
-			continue
+	for _, end := range ends {
+		if b := blocked(end, now); b.For > 0 {
+			blocks = append(blocks, b)
 		}
-		limit, key, _ := strings.Cut(meter, "|")
-		blocks = append(blocks, Blocked{limit, key, until, until.Sub(now)})
 	}
-	slices.SortFunc(blocks, func(a, b Blocked) int {
-		return cmp.Or(strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
-	})
 	return blocks, nil
+}
+
+func blocked(end redis.Z, now time.Time) Blocked {
+	until := time.UnixMicro(int64(end.Score))
+	key, _ := end.Member.(string)
+	return Blocked{key, until, until.Sub(now)}
 }

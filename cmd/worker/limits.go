@@ -35,11 +35,10 @@ type definition struct {
 	Blocked  []block       `json:"blocked,omitempty"`
 }
 
-// newDefinition takes from all blocks those of the limit.
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked) definition {
 	return definition{
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
-		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: blocksOf(l.Name, blocks),
+		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: newBlocks(blocks),
 	}
 }
 
@@ -65,13 +64,13 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
-	blocks, err := limiter.Blocks(ctx)
-	if err != nil {
-		return err
-	}
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
+		blocks, err := limiter.Blocks(ctx, l.Name)
+		if err != nil {
+			return err
+		}
 		d := newDefinition(l, blocks)
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
@@ -123,7 +122,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
-	blocks, err := limiter.Blocks(ctx)
+	blocks, err := limiter.Blocks(ctx, c.Name)
 	if err != nil {
 		return err
 	}

@@ -14,12 +14,10 @@ type block struct {
 	rest  time.Duration
 }
 
-func blocksOf(limit string, all []throttle.Blocked) []block {
-	var blocks []block
-	for _, b := range all {
-		if b.Limit == limit {
-			blocks = append(blocks, block{b.Key, b.Until, b.For})
-		}
+func newBlocks(from []throttle.Blocked) []block {
+	blocks := make([]block, len(from))
+	for i, b := range from {
+		blocks[i] = block{b.Key, b.Until, b.For}
 	}
 	return blocks
 }

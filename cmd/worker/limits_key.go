@@ -56,14 +56,14 @@ func keysInRedis(ctx context.Context, limiter *throttle.Redis, limit string) (ke
 	if err != nil {
 		return nil, false, err
 	}
-	blocks, err := limiter.Blocks(ctx)
+	blocks, err := limiter.Blocks(ctx, limit)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, b := range backlogs {
 		keys = append(keys, b.Key)
 	}
-	for _, b := range blocksOf(limit, blocks) {
+	for _, b := range blocks {
 		keys = append(keys, b.Key)
 	}
 	return keys, slices.Contains(keys, ""), nil

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync/atomic"
 
 	"github.com/hibiken/asynq"
@@ -20,6 +22,7 @@ import (
 type store struct {
 	redis.UniversalClient
 	host    *embedded.Host // nil where a Redis is configured
+	said    atomic.Bool    // that it cannot take over
 	current atomic.Pointer[config.Config]
 	log     *slog.Logger
 	stderr  io.Writer
@@ -38,7 +41,7 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr i
 	if err != nil {
 		return nil, err
 	}
-	s.host = folder.NewHost(func(server *embedded.Server) error {
+	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
 		return s.prepare(context.WithoutCancel(ctx), server)
 	})
 	conn, err := s.host.Dial(ctx, "tcp", "")
@@ -49,38 +52,54 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr i
 		fmt.Fprintf(stderr, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
 	}
 	_ = conn.Close()
-	s.UniversalClient, err = cli.Dial(ctx, config.EmbeddedRedis(s.host.Dial))
+	s.UniversalClient, err = cli.Dial(ctx, config.EmbeddedRedis(s.dial))
 	return s, err
 }
 
+// dial connects to the embedded Redis. That this worker should take over and
+// cannot is said once.
+func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := s.host.Dial(ctx, network, addr)
+	_, cannot := errors.AsType[*embedded.StartError](err)
+	if said := s.said.Swap(cannot); cannot && !said {
+		fmt.Fprintf(s.stderr, "worker: the worker with the Redis has stopped, and this one cannot take over: %v\n", err)
+	}
+	return conn, err
+}
+
 // prepare gives an embedded Redis that this worker has just started its limits
-// and the jobs of the spool, and says what was in it.
-func (s *store) prepare(ctx context.Context, server *embedded.Server) error {
+// and the jobs of the spool.
+func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
 	rdb, err := cli.DialEmbedded(ctx, server.Addr())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rdb.Close()
 	c := s.current.Load()
 	if err := cli.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
-		return err
+		return nil, err
 	}
+	before, err := waitingJobs(rdb)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := s.takeSpool(ctx, rdb, server)
+	return func() { s.tell(server, before); taken() }, err
+}
+
+// tell says where Redis is now, and what was in it.
+func (s *store) tell(server *embedded.Server, before int) {
 	if server.Found() == embedded.Crashed {
 		fmt.Fprintln(s.stderr, "worker: the last worker with a Redis within it had no chance to keep what was in it: jobs that waited there are lost")
-	}
-	n, err := waitingJobs(rdb)
-	if err != nil {
-		return err
 	}
 	if s.UniversalClient == nil { // it is the first
 		fmt.Fprintf(s.stderr, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash does not\n", server.Addr())
 	} else {
 		fmt.Fprintf(s.stderr, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
 	}
-	if n > 0 {
-		fmt.Fprintf(s.stderr, "worker: waiting in it from before: %s\n", count(n))
+	if before > 0 {
+		fmt.Fprintf(s.stderr, "worker: waiting in it from before: %s\n", count(before))
 	}
-	return s.takeSpool(ctx, rdb, server)
 }
 
 // warn says, as the worker begins to stop, what is at stake.

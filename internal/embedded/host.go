@@ -11,18 +11,21 @@ import (
 // runs it: another worker, as long as one does, and otherwise this one. So when
 // the worker that runs it stops, another takes over with its next command.
 type Host struct {
-	folder Folder
-	ready  func(*Server) error
+	folder  Folder
+	prepare Prepare
 
 	mu     sync.Mutex
 	server *Server // nil unless this process runs it
 	closed bool
 }
 
-// NewHost is the host of a worker. It has ready called with each server that it
-// starts, before anybody else can find it; ready must not use the host.
-func (f Folder) NewHost(ready func(*Server) error) *Host {
-	return &Host{folder: f, ready: ready}
+// Prepare makes a server ready that nobody can find yet. Once it can be found,
+// started is called. Neither may use the server's host.
+type Prepare func(*Server) (started func(), err error)
+
+// NewHost is the host of a worker. It has each server prepared that it starts.
+func (f Folder) NewHost(prepare Prepare) *Host {
+	return &Host{folder: f, prepare: prepare}
 }
 
 // Dial connects to the embedded Redis, and starts it where none is running. Its
@@ -48,7 +51,7 @@ func (h *Host) find(ctx context.Context) (string, error) {
 	if h.closed {
 		return "", errors.New("the embedded Redis has stopped")
 	}
-	server, err := h.folder.start(h.ready)
+	server, err := h.folder.start(h.prepare)
 	if running, ok := errors.AsType[*RunningError](err); ok {
 		return running.Addr, nil
 	}

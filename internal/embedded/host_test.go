@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func host(t *testing.T, f Folder, ready func(*Server) error) (*Host, *redis.Client) {
+func host(t *testing.T, f Folder, prepare Prepare) (*Host, *redis.Client) {
 	t.Helper()
-	h := f.NewHost(ready)
+	h := f.NewHost(prepare)
 	rdb := redis.NewClient(&redis.Options{Dialer: h.Dial, MaxRetries: 10})
 	t.Cleanup(func() { rdb.Close(); h.Close() })
 	return h, rdb
 }
 
-func nothing(*Server) error { return nil }
+func nothing(*Server) (func(), error) { return func() {}, nil }
 
 // When the process that runs Redis stops, the others go on where it was: one
 // of them takes over, and no command is lost.
@@ -67,14 +67,20 @@ func TestHostsTakeOver(t *testing.T) {
 // A server is found only once it is ready.
 func TestHostIsReadyBeforeItIsFound(t *testing.T) {
 	f := Folder(t.TempDir())
-	_, rdb := host(t, f, func(s *Server) error {
+	started := 0
+	_, rdb := host(t, f, func(s *Server) (func(), error) {
 		if addr, ok := f.Find(t.Context()); ok {
 			t.Errorf("found %s before it was ready", addr)
 		}
-		return client(t, s).Set(t.Context(), "ready", "yes", 0).Err()
+		return func() {
+			if _, ok := f.Find(t.Context()); !ok {
+				t.Error("started, and not to be found")
+			}
+			started++
+		}, client(t, s).Set(t.Context(), "ready", "yes", 0).Err()
 	})
-	if got := rdb.Get(t.Context(), "ready").Val(); got != "yes" {
-		t.Errorf("ready is %q", got)
+	if got := rdb.Get(t.Context(), "ready").Val(); got != "yes" || started != 1 {
+		t.Errorf("ready is %q, and it was started %d times", got, started)
 	}
 }
 
@@ -88,9 +94,10 @@ func TestHostThatIsNotReady(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	bad := f.NewHost(func(*Server) error { return errors.New("no luck") })
-	if _, err := bad.Dial(t.Context(), "tcp", ""); err == nil || !strings.Contains(err.Error(), "no luck") {
-		t.Errorf("Dial gives %v", err)
+	bad := f.NewHost(func(*Server) (func(), error) { return nil, errors.New("no luck") })
+	_, err := bad.Dial(t.Context(), "tcp", "")
+	if _, ok := errors.AsType[*StartError](err); !ok || !strings.Contains(err.Error(), "no luck") {
+		t.Errorf("Dial gives %v, want a StartError", err)
 	}
 	_, rdb := host(t, f, nothing)
 	if got := rdb.Get(t.Context(), "key").Val(); got != "value" {

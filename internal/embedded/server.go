@@ -25,6 +25,14 @@ func (e *RunningError) Error() string { return fmt.Sprintf("%v at %s", ErrRunnin
 // Unwrap makes errors.Is find [ErrRunning].
 func (e *RunningError) Unwrap() error { return ErrRunning }
 
+// A StartError tells why a process could not start the embedded Redis.
+type StartError struct{ err error }
+
+func (e *StartError) Error() string { return fmt.Sprintf("start the embedded Redis: %v", e.err) }
+
+// Unwrap is the reason.
+func (e *StartError) Unwrap() error { return e.err }
+
 // A Server is the embedded Redis, in this process. As with any Redis without a
 // password, every user of the machine can connect to it.
 type Server struct {
@@ -48,15 +56,18 @@ const (
 
 // Start starts an embedded Redis on a free loopback port, with what the last one
 // kept, and writes its address to the folder. Where one runs already the error
-// is a [*RunningError].
-func (f Folder) Start() (*Server, error) { return f.start(func(*Server) error { return nil }) }
+// is a [*RunningError], and any other a [*StartError].
+func (f Folder) Start() (*Server, error) {
+	return f.start(func(*Server) (func(), error) { return func() {}, nil })
+}
 
-// start is Start, and has ready called before anybody finds the server. Where
-// ready fails, it is as if the server had never been started.
-func (f Folder) start(ready func(*Server) error) (*Server, error) {
+// start is Start, and has prepare called before anybody finds the server, and
+// what that returns once it can be found. Where anything fails, it is as if the
+// server had never been started.
+func (f Folder) start(prepare Prepare) (*Server, error) {
 	unlock, err := f.lock()
 	if err != nil {
-		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+		return nil, &StartError{err}
 	}
 	defer unlock()
 	if addr, ok := f.Find(context.Background()); ok {
@@ -69,16 +80,18 @@ func (f Folder) start(ready func(*Server) error) (*Server, error) {
 	if err == nil {
 		err = s.listen()
 	}
+	var started func()
 	if err == nil {
-		err = ready(s)
+		started, err = prepare(s)
 	}
 	if err == nil {
 		err = f.write(s.mark)
 	}
 	if err != nil {
 		s.redis.Close()
-		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+		return nil, &StartError{err}
 	}
+	started()
 	if s.found == Kept {
 		return s, os.Remove(f.keptFile())
 	}

@@ -26,7 +26,7 @@ func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args [
 	if done, err := cmd.Int(); err != nil || done == 1 {
 		return cmd
 	}
-	if w.archive {
+	if w.archive { // say more than asynq does
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
 		args[1] = withLastError(w.msg, reason)
 	}

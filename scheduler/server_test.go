@@ -61,9 +61,22 @@ func TestServerStates(t *testing.T) {
 		"no handler to run":     func(s asynqServer) error { return s.Run(nil) },
 		"started twice":         func(s asynqServer) error { return errors.Join(s.Start(handler), s.Start(handler)) },
 		"run while it runs":     func(s asynqServer) error { return errors.Join(s.Start(handler), s.Run(handler)) },
-		"stopped and started":   func(s asynqServer) error { err := s.Start(handler); s.Stop(); return errors.Join(err, s.Start(handler)) },
-		"shut down twice":       func(s asynqServer) error { err := s.Start(handler); s.Shutdown(); s.Shutdown(); return errors.Join(err, s.Ping()) },
-		"run after shutdown":    func(s asynqServer) error { err := s.Start(handler); s.Shutdown(); return errors.Join(err, s.Run(handler)) },
+		"stopped and started": func(s asynqServer) error {
+			err := s.Start(handler)
+			s.Stop()
+			return errors.Join(err, s.Start(handler))
+		},
+		"shut down twice": func(s asynqServer) error {
+			err := s.Start(handler)
+			s.Shutdown()
+			s.Shutdown()
+			return errors.Join(err, s.Ping())
+		},
+		"run after shutdown": func(s asynqServer) error {
+			err := s.Start(handler)
+			s.Shutdown()
+			return errors.Join(err, s.Run(handler))
+		},
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -28,7 +29,9 @@ func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO)
 		return err
 	}
 	defer done()
-	cell, err := limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, time.Duration(c.Period)*time.Second, c.Quantity)
+	const longest = math.MaxInt64 / int(time.Second) // what is longer must not wrap around
+	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
+	cell, err := limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {
 		return badUnlessDown(err)
 	}

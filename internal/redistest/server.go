@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -168,9 +169,12 @@ func (s *Server) ready() error {
 			return err
 		}
 		conn.Close()
-		text, err := rdb.Info(ctx, "server").Result()
+		text, err := rdb.Info(ctx, "server", "persistence").Result()
 		if err != nil {
 			return err
+		}
+		if strings.Contains(text, "\nloading:1") { // a sentinel has no such line
+			return errors.New("it still loads its data")
 		}
 		return expect(text, "process_id", pid)
 	})

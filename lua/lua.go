@@ -25,6 +25,8 @@ var (
 	Allow    = script("allow")
 	Block    = script("block")
 	Cell     = script("cell")
+	CronMove = script("cron_move")
+	CronRead = script("cron_read")
 	Define   = script("define")
 	Delete   = script("delete")
 	Edges    = script("edges")

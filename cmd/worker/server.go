@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,7 +27,7 @@ type worker struct {
 	log       *slog.Logger
 	limiter   *throttle.Redis
 	throttler *scheduler.Throttler
-	cron      *scheduler.Cron
+	cron      *cron.Runner
 	server    *asynq.Server
 	abort     context.CancelFunc // ends the context of all jobs
 }
@@ -43,7 +44,7 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 		return nil, err
 	}
 	var err error
-	if w.cron, err = cron(s, c, quiet); err != nil {
+	if w.cron, err = newRunner(s, c, quiet); err != nil {
 		return nil, err
 	}
 	if err := w.takeSpool(ctx); err != nil {

@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func mustZone(t testing.TB, name string) *time.Location {
 
 // ticksOf lists the entry's ticks in (from, to].
 func ticksOf(e Entry, from, to time.Time) []time.Time {
-	rule, err := newTickRule(e)
+	rule, err := newTimetable(e)
 	if err != nil {
 		panic(err)
 	}

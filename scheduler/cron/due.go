@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import "time"
 
@@ -10,7 +10,7 @@ const missedAfter = 30 * time.Second
 // first that is to run, or the zero time; missed is the newest of those that
 // are too late and are dropped, or the zero time. A tick that runs is newer
 // than any that is dropped.
-func dueTick(e Entry, rule *tickRule, last, upTo, now time.Time) (run, missed time.Time) {
+func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
 	keep := 0
 	switch e.Missed {
 	case MissedOnce:
@@ -22,8 +22,8 @@ func dueTick(e Entry, rule *tickRule, last, upTo, now time.Time) (run, missed ti
 		}
 	}
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
-	old := newestTicks(rule, last, late, max(keep, 1))
-	timely := rule.next(latest(last, late))
+	old := newestTicks(by, last, late, max(keep, 1))
+	timely := by.next(latest(last, late))
 	if timely.After(upTo) {
 		timely = time.Time{}
 	}
@@ -40,14 +40,14 @@ func dueTick(e Entry, rule *tickRule, last, upTo, now time.Time) (run, missed ti
 // newestTicks gives the last n ticks in (after, upTo], oldest first. It looks
 // back over ever longer stretches, because after may be long ago and the ticks
 // in between too many to walk through.
-func newestTicks(rule *tickRule, after, upTo time.Time, n int) []time.Time {
-	if at := rule.next(after); at.IsZero() || at.After(upTo) {
+func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
+	if at := by.next(after); at.IsZero() || at.After(upTo) {
 		return nil
 	}
 	for span := time.Minute; ; span *= 2 {
 		from := latest(after, upTo.Add(-span))
 		var ticks []time.Time
-		for at := rule.next(from); !at.IsZero() && !at.After(upTo); at = rule.next(at) {
+		for at := by.next(from); !at.IsZero() && !at.After(upTo); at = by.next(at) {
 			if len(ticks) == n {
 				ticks = append(ticks[:0], ticks[1:]...)
 			}

@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 )
 
 // oracle finds the ticks of a cron line by looking at every step of real time
-// and at what the zone's clocks show then. It shares nothing with tickRule.
+// and at what the zone's clocks show then. It shares nothing with timetable.
 type oracle struct {
 	step                     time.Duration
 	second, minute, hour     []int

@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"context"
@@ -66,10 +66,10 @@ func (q *jobQueue) ids() []string {
 
 var errInjected = errors.New("injected")
 
-// replica is a Cron with a Redis client and an enqueuer that can fail, die and
+// replica is a Runner with a Redis client and an enqueuer that can fail, die and
 // see another time.
 type replica struct {
-	*Cron
+	*Runner
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -110,7 +110,7 @@ func newReplica(t testing.TB, m *miniredis.Miniredis, q Enqueuer, entries []Entr
 	}
 	rdb := redistest.MiniClient(t, m)
 	rdb.AddHook(r)
-	r.Cron = NewCron(rdb, r, CronConfig{Log: slog.New(slog.DiscardHandler)})
+	r.Runner = New(rdb, r, Options{Log: slog.New(slog.DiscardHandler)})
 	if err := r.Set(entries); err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +193,8 @@ func (r *replica) shiftTime(cmd redis.Cmder) {
 		return
 	}
 	if reply, err := script.Slice(); err == nil && len(reply) > 0 {
-		if now, err := parseRedisTime(reply[0]); err == nil {
-			now = now.Add(r.skew)
-			reply[0] = []any{unixText(now), strconv.Itoa(now.Nanosecond() / 1000)}
+		if now, err := parseTime(reply[0]); err == nil {
+			reply[0] = strconv.FormatInt(now.Add(r.skew).UnixMicro(), 10)
 			script.SetVal(reply)
 		}
 	}

@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func runOnRedis(t *testing.T, connect func() redis.UniversalClient, entries []En
 	added := make(chan string, 1000)
 	start := func() (stop func()) {
 		rdb := connect()
-		r := NewCron(rdb, recorder{asynq.NewClientFromRedisClient(rdb), added}, CronConfig{Scope: "real"})
+		r := New(rdb, recorder{asynq.NewClientFromRedisClient(rdb), added}, Options{Scope: "real"})
 		if err := r.Set(entries); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestThreeRunnersOnACluster(t *testing.T) {
 
 	rdb := connect()
 	defer rdb.Close()
-	c := NewCron(rdb, asynq.NewClientFromRedisClient(rdb), CronConfig{Scope: "real"})
+	c := New(rdb, asynq.NewClientFromRedisClient(rdb), Options{Scope: "real"})
 	if list, err := c.List(t.Context(), 1); len(list) != 0 || err != nil {
 		t.Errorf("without entries: %v, %v", list, err)
 	}

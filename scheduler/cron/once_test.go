@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"testing"
@@ -94,16 +94,16 @@ func TestMoveComparesLastAndIntent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		r := newReplica(t, m, newJobQueue(), nil, nil)
-		move := func(from, to cronState, want bool) {
+		move := func(from, to state, want bool) {
 			t.Helper()
 			if moved, err := r.move(t.Context(), "sweep", from, to); moved != want || err != nil {
 				t.Errorf("moved is %v, %v; want %v", moved, err, want)
 			}
 		}
-		var none cronState
-		begun := cronState{last: time.Unix(100, 0)}
-		intends := cronState{last: begun.last, intent: time.Unix(160, 0)}
-		done := cronState{last: time.Unix(160, 0)}
+		var none state
+		begun := state{last: time.Unix(100, 0)}
+		intends := state{last: begun.last, intent: time.Unix(160, 0)}
+		done := state{last: time.Unix(160, 0)}
 		move(none, begun, true)
 		move(none, done, false)
 		move(begun, intends, true)

@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"errors"
@@ -63,7 +63,7 @@ func TestOverlapSkip(t *testing.T) {
 		if err := inspector.DeleteTask("default", sweepIDs(3)[0]); err != nil {
 			t.Fatal(err)
 		}
-		id, err := r.RunNow(t.Context(), "sweep") // and this one stops that of 4:00
+		id, err := r.Trigger(t.Context(), "sweep") // and this one stops that of 4:00
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,14 +80,11 @@ func TestOverlapSkip(t *testing.T) {
 }
 
 func TestJitterIsTheTicks(t *testing.T) {
-	item := &cronItem{entry: Entry{Name: "sweep", Jitter: 10 * time.Second}}
+	item := &schedule{entry: Entry{Name: "sweep", Jitter: 10 * time.Second}}
 	seen := map[time.Duration]int{}
 	for i := range 2000 {
 		tick := time.Unix(int64(i)*3600, 0)
-		delay := item.delay(tick)
-		if delay != item.delay(tick.UTC()) {
-			t.Fatalf("tick %v has two delays", tick)
-		}
+		delay := item.delay("sweep@" + unixText(tick))
 		seen[delay]++
 	}
 	for second := range 11 {
@@ -135,7 +132,7 @@ func TestJobOptions(t *testing.T) {
 	}
 }
 
-func TestListAndRunNow(t *testing.T) {
+func TestListAndTrigger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -157,12 +154,12 @@ func TestListAndRunNow(t *testing.T) {
 		if diff := cmp.Diff([]string{"off", "sweep", "06:00 +0545", "07:00 +0545"}, got); diff != "" {
 			t.Error(diff)
 		}
-		id, err := r.RunNow(t.Context(), "sweep")
+		id, err := r.Trigger(t.Context(), "sweep")
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkIDs(t, q.ids(), []string{id})
-		_, err = r.RunNow(t.Context(), "swep")
+		_, err = r.Trigger(t.Context(), "swep")
 		for _, err := range []error{err, r.Pause(t.Context(), "swep"), r.Resume(t.Context(), "swep")} {
 			if !errors.Is(err, ErrNoEntry) || !strings.Contains(err.Error(), `"swep"`) {
 				t.Errorf("got %v, want ErrNoEntry with the name", err)

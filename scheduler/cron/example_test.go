@@ -1,4 +1,4 @@
-package scheduler_test
+package cron_test
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 )
 
 // Every replica of a program may run this: each tick is enqueued once.
-func ExampleCron() {
+func ExampleRunner() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
-	cron := scheduler.NewCron(rdb, asynq.NewClientFromRedisClient(rdb), scheduler.CronConfig{})
-	err := cron.Set([]scheduler.Entry{{
+	runner := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
+	err := runner.Set([]cron.Entry{{
 		Name: "nightly-report",
 		Cron: "30 2 * * *",
 		Zone: "America/New_York",
@@ -25,8 +25,8 @@ func ExampleCron() {
 		Payload: func(tick time.Time) ([]byte, error) {
 			return fmt.Appendf(nil, `{"day":%q}`, tick.Format(time.DateOnly)), nil
 		},
-		Missed:  scheduler.MissedOnce,
-		Overlap: scheduler.OverlapSkip,
+		Missed:  cron.MissedOnce,
+		Overlap: cron.OverlapSkip,
 	}})
 	if err != nil {
 		fmt.Println(err)
@@ -34,16 +34,16 @@ func ExampleCron() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := cron.Run(ctx); err != nil {
+	if err := runner.Run(ctx); err != nil {
 		fmt.Println(err)
 	}
 }
 
-func ExampleCron_Set() {
+func ExampleRunner_Set() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 	defer rdb.Close()
-	cron := scheduler.NewCron(rdb, asynq.NewClientFromRedisClient(rdb), scheduler.CronConfig{})
-	err := cron.Set([]scheduler.Entry{
+	runner := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
+	err := runner.Set([]cron.Entry{
 		{Name: "hourly", Cron: "0 * * * *", Type: "sweep:all"},
 		{Name: "nightly", Cron: "0 2 * * *", Zone: "Mars/Base", Type: "sweep:all"},
 		{Name: "hourly", Cron: "@every 100ms", Type: "sweep:all"},

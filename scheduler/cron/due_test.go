@@ -1,4 +1,4 @@
-package scheduler
+package cron
 
 import (
 	"testing"
@@ -47,7 +47,7 @@ func TestMissedTicks(t *testing.T) {
 // TestMissedForLong is about the work, which must not grow with the number of
 // ticks that were missed: here some six million.
 func TestMissedForLong(t *testing.T) {
-	rule, err := newTickRule(Entry{Cron: "*/5 * * * * *", Seconds: true})
+	rule, err := newTimetable(Entry{Cron: "*/5 * * * * *", Seconds: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,162 @@
+package cron
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// syncEvery bounds a sleep, so that our clock's drift from Redis's does not
+	// add up.
+	syncEvery = 5 * time.Minute
+	// workers is how many entries are looked after at once.
+	workers = 8
+)
+
+// Run enqueues ticks until ctx ends, then finishes the tick at hand and
+// returns nil. When Redis fails it says so in the log once and goes on trying.
+//
+// Entries whose ticks come together wait for one another's Payload, some at a
+// time, so that one should be quick.
+func (r *Runner) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		timer := time.NewTimer(r.pass(ctx))
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// pass looks after every schedule that is due for it, and says how long there
+// is nothing to do.
+func (r *Runner) pass(ctx context.Context) time.Duration {
+	due := r.due()
+	names := make([]string, len(due))
+	for i, s := range due {
+		names[i] = s.entry.Name
+	}
+	views, now, err := r.read(ctx, names...)
+	if err != nil {
+		r.report(ctx, err)
+		return retryIn(1)
+	}
+	r.mu.Lock()
+	r.now, r.asked = now, time.Now()
+	r.mu.Unlock()
+	r.report(ctx, r.tendAll(ctx, due, views)...)
+	return r.untilNext()
+}
+
+// tendAll looks after schedules, some at a time, and gives an error or nil for
+// each.
+func (r *Runner) tendAll(ctx context.Context, due []*schedule, views []view) []error {
+	var group sync.WaitGroup
+	free := make(chan struct{}, workers)
+	errs := make([]error, len(due))
+	for i, s := range due {
+		free <- struct{}{}
+		group.Go(func() {
+			defer func() { <-free }()
+			errs[i] = r.tendOne(ctx, s, views[i])
+		})
+	}
+	group.Wait()
+	return errs
+}
+
+// tendOne looks after a copy of the schedule, as Set may read it meanwhile.
+func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
+	after := *s
+	err := r.tend(ctx, &after, &v)
+	if err != nil {
+		after.fails++
+		after.look = v.now.Add(retryIn(after.fails))
+	} else {
+		after.fails = 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.progress = after.progress
+	if s.released && r.leaving[s.entry.Name] == s {
+		delete(r.leaving, s.entry.Name)
+	}
+	return err
+}
+
+// due lists the schedules to look at by now. Their order is random, so that
+// replicas that wake up for many ticks at once each win some of them.
+func (r *Runner) due() []*schedule {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now.Add(time.Since(r.asked))
+	var due []*schedule
+	for s := range r.active() {
+		if !s.look.After(now) {
+			due = append(due, s)
+		}
+	}
+	return due
+}
+
+func (r *Runner) untilNext() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now.Add(time.Since(r.asked))
+	wait := syncEvery
+	for s := range r.active() {
+		wait = min(wait, s.look.Sub(now))
+	}
+	return max(wait, 0)
+}
+
+// active gives the enabled schedules and those that leave. The caller holds mu.
+func (r *Runner) active() iter.Seq[*schedule] {
+	return func(yield func(*schedule) bool) {
+		for _, s := range r.schedules {
+			if !s.entry.Disabled && !yield(s) {
+				return
+			}
+		}
+		for _, s := range r.leaving {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// report logs the first of several errors when things start to fail, and one
+// line when they are well again. Errors because ctx has ended are none.
+func (r *Runner) report(ctx context.Context, errs ...error) {
+	if ctx.Err() != nil {
+		return
+	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := false
+	for s := range r.active() {
+		held = held || s.fails > 0
+	}
+	switch {
+	case len(errs) > 0 && !r.failing:
+		r.failing = true
+		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
+	case len(errs) == 0 && !held && r.failing:
+		r.failing = false
+		r.log.Info("schedules go on")
+	}
+}
+
+// retryIn is how long to wait after so many failures in a row: 1s, 2s, 4s and
+// so on up to 30s.
+func retryIn(fails int) time.Duration {
+	return min(time.Second<<min(fails-1, 5), 30*time.Second)
+}

@@ -1,0 +1,173 @@
+package cron
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// state is what all replicas know of an entry: the hash in Redis. Moments are
+// Unix seconds there, absent when zero.
+type state struct {
+	last     time.Time // no tick up to here is to be enqueued any more
+	spec     string    // zone and cron line that ran last; empty after removal
+	paused   time.Time // since when; ticks up to it still count
+	intent   time.Time // the tick that is being enqueued
+	intentAt time.Time // since when
+	tick     time.Time // the last tick, and what came of it
+	outcome  string
+	job      jobRef // of the last tick that has one
+	extra    jobRef // the last that Trigger enqueued; no step of a tick writes it
+
+	enqueued, skipped, failed int64
+}
+
+// A jobRef is where a job is. The zero value is none.
+type jobRef struct{ id, queue string }
+
+// A view is an entry's state as last seen.
+type view struct {
+	state
+	err  error     // why the state cannot be read, if so
+	now  time.Time // Redis's time when it was read
+	seen time.Time // our own, just before it was read or last moved on
+}
+
+// prefix is what the scope's keys begin with. Its braces keep them in one slot
+// of a cluster.
+func (r *Runner) prefix() string { return "hg:{" + r.scope + "}:" }
+
+func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }
+
+// read gives the states of entries and Redis's time, in one round trip. A state
+// that cannot be understood has its error in its view, and holds up no other.
+func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, error) {
+	args := make([]any, len(names))
+	for i, name := range names {
+		args[i] = name
+	}
+	seen := time.Now()
+	reply, err := lua.CronRead.Run(ctx, r.rdb, []string{r.prefix()}, args...).Slice()
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("reading schedules from Redis: %w", err)
+	}
+	now, err := parseTime(reply[0])
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	views := make([]view, len(names))
+	for i, name := range names {
+		s, err := parseState(reply[i+1])
+		if err != nil {
+			err = fmt.Errorf("key %s: %w", r.key(name), err)
+		}
+		views[i] = view{state: s, err: err, now: now, seen: seen}
+	}
+	return views, now, nil
+}
+
+// refresh reads v again.
+func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
+	views, _, err := r.read(ctx, name)
+	if err != nil {
+		return err
+	}
+	*v = views[0]
+	return v.err
+}
+
+// parseTime reads the microseconds that a script gives the time in.
+func parseTime(reply any) (time.Time, error) {
+	micros, err := strconv.ParseInt(fmt.Sprint(reply), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time of Redis: %w", err)
+	}
+	return time.UnixMicro(micros), nil
+}
+
+// parseState reads a hash. Its numbers have to be numbers: a state that is not
+// ours could never be moved on, so it is an error and not a zero.
+func parseState(reply any) (s state, err error) {
+	pairs, _ := reply.([]any)
+	fields := make(map[string]string, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		fields[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+	}
+	number := func(field string) int64 {
+		if fields[field] == "" {
+			return 0
+		}
+		n, wrong := strconv.ParseInt(fields[field], 10, 64)
+		if wrong != nil {
+			err = fmt.Errorf("field %s is %q, want a whole number", field, fields[field])
+		}
+		return n
+	}
+	moment := func(field string) time.Time {
+		if fields[field] == "" {
+			return time.Time{}
+		}
+		return time.Unix(number(field), 0)
+	}
+	s = state{
+		last: moment("last"), spec: fields["spec"], paused: moment("paused"),
+		intent: moment("intent"), intentAt: moment("intent_at"),
+		tick: moment("tick"), outcome: fields["outcome"],
+		job:      jobRef{fields["job"], fields["job_queue"]},
+		extra:    jobRef{fields["extra"], fields["extra_queue"]},
+		enqueued: number("enqueued"), skipped: number("skipped"), failed: number("failed"),
+	}
+	return s, err
+}
+
+// forgetAfter is how long the state of a removed entry is kept.
+const forgetAfter = 30 * 24 * time.Hour
+
+// move replaces the state from by to, if nobody else has moved it meanwhile.
+// A state without a spec is that of an entry which was removed: it is
+// forgotten after a while, and any other move makes it stay.
+func (r *Runner) move(ctx context.Context, name string, from, to state) (bool, error) {
+	forget := 0
+	if to.spec == "" {
+		forget = int(forgetAfter / time.Second)
+	}
+	args := append([]any{name, unixText(from.last), unixText(from.intent), forget}, changes(from, to)...)
+	moved, err := lua.CronMove.Run(ctx, r.rdb, []string{r.prefix()}, args...).Bool()
+	if err != nil {
+		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
+	}
+	return moved, nil
+}
+
+// changes lists each field that differs, and its value in to.
+func changes(from, to state) (changed []any) {
+	set := func(field, before, after string) {
+		if before != after {
+			changed = append(changed, field, after)
+		}
+	}
+	set("last", unixText(from.last), unixText(to.last))
+	set("spec", from.spec, to.spec)
+	set("paused", unixText(from.paused), unixText(to.paused))
+	set("intent", unixText(from.intent), unixText(to.intent))
+	set("intent_at", unixText(from.intentAt), unixText(to.intentAt))
+	set("tick", unixText(from.tick), unixText(to.tick))
+	set("outcome", from.outcome, to.outcome)
+	set("job", from.job.id, to.job.id)
+	set("job_queue", from.job.queue, to.job.queue)
+	set("enqueued", fmt.Sprint(from.enqueued), fmt.Sprint(to.enqueued))
+	set("skipped", fmt.Sprint(from.skipped), fmt.Sprint(to.skipped))
+	set("failed", fmt.Sprint(from.failed), fmt.Sprint(to.failed))
+	return changed
+}
+
+// unixText is a moment as the state holds it: Unix seconds, empty when zero.
+func unixText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.Unix(), 10)
+}

@@ -83,7 +83,7 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	payload, err := s.payload(now.Truncate(time.Second))
+	payload, err := r.payload(&s, now.Truncate(time.Second))
 	if err != nil {
 		return "", fmt.Errorf("schedule %s: payload: %w", name, err)
 	}

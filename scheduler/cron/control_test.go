@@ -116,3 +116,28 @@ func TestResumeWithAnotherConfig(t *testing.T) {
 		checkIDs(t, q.ids(), sweepIDs(1, 3))
 	})
 }
+
+// TestResumeFinishesAnothersTick has a tick that a replica with another cron
+// line began before it died.
+func TestResumeFinishesAnothersTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		newReplica(t, m, q, []Entry{hourly(nil)}, nil).pass(t.Context())
+		operator := newReplica(t, m, q, []Entry{hourly(func(e *Entry) { e.Cron = "*/10 * * * *" })}, nil)
+		until(1, 0)
+		now := fmt.Sprint(time.Now().Unix())
+		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		before := operator.calls.Load()
+		if err := operator.Resume(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		if calls := operator.calls.Load() - before; calls > 10 {
+			t.Errorf("%d calls while it had to wait", calls)
+		}
+		checkIDs(t, q.ids(), sweepIDs(1))
+	})
+}

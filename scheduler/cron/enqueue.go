@@ -24,7 +24,7 @@ const (
 // it. It leaves the intent if the enqueuer fails, to be tried again.
 func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, error) {
 	tick := v.intent
-	payload, payloadErr := s.payload(tick)
+	payload, payloadErr := r.payload(s, tick)
 	if time.Since(v.seen) > freshFor { // the payload took its time
 		err := r.refresh(ctx, s.entry.Name, v)
 		if err != nil || !v.intent.Equal(tick) {
@@ -71,10 +71,12 @@ func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err e
 
 // payload is the entry's for a tick. One that panics fails the tick: left to
 // itself it would end the process, and then each replica that comes to help.
-func (s *schedule) payload(tick time.Time) (payload []byte, err error) {
+func (r *Runner) payload(s *schedule, tick time.Time) (payload []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+			err = fmt.Errorf("panic: %v", cause)
+			r.log.Error("payload of a schedule panicked", "entry", s.entry.Name,
+				"panic", cause, "stack", string(debug.Stack()))
 		}
 	}()
 	if s.entry.Payload == nil {

@@ -115,36 +115,3 @@ func TestMoveComparesLastAndIntent(t *testing.T) {
 		}
 	})
 }
-
-func TestRedisGoneAndBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := startReplica(t, m, q, []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}, nil)
-		until(1, 59)
-		m.SetError("LOADING Redis is loading the dataset in memory")
-		until(4, 20)
-		m.SetError("")
-		until(5, 30)
-		m.FlushAll() // it lost its data: the replica still knows
-		until(7, 30)
-		r.end()
-		checkIDs(t, q.ids(), sweepIDs(1, 2, 3, 4, 5, 6, 7))
-	})
-}
-
-// TestRedisForgetsTheLastTicks is a failover to a replica that lags behind.
-func TestRedisForgetsTheLastTicks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := startReplica(t, m, q, []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}, nil)
-		until(1, 30)
-		old := m.HGet("hg:{default}:cron:sweep", "last")
-		until(3, 30)
-		m.HSet("hg:{default}:cron:sweep", "last", old)
-		until(5, 30)
-		r.end()
-		checkIDs(t, q.ids(), sweepIDs(1, 2, 3, 4, 5))
-	})
-}

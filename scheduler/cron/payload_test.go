@@ -114,3 +114,27 @@ func TestRefusedTickDoesNotHoldUpTheNext(t *testing.T) {
 		}
 	})
 }
+
+// TestPayloadPanics must not take the process down, and then the next one.
+func TestPayloadPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := startReplica(t, m, q, []Entry{hourly(func(e *Entry) {
+			e.Payload = func(tick time.Time) ([]byte, error) {
+				if tick.Hour() == 1 {
+					panic("no such account")
+				}
+				return nil, nil
+			}
+		})}, nil)
+		until(1, 30)
+		list, err := r.List(t.Context(), 1)
+		if err != nil || list[0].Outcome != "failed: payload: panic: no such account" {
+			t.Errorf("got %+v, %v", list, err)
+		}
+		until(2, 30)
+		r.end()
+		checkIDs(t, q.ids(), sweepIDs(2))
+	})
+}

@@ -81,7 +81,7 @@ func checkEverySecond(t *testing.T, entries []Entry, ids []string) {
 	for _, e := range entries {
 		var seconds []int
 		for _, id := range ids {
-			if second, ok := strings.CutPrefix(id, e.Name+"@"); ok {
+			if second, ok := strings.CutPrefix(id, "real/"+e.Name+"@"); ok {
 				n, err := strconv.Atoi(second)
 				if err != nil {
 					t.Error(err)
@@ -96,7 +96,9 @@ func checkEverySecond(t *testing.T, entries []Entry, ids []string) {
 				break
 			}
 		}
-		t.Logf("%s: %d ticks", e.Name, len(seconds))
+		if len(seconds) == 0 {
+			t.Errorf("%s: no ticks", e.Name)
+		}
 	}
 }
 
@@ -112,16 +114,16 @@ func everySecond(names int) []Entry {
 
 func TestThreeRunnersOnRedis(t *testing.T) {
 	server := redistest.Run(t)
-	entries := everySecond(4)
+	entries := everySecond(8)
 	connect := func() redis.UniversalClient { return server.Client() }
 	checkEverySecond(t, entries, runOnRedis(t, connect, entries, 16))
 }
 
 func TestThreeRunnersOnACluster(t *testing.T) {
 	cluster := redistest.RunCluster(t)
-	entries := everySecond(3)
+	entries := everySecond(6)
 	connect := func() redis.UniversalClient { return cluster.Client() }
-	checkEverySecond(t, entries, runOnRedis(t, connect, entries, 9))
+	checkEverySecond(t, entries, runOnRedis(t, connect, entries, 12))
 
 	rdb := connect()
 	defer rdb.Close()
@@ -133,7 +135,7 @@ func TestThreeRunnersOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := c.List(t.Context(), 1)
-	if err != nil || len(list) != 3 || list[0].Enqueued == 0 || list[0].Next[0].Before(time.Unix(1, 0)) {
+	if err != nil || len(list) != 6 || list[0].Enqueued == 0 || list[0].Next[0].Before(time.Unix(1, 0)) {
 		t.Errorf("got %+v, %v", list, err)
 	}
 }

@@ -81,6 +81,7 @@ type replica struct {
 	lost    bool                            // whether the last call still has its effect
 	stall   func(*asynq.Task) time.Duration // a wait just before it enqueues
 	queue   Enqueuer
+	scope   string // the zero value for the default
 
 	mu     sync.Mutex
 	random *rand.Rand // decides on faults
@@ -110,7 +111,7 @@ func newReplica(t testing.TB, m *miniredis.Miniredis, q Enqueuer, entries []Entr
 	}
 	rdb := redistest.MiniClient(t, m)
 	rdb.AddHook(r)
-	r.Runner = New(rdb, r, Options{Log: slog.New(slog.DiscardHandler)})
+	r.Runner = New(rdb, r, Options{Scope: r.scope, Log: slog.New(slog.DiscardHandler)})
 	if err := r.Set(entries); err != nil {
 		t.Fatal(err)
 	}

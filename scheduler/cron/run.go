@@ -47,11 +47,30 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 		r.report(ctx, err)
 		return retryIn(1)
 	}
-	r.mu.Lock()
-	r.now, r.asked = now, time.Now()
-	r.mu.Unlock()
+	r.setClock(now)
 	r.report(ctx, r.tendAll(ctx, due, views)...)
 	return r.untilNext()
+}
+
+// setClock notes Redis's time. Where its clock was set back, as at a failover,
+// what was far away may be near, so that everything is to be looked at.
+func (r *Runner) setClock(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if expected := r.clock(); expected.Sub(now) > time.Minute {
+		for s := range r.active() {
+			s.look = time.Time{}
+		}
+	}
+	r.now, r.asked = now, time.Now()
+}
+
+// clock is Redis's time by our own clock. The caller holds mu.
+func (r *Runner) clock() time.Time {
+	if r.asked.IsZero() {
+		return time.Time{}
+	}
+	return r.now.Add(time.Since(r.asked))
 }
 
 // tendAll looks after schedules, some at a time, and gives an error or nil for
@@ -95,7 +114,7 @@ func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
 func (r *Runner) due() []*schedule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now.Add(time.Since(r.asked))
+	now := r.clock()
 	var due []*schedule
 	for s := range r.active() {
 		if !s.look.After(now) {
@@ -108,7 +127,7 @@ func (r *Runner) due() []*schedule {
 func (r *Runner) untilNext() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now.Add(time.Since(r.asked))
+	now := r.clock()
 	wait := syncEvery
 	for s := range r.active() {
 		wait = min(wait, s.look.Sub(now))

@@ -3,6 +3,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,20 +61,29 @@ func TestOverlapSkip(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(3, 30) // the job of 1:00 has ended, so that of 3:00 is added
-		if err := inspector.DeleteTask("default", sweepIDs(3)[0]); err != nil {
-			t.Fatal(err)
-		}
-		id, err := r.Trigger(t.Context(), "sweep") // and this one stops that of 4:00
+		id, err := r.Trigger(t.Context(), "sweep")
 		if err != nil {
 			t.Fatal(err)
 		}
+		// The job of 3:00, or the triggered one, is in the way of those that follow.
 		until(4, 30)
-		r.end()
+		if err := inspector.DeleteTask("default", sweepIDs(3)[0]); err != nil {
+			t.Fatal(err)
+		}
+		until(5, 30)
+		if list, err = r.List(t.Context(), 1); err != nil || list[0].Skipped != 3 || list[0].Enqueued != 2 {
+			t.Errorf("after five ticks: %+v, %v", list, err)
+		}
 		tasks, err := inspector.ListPendingTasks("default")
 		if err != nil || len(tasks) != 1 || tasks[0].ID != id {
 			t.Errorf("pending: %v, %v; want only %s", tasks, err, id)
 		}
-		if list, err = r.List(t.Context(), 1); err != nil || list[0].Skipped != 2 || list[0].Enqueued != 2 {
+		if err := inspector.DeleteTask("default", id); err != nil {
+			t.Fatal(err)
+		}
+		until(6, 30)
+		r.end()
+		if list, err = r.List(t.Context(), 1); err != nil || list[0].Skipped != 3 || list[0].Enqueued != 3 {
 			t.Errorf("at the end: %+v, %v", list, err)
 		}
 	})
@@ -165,5 +175,31 @@ func TestListAndTrigger(t *testing.T) {
 				t.Errorf("got %v, want ErrNoEntry with the name", err)
 			}
 		}
+	})
+}
+
+// TestScopesShareNothing has two programs on one Redis and one queue that
+// happen to have an entry of the same name.
+func TestScopesShareNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		var replicas []*replica
+		for _, scope := range []string{"", "default", "billing", "audit"} {
+			replicas = append(replicas, startReplica(t, m, q, []Entry{hourly(nil)}, func(r *replica) { r.scope = scope }))
+		}
+		until(2, 30)
+		if err := replicas[2].Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		until(3, 30)
+		for _, r := range replicas {
+			r.end()
+		}
+		plain := sweepIDs(1, 2, 3)
+		want := slices.Concat(plain, []string{
+			"audit/" + plain[0], "audit/" + plain[1], "audit/" + plain[2], "billing/" + plain[0], "billing/" + plain[1],
+		})
+		checkIDs(t, slices.Sorted(slices.Values(q.ids())), slices.Sorted(slices.Values(want)))
 	})
 }

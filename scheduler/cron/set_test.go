@@ -132,3 +132,61 @@ func TestChangedWhileDown(t *testing.T) {
 		checkIDs(t, q.ids(), slices.Concat(sweepIDs(1, 2, 3), []string{at330}, sweepIDs(4)))
 	})
 }
+
+// TestRemovedWhileATickIsHalfDone removes an entry just after a replica died
+// that had begun its tick.
+func TestRemovedWhileATickIsHalfDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		r.pass(t.Context())
+		until(1, 0)
+		now := fmt.Sprint(time.Now().Unix())
+		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
+		if err := r.Set(nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			time.Sleep(r.pass(t.Context()))
+		}
+		checkIDs(t, q.ids(), sweepIDs(1))
+		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
+			t.Errorf("removed, but the state still says %q", spec)
+		}
+	})
+}
+
+// TestRemovedHereButNotThere has two replicas with different configs for good:
+// the state is not forgotten while one of them has the entry.
+func TestRemovedHereButNotThere(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := redistest.Mini(t)
+			q := newJobQueue()
+			a, b := startReplica(t, m, q, []Entry{hourly(nil)}, nil), startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+			until(0, 30)
+			if paused {
+				if err := a.Pause(t.Context(), "sweep"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.Set(nil); err != nil {
+				t.Fatal(err)
+			}
+			until(0, 31)
+			if m.TTL("hg:{default}:cron:sweep") == 0 {
+				t.Error("the removed entry's state stays for good")
+			}
+			until(3, 30)
+			a.end()
+			b.end()
+			if m.TTL("hg:{default}:cron:sweep") != 0 {
+				t.Error("the state will be forgotten, but the entry is there")
+			}
+			if want := sweepIDs(1, 2, 3); !paused {
+				checkIDs(t, q.ids(), want)
+			}
+		})
+	}
+}

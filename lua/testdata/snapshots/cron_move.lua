@@ -10,7 +10,7 @@
 -- Returns 1, or 0 if last or intent are not what the caller saw
 local state = KEYS[1] .. 'cron:' .. ARGV[1]
 local last, intent = ARGV[2], ARGV[3]
-local forget_s = tonumber(ARGV[4])
+local forget_s = ARGV[4]
 local call = redis.call
 
 if (call('HGET', state, 'last') or '') ~= last then return 0 end
@@ -19,5 +19,5 @@ for i = 5, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
   if value == '' then call('HDEL', state, field) else call('HSET', state, field, value) end
 end
-if forget_s > 0 then call('EXPIRE', state, forget_s) else call('PERSIST', state) end
+if forget_s ~= '0' then call('EXPIRE', state, forget_s) else call('PERSIST', state) end
 return 1

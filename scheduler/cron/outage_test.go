@@ -47,15 +47,17 @@ func TestClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
-		a, b := startReplica(t, m, q, []Entry{hourly(nil)}, nil), startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		a := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
 		until(1, 30)
 		m.SetTime(time.Now().AddDate(1, 0, 0))
+		until(1, 37) // so that b is first to see each change of the clock, and a second
+		b := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
 		until(2, 31)
 		m.SetTime(time.Time{})
 		until(4, 30)
-		a.end()
-		until(5, 30)
 		b.end()
+		until(5, 30)
+		a.end()
 		ids := q.ids()
 		if len(ids) < 3 {
 			t.Fatalf("enqueued %v", ids)

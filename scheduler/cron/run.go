@@ -2,19 +2,13 @@ package cron
 
 import (
 	"context"
-	"iter"
-	"slices"
 	"sync"
 	"time"
 )
 
-const (
-	// syncEvery bounds a sleep, so that our clock's drift from Redis's does not
-	// add up.
-	syncEvery = 5 * time.Minute
-	// workers is how many entries are looked after at once.
-	workers = 8
-)
+// workers is how many entries are looked after at once. Each waits for Redis
+// most of the time.
+const workers = 8
 
 // Run enqueues ticks until ctx ends, then finishes the tick at hand and
 // returns nil. When Redis fails it says so in the log once and goes on trying.
@@ -52,27 +46,6 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	return r.untilNext()
 }
 
-// setClock notes Redis's time. Where its clock was set back, as at a failover,
-// what was far away may be near, so that everything is to be looked at.
-func (r *Runner) setClock(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if expected := r.clock(); expected.Sub(now) > time.Minute {
-		for s := range r.active() {
-			s.look = time.Time{}
-		}
-	}
-	r.now, r.asked = now, time.Now()
-}
-
-// clock is Redis's time by our own clock. The caller holds mu.
-func (r *Runner) clock() time.Time {
-	if r.asked.IsZero() {
-		return time.Time{}
-	}
-	return r.now.Add(time.Since(r.asked))
-}
-
 // tendAll looks after schedules, some at a time, and gives an error or nil for
 // each.
 func (r *Runner) tendAll(ctx context.Context, due []*schedule, views []view) []error {
@@ -107,75 +80,4 @@ func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
 		delete(r.leaving, s.entry.Name)
 	}
 	return err
-}
-
-// due lists the schedules to look at by now. Their order is random, so that
-// replicas that wake up for many ticks at once each win some of them.
-func (r *Runner) due() []*schedule {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	var due []*schedule
-	for s := range r.active() {
-		if !s.look.After(now) {
-			due = append(due, s)
-		}
-	}
-	return due
-}
-
-func (r *Runner) untilNext() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	wait := syncEvery
-	for s := range r.active() {
-		wait = min(wait, s.look.Sub(now))
-	}
-	return max(wait, 0)
-}
-
-// active gives the enabled schedules and those that leave. The caller holds mu.
-func (r *Runner) active() iter.Seq[*schedule] {
-	return func(yield func(*schedule) bool) {
-		for _, s := range r.schedules {
-			if !s.entry.Disabled && !yield(s) {
-				return
-			}
-		}
-		for _, s := range r.leaving {
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-// report logs the first of several errors when things start to fail, and one
-// line when they are well again. Errors because ctx has ended are none.
-func (r *Runner) report(ctx context.Context, errs ...error) {
-	if ctx.Err() != nil {
-		return
-	}
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := false
-	for s := range r.active() {
-		held = held || s.fails > 0
-	}
-	switch {
-	case len(errs) > 0 && !r.failing:
-		r.failing = true
-		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
-	case len(errs) == 0 && !held && r.failing:
-		r.failing = false
-		r.log.Info("schedules go on")
-	}
-}
-
-// retryIn is how long to wait after so many failures in a row: 1s, 2s, 4s and
-// so on up to 30s.
-func retryIn(fails int) time.Duration {
-	return min(time.Second<<min(fails-1, 5), 30*time.Second)
 }

@@ -1,6 +1,7 @@
 // Package scheduler decides when a job runs. It puts jobs without a permit
 // back into their asynq queue, calls them back at the moment their permits
-// exist, spaces the retries of failed ones, and enqueues cron entries.
+// exist, and spaces the retries of failed ones. Package cron below it enqueues
+// jobs by the clock.
 //
 // Three lines add it to a program that uses asynq:
 //

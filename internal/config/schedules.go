@@ -33,13 +33,13 @@ type Schedule struct {
 	MaxRetry *int          `yaml:"max_retry"`
 	Timeout  time.Duration `yaml:"timeout"`
 	// Retention is how long the finished job is kept. The zero value means
-	// as short as the scheduler allows.
+	// as short as package cron allows.
 	Retention time.Duration `yaml:"retention"`
 	// Payload is what JSON has, with an expression.Template for each text.
 	Payload any `yaml:"payload"`
 }
 
-// Entry is the schedule as the scheduler takes it.
+// Entry is the schedule as package cron takes it.
 func (s Schedule) Entry(name string) cron.Entry {
 	e := cron.Entry{
 		Name: name, Cron: s.Cron, Seconds: s.Seconds, Zone: s.Zone,

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// ErrNoEntry says that the Runner has no entry of the name.
+// ErrNoEntry says that the Runner was given no entry of the name. Errors of
+// Pause, Resume and Trigger wrap it.
 var ErrNoEntry = errors.New("no such schedule")
 
-// Pause keeps the entry from ticking on every replica until Resume. A tick
-// that was due before still runs.
+// Pause keeps the entry from ticking on every replica until Resume, also over
+// restarts. A tick that was due before still runs. Pausing twice is pausing
+// once.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err

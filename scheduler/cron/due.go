@@ -11,6 +11,7 @@ const missedAfter = 30 * time.Second
 // are too late and are dropped, or the zero time. A tick that runs is newer
 // than any that is dropped.
 func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+	// Of the late ones only the newest so many can matter.
 	keep := 0
 	switch e.Missed {
 	case MissedOnce:

@@ -31,6 +31,7 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, erro
 			return true, err
 		}
 	}
+	// Whatever comes of it now, the tick is behind us.
 	to := v.state
 	to.last, to.tick = tick, tick
 	to.intent, to.intentAt = time.Time{}, time.Time{}
@@ -50,8 +51,10 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, erro
 	return r.moveView(ctx, s, v, to)
 }
 
-// hopeless is whether to give up a tick that the enqueuer refuses: once it
-// would count as missed and the next is due, unless missed ticks all run.
+// hopeless reports whether to give up a tick that the enqueuer refuses: once it
+// would count as missed and the next is due, unless missed ticks all run. A
+// refusal may be about this one job, such as a payload that is too large, and
+// must not hold up the entry for good.
 func (s *schedule) hopeless(v *view) bool {
 	late := v.now.Sub(v.intent) > missedAfter
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
@@ -98,6 +101,7 @@ func (s *schedule) delay(id string) time.Duration {
 // new one.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (jobRef, error) {
 	queue := cmp.Or(e.Queue, "default")
+	// A late replica's try has to find the id taken, even if the job is done.
 	retain := retainFor
 	var opts []asynq.Option
 	for _, option := range e.Options {

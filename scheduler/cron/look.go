@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// This file is about when to look at which schedule. Between two looks a
+// process asks Redis nothing: it sleeps until the next tick by Redis's clock,
+// which it reckons with its own.
+
 // syncEvery bounds a sleep, so that our clock's drift from Redis's does not add
 // up, and that a change of Redis's clock is noticed.
 const syncEvery = 5 * time.Minute

@@ -2,8 +2,8 @@ package cron
 
 import "time"
 
-// A schedule is an entry and what this process knows of it. A change of the
-// entry makes a new schedule.
+// A schedule is an entry and what this process knows of it. What all processes
+// know is its state. A change of the entry makes a new schedule.
 type schedule struct {
 	entry     Entry
 	timetable *timetable

@@ -70,7 +70,8 @@ func parseState(reply any) (s state, err error) {
 	return s, err
 }
 
-// changes lists each field that differs, and its value in to.
+// changes lists each field that differs, and its value in to. A move writes no
+// others, so it leaves alone what Pause and Trigger write meanwhile.
 func changes(from, to state) (changed []any) {
 	set := func(field, before, after string) {
 		if before != after {

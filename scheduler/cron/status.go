@@ -9,7 +9,9 @@ import (
 
 // Status is an entry and what has become of its ticks.
 type Status struct {
-	Entry  Entry
+	// Entry is as it was given to Set.
+	Entry Entry
+	// Paused says that Pause was called, by any process, and Resume was not.
 	Paused bool
 	// Next are the coming ticks in the entry's zone, none while it is disabled
 	// or paused.
@@ -24,7 +26,7 @@ type Status struct {
 }
 
 // List gives the status of all entries, sorted by name, with the next n ticks
-// of each.
+// of each. It asks Redis once, and sees what all replicas have done.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := maps.Clone(r.schedules)

@@ -46,7 +46,20 @@ func (r *Runner) tend(ctx context.Context, s *schedule, v *view) error {
 // must have been set back since.
 func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 
-// step takes a schedule one step further. It sets s.look if nothing more is
+// step takes a schedule one step further. What is to be done follows from the
+// state alone, in this order, so it does not matter which replica was at work
+// before and where it stopped:
+//
+//	the state is of the future             rewind   Redis's clock was wrong
+//	a tick was begun, less than 3 s ago    wait     its replica is at it
+//	a tick was begun, earlier              carryOut its replica is gone
+//	the entry was removed here             release
+//	Redis does not know the entry          begin
+//	the state is of another cron line      adopt    after that line's ticks
+//	another replica has released it        reclaim
+//	a tick is due                          tick
+//
+// It sets s.look if nothing more is
 // due; otherwise it reports whether v is still what Redis holds.
 func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 	switch {
@@ -98,7 +111,8 @@ func (r *Runner) begin(ctx context.Context, s *schedule, v *view) (bool, error) 
 }
 
 // adopt changes the state over to our timetable, once the ticks of the one
-// before are done.
+// before are done. The new line's ticks count from now on: it must not find
+// that it has missed what it was never there for.
 func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) (bool, error) {
 	if before, err := timetableOf(v.spec); err == nil {
 		moved, done, err := r.tick(ctx, s, before, v)
@@ -122,6 +136,7 @@ func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error
 
 // release marks the state of an entry that was removed or disabled, so that it
 // starts anew when it comes back. Ticks that were due before are done first.
+// The state stays a while for what it counts, and in case the entry was paused.
 func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error) {
 	if s.adopted && v.spec == s.timetable.spec {
 		moved, done, err := r.tick(ctx, s, s.timetable, v)
@@ -138,7 +153,8 @@ func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error
 	return r.moveView(ctx, s, v, to)
 }
 
-// moveView moves the state on, and v with it.
+// moveView moves the state on, and v with it. It reports false when another
+// replica was faster, so that v is out of date.
 func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
 	seen := time.Now()
 	moved, err := r.move(ctx, s.entry.Name, v.state, to)

@@ -13,6 +13,7 @@ import (
 // of a cluster.
 func (r *Runner) prefix() string { return "hg:{" + r.scope + "}:" }
 
+// key is where an entry's state is. The scripts build the same from the prefix.
 func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }
 
 // read gives the states of entries and Redis's time, in one round trip. A state
@@ -42,7 +43,7 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, 
 	return views, now, nil
 }
 
-// refresh reads v again.
+// refresh reads v again, after another replica was faster or time has passed.
 func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
 	views, _, err := r.read(ctx, name)
 	if err != nil {

@@ -5,13 +5,21 @@ import (
 	"time"
 )
 
-// tick deals with the next tick that is due by a timetable. done is whether
-// there was none.
+// tick deals with the next tick that is due by a timetable: it is enqueued, or
+// the state moves past it without a job. done says that there was none; moved
+// says, as for step, whether v is still what Redis holds.
+//
+// Whether the job before is unfinished is asked before the tick is claimed. The
+// answer holds: if another replica has dealt with a tick meanwhile, the claim
+// fails and all is asked again.
 func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) (moved, done bool, err error) {
+	// A pause stops the clock at the moment it began: what was due before it
+	// still runs, and is not missed however long the pause lasts.
 	upTo := v.now
 	if !v.paused.IsZero() {
 		upTo = earliest(upTo, v.paused)
 	}
+	// known is newer than last if Redis lost the state's latest moves.
 	run, missed := dueTick(s.entry, by, latest(v.last, s.known), upTo, v.now)
 	switch {
 	case run.IsZero() && missed.IsZero():
@@ -31,6 +39,7 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 			return moved, false, err
 		}
 	}
+	// From here on the tick is ours, or some other replica's if it was faster.
 	to := v.state
 	to.intent, to.intentAt = run, v.now
 	if moved, err = r.moveView(ctx, s, v, to); !moved {

@@ -8,11 +8,11 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// timetable is an entry's cron line, understood: either every, or the fields
-// and their zone.
+// A timetable is an entry's cron line, understood. It knows the ticks of one
+// line in one zone and nothing of what became of them.
 type timetable struct {
-	every  time.Duration
-	fields *robfig.SpecSchedule
+	every  time.Duration        // of an @every line
+	fields *robfig.SpecSchedule // of any other; a bit for each value that matches
 	zone   *time.Location
 	// spec is zone and cron line in one, as the entry's state in Redis keeps it.
 	spec string
@@ -20,6 +20,10 @@ type timetable struct {
 
 // newTimetable understands the entry's Cron, Seconds and Zone. What is wrong
 // comes back as an *EntryError.
+//
+// robfig/cron reads the fields; its search for the next tick is not used, as it
+// drops ticks that fall into a gap of the clocks and doubles those of an hour
+// that comes twice.
 func newTimetable(e Entry) (*timetable, error) {
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := loadZone(e)
@@ -45,6 +49,7 @@ func newTimetable(e Entry) (*timetable, error) {
 		return wrong("is not a cron line: " + err.Error())
 	}
 	t.fields = schedule.(*robfig.SpecSchedule)
+	// The search gives up after nine years: there is no such date then.
 	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
@@ -93,6 +98,8 @@ func badFields(line string, seconds bool) string {
 	return ""
 }
 
+// parser reads lines with or without a field for the second. Descriptors are
+// @hourly and its like.
 func parser(seconds bool) robfig.Parser {
 	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor
 	if seconds {
@@ -101,7 +108,8 @@ func parser(seconds bool) robfig.Parser {
 	return robfig.NewParser(fields)
 }
 
-// timetableOf is the rule that spec was taken from.
+// timetableOf is the timetable that spec was taken from. That it had a field for
+// the second shows in the number of fields.
 func timetableOf(spec string) (*timetable, error) {
 	zone, line, _ := strings.Cut(spec, " ")
 	seconds := len(strings.Fields(line)) == 6

@@ -10,7 +10,9 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// EntryError is one thing that is wrong with an entry.
+// EntryError is one thing that is wrong with an entry. Its parts are apart so
+// that a program can say it in its own words: a config file knows the line of
+// the field, a form its place on the screen.
 type EntryError struct {
 	Entry string // the entry's Name
 	Field string // the field as config files write it: name, cron, zone …
@@ -23,6 +25,7 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
 }
 
+// entryName leaves out what separates a name from the rest of a job's id.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
 // Validate reports everything that is wrong with the entry: an error that joins

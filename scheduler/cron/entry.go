@@ -32,7 +32,9 @@ type Entry struct {
 	Queue string
 	// Options are further options of the task: MaxRetry, Timeout, Retention and
 	// Group. A Retention is at least five minutes, because the finished job
-	// keeps a late replica from adding it again.
+	// keeps a late replica from adding it again. A job of a Group is gone as
+	// soon as the group is aggregated: a replica that stalls at that moment
+	// can add it again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by up to so much, in whole seconds.
 	// The delay of a tick is the same whoever enqueues it.

@@ -65,7 +65,9 @@ func (r *Runner) tendAll(ctx context.Context, due []*schedule, views []view) []e
 
 // tendOne looks after a copy of the schedule, as Set may read it meanwhile.
 func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
+	r.mu.Lock()
 	after := *s
+	r.mu.Unlock()
 	err := r.tend(ctx, &after, &v)
 	if err != nil {
 		after.fails++

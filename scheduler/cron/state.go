@@ -35,8 +35,8 @@ type view struct {
 	seen time.Time // our own, just before it was read or last moved on
 }
 
-// parseState reads a hash. Its numbers have to be numbers: a state that is not
-// ours could never be moved on, so it is an error and not a zero.
+// parseState reads a hash. Its numbers have to be written as ours are: a move
+// compares texts, so it would never succeed on a state that is not ours.
 func parseState(reply any) (s state, err error) {
 	pairs, _ := reply.([]any)
 	fields := make(map[string]string, len(pairs)/2)
@@ -48,8 +48,8 @@ func parseState(reply any) (s state, err error) {
 			return 0
 		}
 		n, wrong := strconv.ParseInt(fields[field], 10, 64)
-		if wrong != nil {
-			err = fmt.Errorf("field %s is %q, want a whole number", field, fields[field])
+		if wrong != nil || strconv.FormatInt(n, 10) != fields[field] {
+			err = fmt.Errorf("field %s is %q, want a plain whole number", field, fields[field])
 		}
 		return n
 	}

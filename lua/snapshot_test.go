@@ -18,7 +18,8 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
-	"acquire": Acquire, "allow": Allow, "block": Block, "carry": Carry, "cell": Cell, "define": Define, "delete": Delete,
+	"acquire": Acquire, "allow": Allow, "block": Block, "carry": Carry, "cell": Cell,
+	"cron_move": CronMove, "cron_read": CronRead, "define": Define, "delete": Delete,
 	"edges": Edges, "extend": Extend, "forecast": Forecast, "forget": Forget, "free": Free, "pause": Pause,
 	"pump": Pump, "reset": Reset, "waiting": Waiting,
 	"crash": Crash, "due": Due, "postpone": Postpone, "promote": Promote, "put_back": PutBack, "states": States,

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -25,7 +26,7 @@ type worker struct {
 	store   *store
 	log     *slog.Logger
 	limiter *throttle.Redis
-	cron    *scheduler.Cron
+	cron    *cron.Runner
 	server  *scheduler.Server
 }
 
@@ -38,7 +39,7 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 
 	w.limiter = throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet})
 	var err error
-	if w.cron, err = cron(s, c, quiet); err != nil {
+	if w.cron, err = newRunner(s, c, quiet); err != nil {
 		return nil, err
 	}
 	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -135,12 +136,12 @@ func TestEntries(t *testing.T) {
 	if len(entries) != 2 {
 		t.Fatalf("%d entries, want 2", len(entries))
 	}
-	want := scheduler.Entry{
+	want := cron.Entry{
 		Name: "nightly", Cron: "30 2 * * *", Zone: "America/New_York", Type: "http:request", Queue: "critical",
-		Jitter: 5 * time.Second, Missed: scheduler.MissedAll, MissedMax: 3, Overlap: scheduler.OverlapSkip,
+		Jitter: 5 * time.Second, Missed: cron.MissedAll, MissedMax: 3, Overlap: cron.OverlapSkip,
 	}
 	nightly := entries[0]
-	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(scheduler.Entry{}, "Payload", "Options")); diff != "" {
+	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(cron.Entry{}, "Payload", "Options")); diff != "" {
 		t.Error(diff)
 	}
 	var options []string

@@ -82,25 +82,18 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 	return refuse(Archive, d)
 }
 
-// acquire asks the limiter. Limits of the rules that it does not know are
-// defined before any job is refused for them.
-func (s *Server) acquire(ctx context.Context, a attempt) (d throttle.Decision, err error) {
-	j := throttle.Job{
+// acquire asks the limiter, which must have been told the rules' limits before:
+// no job is refused for one that it does not know yet.
+func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, error) {
+	if err := s.define(ctx); err != nil {
+		return throttle.Decision{}, err
+	}
+	began := time.Now()
+	d, err := s.limiter.Acquire(ctx, throttle.Job{
 		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
 		MaxWait: a.rule.MaxWait, Deadline: s.deadlines.of(a.job), Grant: s.grant,
-	}
-	for range 2 {
-		if err = s.define(ctx); err != nil {
-			return d, err
-		}
-		began := time.Now()
-		d, err = s.limiter.Acquire(ctx, j, a.rule.Needs...)
-		s.noteLimiter(ctx, began, err)
-		if err != nil || d.Outcome != throttle.NoLimit || !s.limits.lost(d.Limit) {
-			break
-		}
-		s.log.Warn("the limiter does not know a limit; it is defined again", "limit", d.Limit)
-	}
+	}, a.rule.Needs...)
+	s.noteLimiter(ctx, began, err)
 	return d, err
 }
 

@@ -42,16 +42,6 @@ func (l *limits) told(version int) {
 	l.known = l.known || l.version == version
 }
 
-// lost notes that the limiter does not know a limit. It reports whether that is
-// one of the list.
-func (l *limits) lost(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ours := slices.ContainsFunc(l.list, func(l throttle.Limit) bool { return l.Name == name })
-	l.known = l.known && !ours
-	return ours
-}
-
 // Define replaces the rules' Limits of a server, as when its config file has
 // changed. On an error the old ones stay.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {

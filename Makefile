@@ -37,11 +37,12 @@ demo: ## watch 200 jobs obey a limit
 up: ## run Redis and a worker in containers
 	docker compose up
 
-# The tests start redis-server themselves.
+# The tests start redis-server themselves. Only where it is missing is anything
+# installed, and sudo asked for.
 redis-server:
 	@if command -v redis-server >/dev/null; then \
 		:; \
-	elif command -v apt-get >/dev/null; then \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
 		$(SUDO) apt-get update && \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; \
 	elif command -v brew >/dev/null; then \

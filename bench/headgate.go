@@ -12,7 +12,7 @@ import (
 
 // startHeadgate is a program as its users write it, with stock settings.
 func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
-	limiter := throttle.New(b.rdb, throttle.RedisOptions{})
+	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
 	limits := []throttle.Limit{s.limit()}
 	if s.Hosts > 0 {
 		limits = append(limits, s.hostLimit())
@@ -52,12 +52,12 @@ func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 // watched is a limiter whose decisions are noted: that is how the bench knows
 // them by Redis's clock.
 type watched struct {
-	*throttle.Redis
+	*throttle.Lanes
 	history *history
 }
 
 func (w watched) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := w.Redis.Acquire(ctx, job, needs...)
+	d, err := w.Lanes.Acquire(ctx, job, needs...)
 	noteVisit(ctx, d.At)
 	if d.Outcome == throttle.Denied {
 		w.history.denied()

@@ -28,6 +28,8 @@ var (
 	Carry    = script("carry")
 	Cell     = script("cell")
 	Crash    = script("crash")
+	CronMove = script("cron_move")
+	CronRead = script("cron_read")
 	Define   = script("define")
 	Delete   = script("delete")
 	Due      = script("due")

@@ -19,40 +19,41 @@ type attempt struct {
 	maxRetry int
 }
 
-// wrap returns the handler that asynq's server gets. It asks for a job's
-// permits before next runs. A job without them goes back to its queue and comes
-// again when they exist; no worker waits.
-func (s *Server) wrap(next asynq.Handler) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		err := s.try(ctx, task, next)
-		if later, ok := errors.AsType[*putBackError](err); ok {
-			id, _ := asynq.GetTaskID(ctx)
-			queue, _ := asynq.GetQueueName(ctx)
-			s.putBacks.add(job{queue, id}, later)
-		}
-		return err
-	})
-}
-
-func (s *Server) try(ctx context.Context, task *asynq.Task, next asynq.Handler) error {
+func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
 	a.queue, _ = asynq.GetQueueName(ctx)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.maxRetry, _ = asynq.GetMaxRetry(ctx)
-	var err error
-	if a.rule, err = s.rules.For(ctx, task); err != nil {
+	return a
+}
+
+// wrap returns the handler that asynq's server gets. It asks for a job's
+// permits before next runs. A job without them goes back to its queue and comes
+// again when they exist; no worker waits.
+func (s *Server) wrap(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		a := newAttempt(ctx, task)
+		err := s.try(ctx, a, next)
+		if later, ok := errors.AsType[*putBackError](err); ok {
+			s.putBacks.add(a.job, later)
+		}
+		return err
+	})
+}
+
+func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
+	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
 		return finalError{err}
 	}
-	ctx = context.WithValue(ctx, ruleKey{}, a.rule)
 	began := time.Now()
 	decision, err := s.permit(ctx, a)
 	if err != nil {
 		return err
 	}
-	ctx, free := s.hold(ctx, a, began, decision)
+	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
 	defer free()
-	return a.judge(next.ProcessTask(ctx, task))
+	return a.judge(next.ProcessTask(ctx, a.task))
 }
 
 // permit returns nil when the job may run, and otherwise the error that makes
@@ -81,27 +82,18 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 	return refuse(Archive, d)
 }
 
-// acquire asks the limiter. Limits of the rules that it does not know are
-// defined before any job is refused for them.
-func (s *Server) acquire(ctx context.Context, a attempt) (d throttle.Decision, err error) {
-	if err = s.define(ctx); err != nil {
-		return d, err
+// acquire asks the limiter, which must have been told the rules' limits before:
+// no job is refused for one that it does not know yet.
+func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, error) {
+	if err := s.define(ctx); err != nil {
+		return throttle.Decision{}, err
 	}
-	j := throttle.Job{
+	began := time.Now()
+	d, err := s.limiter.Acquire(ctx, throttle.Job{
 		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
 		MaxWait: a.rule.MaxWait, Deadline: s.deadlines.of(a.job), Grant: s.grant,
-	}
-	for range 2 {
-		began := time.Now()
-		d, err = s.limiter.Acquire(ctx, j, a.rule.Needs...)
-		s.noteLimiter(ctx, began, err)
-		if err != nil || d.Outcome != throttle.NoLimit {
-			return d, err
-		}
-		if again, err := s.defineAgain(ctx, d.Limit); err != nil || !again {
-			return d, err
-		}
-	}
+	}, a.rule.Needs...)
+	s.noteLimiter(ctx, began, err)
 	return d, err
 }
 

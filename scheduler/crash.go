@@ -17,13 +17,16 @@ const forgivenCrashes = 3
 // first crashes are forgiven: the job runs again and no attempt is spent, also
 // where it was the last. After that asynq's own script runs, for which a crash
 // is a failure, so that a job that kills its workers ends in the archive.
-func (q *queueRedis) crashed(ctx context.Context, w writeBack, args []any) *redis.Cmd {
-	now := time.Now()
-	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, w.msg, now.Unix(), uniqueSeconds(now), q.forgiven)
+func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args []any) *redis.Cmd {
+	now, msg := time.Now(), w.msg
+	if isFailure, _ := args[4].(bool); isFailure && !w.archive { // Retry has counted it
+		msg = withRetried(msg, m.retried-1)
+	}
+	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, now.Unix(), uniqueSeconds(now), q.forgiven)
 	if done, err := cmd.Int(); err != nil || done == 1 {
 		return cmd
 	}
-	if w.archive {
+	if w.archive { // say more than asynq does
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
 		args[1] = withLastError(w.msg, reason)
 	}

@@ -28,8 +28,8 @@ func (d *deadlines) note(queue string, dequeued *redis.Cmd) {
 	if err != nil {
 		return
 	}
-	if id, unix := deadlineOf([]byte(msg)); unix > 0 {
-		d.byJob.Store(job{queue, id}, time.Unix(unix, 0))
+	if m, err := parseMessage([]byte(msg)); err == nil && m.deadline > 0 {
+		d.byJob.Store(job{queue, m.id}, time.Unix(m.deadline, 0))
 	}
 }
 

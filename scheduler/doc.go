@@ -1,6 +1,7 @@
 // Package scheduler decides when the jobs of asynq queues run. It puts jobs
 // without a permit back into their queue, calls them back at the moment their
-// permits exist, and spaces the retries of failed ones.
+// permits exist, and spaces the retries of failed ones. Package cron below it
+// enqueues jobs by the clock.
 //
 // A program that uses asynq changes two constructors and says what its tasks
 // need:

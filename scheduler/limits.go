@@ -12,55 +12,59 @@ import (
 
 // limits are those that the server keeps defined.
 type limits struct {
-	mu    sync.Mutex
-	list  []throttle.Limit
-	known bool // whether they have been defined
+	mu      sync.Mutex
+	list    []throttle.Limit
+	version int  // of the list
+	known   bool // whether the limiter has been told
 }
 
-func (l *limits) set(list []throttle.Limit) {
+func (l *limits) set(list []throttle.Limit, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list, l.known = slices.Clone(list), false
+	l.list, l.known = slices.Clone(list), known
+	l.version++
 }
 
-// Define replaces the rules' Limits of a server that runs, as when its config
-// file has changed. On an error the old ones stay.
+// unknown returns what the limiter must be told, if anything.
+func (l *limits) unknown() (list []throttle.Limit, version int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known {
+		return nil, 0
+	}
+	return l.list, l.version
+}
+
+// told notes that the limiter knows a version of the list.
+func (l *limits) told(version int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = l.known || l.version == version
+}
+
+// Define replaces the rules' Limits of a server, as when its config file has
+// changed. On an error the old ones stay.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	if err := s.limiter.Define(ctx, limits...); err != nil {
 		return err
 	}
-	s.limits.mu.Lock()
-	defer s.limits.mu.Unlock()
-	s.limits.list, s.limits.known = slices.Clone(limits), true
+	s.limits.set(limits, true)
 	return nil
 }
 
-// define makes the limits known unless that has been done.
+// define tells the limiter the limits that it does not know.
 func (s *Server) define(ctx context.Context) error {
-	s.limits.mu.Lock()
-	defer s.limits.mu.Unlock()
-	if s.limits.known || len(s.limits.list) == 0 {
+	list, version := s.limits.unknown()
+	if len(list) == 0 {
 		return nil
 	}
 	began := time.Now()
-	err := s.limiter.Define(ctx, s.limits.list...)
+	err := s.limiter.Define(ctx, list...)
 	s.noteLimiter(ctx, began, err)
-	s.limits.known = err == nil
-	return err
-}
-
-// defineAgain makes the limits known to a limiter that has lost one of them. It
-// reports whether the limit is among them.
-func (s *Server) defineAgain(ctx context.Context, limit string) (bool, error) {
-	s.limits.mu.Lock()
-	if !slices.ContainsFunc(s.limits.list, func(l throttle.Limit) bool { return l.Name == limit }) {
-		s.limits.mu.Unlock()
-		return false, nil
+	if err == nil {
+		s.limits.told(version)
 	}
-	s.limits.known = false
-	s.limits.mu.Unlock()
-	s.log.Warn("the limiter lost a limit; all are defined again", "limit", limit)
-	return true, s.define(ctx)
+	return err
 }
 
 // noteLimiter tells the limiter's outage of a call. Another error than

@@ -10,59 +10,50 @@ import (
 // asynq.proto, which asynq keeps internal.
 const (
 	fieldID       = 3
+	fieldRetried  = 6
 	fieldErrorMsg = 7
 	fieldDeadline = 9
 	fieldHeaders  = 15
 )
 
+// message is what counts here of a TaskMessage.
+type message struct {
+	id        string
+	retried   int // failures so far
+	lastError string
+	deadline  int64 // a unix second; 0 is none
+}
+
 var errMessage = errors.New("not a task message of asynq's")
 
-// lastError is the error text in an encoded TaskMessage.
-func lastError(msg []byte) (text string, err error) {
-	err = eachField(msg, func(field protowire.Number, kind protowire.Type, value []byte) {
-		if field == fieldErrorMsg && kind == protowire.BytesType {
-			text = stringOf(value)
-		}
-	})
-	return text, err
-}
-
-// deadlineOf is the ID of the job in an encoded TaskMessage and its deadline, a
-// unix second; 0 is none.
-func deadlineOf(msg []byte) (id string, unix int64) {
-	eachField(msg, func(field protowire.Number, kind protowire.Type, value []byte) {
-		switch {
-		case field == fieldID && kind == protowire.BytesType:
-			id = stringOf(value)
-		case field == fieldDeadline && kind == protowire.VarintType:
-			n, _ := protowire.ConsumeVarint(value)
-			unix = int64(n)
-		}
-	})
-	return id, unix
-}
-
-func stringOf(value []byte) string {
-	text, _ := protowire.ConsumeBytes(value)
-	return string(text)
-}
-
-// eachField calls f for each field of an encoded message. Of a field that is
-// there twice the last counts.
-func eachField(msg []byte, f func(field protowire.Number, kind protowire.Type, value []byte)) error {
-	for len(msg) > 0 {
-		field, kind, n := protowire.ConsumeTag(msg)
+// parseMessage reads an encoded TaskMessage.
+func parseMessage(encoded []byte) (m message, err error) {
+	for len(encoded) > 0 {
+		field, kind, n := protowire.ConsumeTag(encoded)
 		if n < 0 {
-			return errMessage
+			return m, errMessage
 		}
-		msg = msg[n:]
-		if n = protowire.ConsumeFieldValue(field, kind, msg); n < 0 {
-			return errMessage
+		value := encoded[n:]
+		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
+			return m, errMessage
 		}
-		f(field, kind, msg[:n])
-		msg = msg[n:]
+		switch {
+		case field == fieldRetried && kind == protowire.VarintType:
+			retried, _ := protowire.ConsumeVarint(value)
+			m.retried = int(retried)
+		case field == fieldDeadline && kind == protowire.VarintType:
+			deadline, _ := protowire.ConsumeVarint(value)
+			m.deadline = int64(deadline)
+		case field == fieldID && kind == protowire.BytesType:
+			id, _ := protowire.ConsumeBytes(value)
+			m.id = string(id)
+		case field == fieldErrorMsg && kind == protowire.BytesType:
+			text, _ := protowire.ConsumeBytes(value)
+			m.lastError = string(text)
+		}
+		encoded = value[n:]
 	}
-	return nil
+	return m, nil
 }
 
 // withLastError returns an encoded TaskMessage with another error text. Of a
@@ -70,6 +61,12 @@ func eachField(msg []byte, f func(field protowire.Number, kind protowire.Type, v
 func withLastError(msg []byte, text string) []byte {
 	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
+}
+
+// withRetried returns an encoded TaskMessage with another number of failures.
+func withRetried(msg []byte, retried int) []byte {
+	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldRetried, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(retried))
 }
 
 // withHeader returns an encoded TaskMessage with one more header.

@@ -10,36 +10,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// outageLog logs the start and the end of the time in which one Redis cannot be
-// used, once each.
+// outageLog logs the start and the end of each time in which one Redis cannot
+// be used, once each.
 type outageLog struct {
 	log  *slog.Logger
 	what string
 
-	mu    sync.Mutex
-	down  bool
-	since time.Time
+	mu      sync.Mutex
+	down    bool
+	changed time.Time // when that became so
 }
 
 func newOutageLog(log *slog.Logger, what string) *outageLog { return &outageLog{log: log, what: what} }
 
 // note is told of each call: what ctx it had, when it began, and how it ended.
 // A call that was given up by its own context says nothing of Redis, and one
-// that began before the outage says nothing of its end.
+// that began before the last change says nothing of what is now.
 func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case err != nil && !o.down:
-		o.down, o.since = true, time.Now()
-		o.log.Error(o.what+" is unavailable; jobs wait", "error", err)
-	case err == nil && o.down && began.After(o.since):
-		o.down = false
-		o.log.Info(o.what+" is available again; jobs go on", "after", time.Since(o.since).Round(time.Millisecond))
+	if down := err != nil; down == o.down || began.Before(o.changed) {
+		return
 	}
+	now := time.Now()
+	if err != nil {
+		o.log.Error(o.what+" is unavailable; jobs wait", "error", err)
+	} else {
+		o.log.Info(o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
+	}
+	o.down, o.changed = err != nil, now
 }
 
 // unreachable returns err if it means that Redis cannot be used, and nil if it

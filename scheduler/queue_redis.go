@@ -56,15 +56,15 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if !ok {
 		return nil
 	}
-	text, err := lastError(w.msg)
+	m, err := parseMessage(w.msg)
 	if err != nil {
 		return nil
 	}
-	if why, ok := q.putBacks.find(w.job, text); ok {
+	if why, ok := q.putBacks.find(w.job, m.lastError); ok {
 		return q.putBack(ctx, w, why)
 	}
-	if text == asynq.ErrLeaseExpired.Error() {
-		return q.crashed(ctx, w, args)
+	if m.lastError == asynq.ErrLeaseExpired.Error() {
+		return q.crashed(ctx, w, m, args)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ type writeBack struct {
 
 // asWriteBack recognises the two by their keys.
 func asWriteBack(keys []string, args []any) (w writeBack, ok bool) {
-	if len(keys) < 8 || len(args) < 3 {
+	if len(keys) < 8 || len(args) < 6 {
 		return w, false
 	}
 	queue, isActive := strings.CutSuffix(keys[1], "}:active")

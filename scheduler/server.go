@@ -96,7 +96,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		limiter := throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
 		s.limiter, s.limiterOutage = throttle.NewLanes(limiter), s.queueOutage
 	}
-	s.limits.set(rules.Limits)
+	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	cfg = s.config(cfg)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)

@@ -43,6 +43,15 @@ type spy struct {
 	mu      sync.Mutex
 	denials map[string]int
 	allowed []throttle.Decision
+	// extend answers Extend where it is not nil.
+	extend func() (held bool, err error)
+}
+
+func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
+	if s.extend != nil {
+		return s.extend()
+	}
+	return s.Redis.Extend(ctx, holder, needs...)
 }
 
 func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
@@ -63,6 +72,9 @@ type settings struct {
 	options []Option
 	limits  []throttle.Limit
 	rule    func(task *asynq.Task) (Rule, error) // nil: one permit of the first limit
+	extend  func() (bool, error)                 // the limiter's, if not nil
+	redis   redis.UniversalClient                // the limiter's, if not the queues'
+	log     *slog.Logger                         // nil: nobody hears it
 	handle  func(ctx context.Context, task *asynq.Task) error
 }
 
@@ -71,10 +83,15 @@ var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Second, Del
 
 func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.redis == nil {
+		s.redis = rdb
+	}
 	st := &stack{
 		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
-		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), denials: map[string]int{}},
+		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule,
 	}
 	if st.rule == nil {
@@ -82,7 +99,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
 		}
 	}
-	s.config.Logger, s.config.LogLevel = silent{}, asynq.FatalLevel
+	s.config.Logger = silent{}
 	s.config.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
@@ -90,7 +107,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	})
 	rules := Rules{Limits: s.limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
 	var err error
-	st.server, err = NewServer(rdb, rules, s.config, append([]Option{WithLimiter(st.limiter), WithLogger(quiet)}, s.options...)...)
+	st.server, err = NewServer(rdb, rules, s.config, append([]Option{WithLimiter(st.limiter), WithLogger(s.log)}, s.options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,9 +160,22 @@ func (st *stack) info(id string) *asynq.TaskInfo {
 	return info
 }
 
-// wantDenials fails unless each of n jobs ran exactly once and was denied at
-// most once.
+// wantOnce fails unless each of n jobs ran exactly once and was denied at most
+// once.
 func (st *stack) wantOnce(n int) {
+	st.t.Helper()
+	st.wantOnceEach(n)
+	st.limiter.mu.Lock()
+	defer st.limiter.mu.Unlock()
+	for id, times := range st.limiter.denials {
+		if times > 1 {
+			st.t.Errorf("job %s was denied %d times", id, times)
+		}
+	}
+}
+
+// wantOnceEach fails unless each of n jobs ran exactly once.
+func (st *stack) wantOnceEach(n int) {
 	st.t.Helper()
 	seen := map[string]int{}
 	for _, r := range st.ran() {
@@ -157,13 +187,6 @@ func (st *stack) wantOnce(n int) {
 	for id, times := range seen {
 		if times != 1 {
 			st.t.Errorf("job %s ran %d times", id, times)
-		}
-	}
-	st.limiter.mu.Lock()
-	defer st.limiter.mu.Unlock()
-	for id, times := range st.limiter.denials {
-		if times > 1 {
-			st.t.Errorf("job %s was denied %d times", id, times)
 		}
 	}
 }

@@ -69,6 +69,19 @@ func (l *Lanes) Places(ctx context.Context, jobs ...JobID) (map[JobID]Place, err
 	return places, nil
 }
 
+// Find returns the jobs of an ID that wait, in whatever queues. It reads all jobs
+// that wait, a part at a time.
+func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
+	scan := l.rdb.HScan(ctx, l.prefix+"jobs", 0, "*\n"+globEscape(id), 1000).Iterator()
+	for scan.Next(ctx) {
+		if queue, found, ok := strings.Cut(scan.Val(), "\n"); ok && found == id {
+			jobs = append(jobs, JobID{queue, id})
+		}
+		scan.Next(ctx) // the record
+	}
+	return jobs, unavailable(scan.Err())
+}
+
 func readPlace(row []any) Place {
 	number := func(i int) int64 { return row[i].(int64) }
 	_, meters, _ := strings.Cut(row[6].(string), "\n")

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -240,6 +241,19 @@ func (p *pair) setBack(t *rapid.T) {
 	p.advance(-d)
 }
 
+// wasGone reports whether a meter was as if never used for so long, between two
+// admissions, that Redis may have dropped it.
+func (p *pair) wasGone(l throttle.Limit, key string) bool {
+	last := int64(math.MaxInt64)
+	for _, a := range p.histories[l.Name+"|"+key] {
+		if a.At-last > (l.Rate.Per + l.Margin + time.Minute).Microseconds() {
+			return true
+		}
+		last = a.At
+	}
+	return false
+}
+
 // redefine changes a limit, but not its kind. A meter that is as if never used
 // may be gone, so where the new words could count something of it again it
 // starts anew.
@@ -252,7 +266,7 @@ func (p *pair) redefine(t *rapid.T) {
 		if err != nil {
 			t.Fatalf("local: %v", err)
 		}
-		if d.ResetAfter == 0 {
+		if d.ResetAfter == 0 || p.wasGone(was, key) {
 			p.resetKey(t, l.Name, key)
 		}
 		p.restartHistory(l.Name + "|" + key)

@@ -59,19 +59,20 @@ var units = []struct {
 
 // ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or
 // "1/1m30s": a count, a slash, and a period, which is a unit (s, m, h, day,
-// week, month, or their long names), a number of units, or a Go duration.
+// week, month, or their long names), a number of units, or a Go duration. The
+// error is a [*FieldError].
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
-		return Rate{}, fmt.Errorf("rate %q: want COUNT/PERIOD, such as 2000/day, 10/s or 1/2s", text)
+		return Rate{}, fieldError("rate", text, "want COUNT/PERIOD, such as 2000/day, 10/s or 1/2s")
 	}
 	n, err := strconv.Atoi(strings.ReplaceAll(strings.TrimSpace(count), "_", ""))
 	if err != nil {
-		return Rate{}, fmt.Errorf("rate %q: %q is not a whole number of permits", text, count)
+		return Rate{}, fieldError("rate", text, "%q is not a whole number of permits", count)
 	}
 	per, err := parsePeriod(strings.TrimSpace(period))
 	if err != nil {
-		return Rate{}, fmt.Errorf("rate %q: %w", text, err)
+		return Rate{}, fieldError("rate", text, "%v", err)
 	}
 	r := Rate{n, per}
 	return r, r.validate()

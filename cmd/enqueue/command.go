@@ -8,11 +8,13 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
 )
 
 // command is what the user wants.
@@ -29,9 +31,6 @@ type command struct {
 
 // Run adds the jobs.
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	conf, err := c.Load()
 	if err != nil {
 		return err
@@ -41,7 +40,10 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	defer input.Close()
-	source := &source{input: input, defaults: c.JobOptions, config: conf, stderr: stdio.Err}
+	source := &source{
+		input: input, defaults: c.JobOptions, config: conf,
+		stderr: stdio.Err, bad: complaints{out: stdio.Err},
+	}
 	if c.File == "" {
 		source.one = &cli.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}
 	}
@@ -54,18 +56,19 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	return add(ctx, conf, source, stdio)
 }
 
-// check reports flags that do not go together.
-func (c *command) check() error {
+// Validate reports what is wrong with the flags. kong calls it.
+func (c *command) Validate() error {
 	switch {
 	case c.File == "" && c.Type == "":
-		return cli.Usagef("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
-		return cli.Usagef("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
+		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
-	if err := c.JobOptions.Validate(); err != nil {
-		return cli.Usagef("--%w", err)
+	err := c.JobOptions.Validate()
+	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
 	}
-	return nil
+	return err
 }
 
 func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
@@ -81,7 +84,7 @@ func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
 
 // add streams the jobs: a bad line does not stop the others.
 func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	sink, err := opener{conf, stdio.Err, source.bad}.open(ctx)
+	sink, err := opener{conf, stdio.Err, source.bad.add, queueSet{}}.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 	if source.failed() {
 		return source.finish(stdio.Out, 0, nil)
 	}
-	sink, err := opener{conf, stdio.Err, nil}.open(ctx)
+	sink, err := opener{conf, stdio.Err, nil, queueSet{}}.open(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // demand is what jobs want together of the limits.
 type demand struct {
-	limiter  *throttle.Redis
+	planner  *planner
 	capacity map[string]int // by limit; 0 where there is no such limit
 
 	jobs    int
@@ -31,8 +31,8 @@ func (m meter) String() string {
 	return fmt.Sprintf("limit %s of %s", m.limit, m.key)
 }
 
-func newDemand(limiter *throttle.Redis) *demand {
-	return &demand{limiter: limiter, capacity: map[string]int{}, first: map[string][]throttle.Need{}, total: map[meter]int{}}
+func newDemand(p *planner) *demand {
+	return &demand{planner: p, capacity: map[string]int{}, first: map[string][]throttle.Need{}, total: map[meter]int{}}
 }
 
 // add counts a job, unless it could never run.
@@ -67,15 +67,15 @@ func (d *demand) add(ctx context.Context, l line, needs []throttle.Need) error {
 // fits reports a need that the limiter would never meet.
 func (d *demand) fits(ctx context.Context, n throttle.Need) error {
 	if _, ok := d.capacity[n.Limit]; !ok {
-		look, err := d.limiter.Peek(ctx, n.Limit, n.Key)
+		capacity, err := d.planner.capacity(ctx, n)
 		if err != nil {
 			return err
 		}
-		d.capacity[n.Limit] = look.Capacity
+		d.capacity[n.Limit] = capacity
 	}
 	switch capacity := d.capacity[n.Limit]; {
 	case capacity == 0:
-		return fmt.Errorf("limit %s is not in this Redis yet: a worker with this config brings it there", n.Limit)
+		return fmt.Errorf("limit %s is for other apps than this one, which is what apps: and app: in the config say", n.Limit)
 	case n.Cost > capacity:
 		return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, n.Limit)
 	}
@@ -129,7 +129,7 @@ func (d *demand) ask(ctx context.Context, needs []throttle.Need) (map[throttle.N
 				now = append(now, n)
 			}
 		}
-		answers, err := d.limiter.Forecast(ctx, now...)
+		answers, err := d.planner.forecast(ctx, now)
 		if err != nil {
 			return nil, err
 		}

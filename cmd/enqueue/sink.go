@@ -33,6 +33,15 @@ type opener struct {
 	// refused hears about a job that its queue does not take. Nil makes that
 	// an error, and lets the sink undo what it did.
 	refused func(line, error)
+	// used is where added jobs are by now.
+	used queueSet
+}
+
+// warn tells about queues that nobody serves.
+func (o opener) warn(rdb redis.UniversalClient) {
+	if text := o.used.unserved(rdb, o.config); text != "" {
+		fmt.Fprintln(o.stderr, "enqueue: "+text)
+	}
 }
 
 // open finds the Redis to add to. Where there is none the jobs are kept for
@@ -56,7 +65,7 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s: nothing in it survives a restart\n", addr)
+	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash does not\n", addr)
 	return o.queues(rdb), nil
 }
 
@@ -98,13 +107,18 @@ func (q *queues) add(ctx context.Context, l line) error {
 		return fmt.Errorf("%s%w", l.where(), err)
 	}
 	q.count++
+	q.used[l.Queue] = true
 	if q.refused == nil {
 		q.undoes = append(q.undoes, [2]string{l.Queue, l.ID})
 	}
 	return nil
 }
 
-func (q *queues) flush(context.Context) error { return nil }
+// flush is the end of it: the jobs are added already.
+func (q *queues) flush(context.Context) error {
+	q.warn(q.rdb)
+	return nil
+}
 
 func (q *queues) added() int { return q.count }
 

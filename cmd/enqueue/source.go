@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
@@ -38,7 +39,7 @@ type source struct {
 	stderr   io.Writer
 
 	last    line // that jobs gave
-	badOnes int
+	bad     complaints
 	err     error           // why the input ended early
 	foreign map[string]bool // types that are not built in, and were said to be
 }
@@ -58,6 +59,9 @@ func (s *source) jobs() iter.Seq[line] {
 		scanner.Buffer(nil, maxLine)
 		for number := 1; scanner.Scan(); number++ {
 			text := bytes.TrimSpace(scanner.Bytes())
+			if number == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write it
+			}
 			if len(text) == 0 {
 				continue
 			}
@@ -80,10 +84,14 @@ func (s *source) give(l line, err error, yield func(line) bool) bool {
 		err = s.check(l)
 	}
 	if err != nil {
-		s.bad(l, err)
+		s.bad.add(l, err)
 		return true
 	}
 	l.Job = l.Fill(s.defaults, s.config)
+	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
+		s.bad.add(l, fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339)))
+		return true
+	}
 	s.last = l
 	return yield(l)
 }
@@ -107,19 +115,14 @@ func (s *source) check(l line) error {
 	return nil
 }
 
-// bad reports a line that is not added.
-func (s *source) bad(l line, err error) {
-	s.badOnes++
-	fmt.Fprintf(s.stderr, "enqueue: %s%v\n", l.where(), err)
-}
-
-func (s *source) failed() bool { return s.badOnes > 0 || s.err != nil }
+func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
 
 // finish says how many jobs were added, and ends with the right exit code.
 func (s *source) finish(stdout io.Writer, added int, err error) error {
+	s.bad.sum()
 	text := "enqueued " + count(added, "job")
-	if s.badOnes > 0 && s.one == nil {
-		text += fmt.Sprintf(" (%s)", count(s.badOnes, "bad line"))
+	if s.bad.lines > 0 && s.one == nil {
+		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
 	}
 	if s.one != nil && added == 1 {
 		text += ": " + s.last.ID
@@ -136,7 +139,7 @@ func (s *source) verdict() error {
 	switch {
 	case s.err != nil:
 		return cli.Usagef("%w", s.err)
-	case s.badOnes > 0:
+	case s.bad.lines > 0:
 		return cli.BadInput
 	}
 	return nil

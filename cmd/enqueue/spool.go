@@ -30,13 +30,25 @@ func (s *spool) add(ctx context.Context, l line) error {
 	}
 	s.lines, s.jobs = append(s.lines, text), append(s.jobs, l)
 	if len(s.lines) >= spoolBatch && s.refused != nil {
-		return s.flush(ctx)
+		return s.keep(ctx)
 	}
 	return nil
 }
 
-// flush writes the batch, or adds it to a worker that started meanwhile.
+// flush keeps the last batch.
 func (s *spool) flush(ctx context.Context) error {
+	if err := s.keep(ctx); err != nil {
+		return err
+	}
+	if s.started != nil {
+		return s.started.flush(ctx)
+	}
+	s.warn(nil)
+	return nil
+}
+
+// keep writes the batch, or adds it to a worker that started meanwhile.
+func (s *spool) keep(ctx context.Context) error {
 	if len(s.lines) == 0 {
 		return nil
 	}
@@ -51,6 +63,9 @@ func (s *spool) flush(ctx context.Context) error {
 		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	s.kept += len(s.lines)
+	for _, l := range s.jobs {
+		s.used[l.Queue] = true
+	}
 	s.lines, s.jobs = nil, nil
 	return nil
 }

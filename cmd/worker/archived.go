@@ -28,7 +28,7 @@ type filter struct {
 	Older time.Duration `placeholder:"DURATION" help:"Only those that were archived longer ago than this."`
 }
 
-// matches is whether a job is meant.
+// matches reports whether a job is meant.
 func (f filter) matches(job *asynq.TaskInfo) bool {
 	return (f.Type == "" || job.Type == f.Type) &&
 		strings.Contains(job.LastErr, f.Error) &&
@@ -93,7 +93,7 @@ func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 		return printJSON(stdio.Out, shown)
 	}
 	if len(jobs) == 0 {
-		fmt.Fprintln(stdio.Out, "no archived job is like that")
+		fmt.Fprintln(stdio.Out, "no archived job matches")
 		return nil
 	}
 	var rows [][]string
@@ -116,7 +116,16 @@ type archivedJob struct {
 }
 
 func newArchivedJob(job *asynq.TaskInfo) archivedJob {
-	return archivedJob{job.ID, job.Queue, job.Type, string(job.Payload), job.LastFailedAt, job.Retried, job.LastErr}
+	return archivedJob{job.ID, job.Queue, job.Type, string(job.Payload), job.LastFailedAt, failures(job), job.LastErr}
+}
+
+// failures counts as the log does. The last failure archived the job, which
+// asynq does not count as a retry.
+func failures(job *asynq.TaskInfo) int {
+	if job.LastErr == "" { // archived by hand before it ever ran
+		return job.Retried
+	}
+	return job.Retried + 1
 }
 
 type archivedShow struct {
@@ -146,7 +155,7 @@ func (c *archivedShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 	fmt.Fprintf(stdio.Out, "type      %s\n", job.Type)
 	fmt.Fprintf(stdio.Out, "payload   %s\n", job.Payload)
 	fmt.Fprintf(stdio.Out, "archived  %s\n", job.LastFailedAt.Local().Format(time.DateTime))
-	fmt.Fprintf(stdio.Out, "retries   %d\n", job.Retried)
+	fmt.Fprintf(stdio.Out, "failures  %d\n", failures(job))
 	fmt.Fprintf(stdio.Out, "reason    %s\n", job.LastErr)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // connect returns the limiter of the config's Redis; the caller must call done.
-func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Redis, done func(), err error) {
+func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Lanes, done func(), err error) {
 	c, err := g.Load()
 	if err != nil {
 		return nil, nil, err

@@ -14,10 +14,10 @@ type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
 	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of that will run."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
-	Delete limitsDelete `cmd:"" help:"Forget a limit. Jobs that need it are then archived, or what on_no_limit says."`
+	Delete limitsDelete `cmd:"" help:"Forget a limit. A running worker brings back those of its config; jobs that need another are then archived, or what on_no_limit says."`
 	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
 	Resume limitsResume `cmd:"" help:"End a pause."`
-	Reset  limitsReset  `cmd:"" help:"Make a limit's count for a key as if never used, and end its block."`
+	Reset  limitsReset  `cmd:"" help:"Reset what a limit has counted for a key, as if nothing had been taken, and end its block."`
 	Peek   limitsPeek   `cmd:"" help:"Say how many permits a limit has for a key, without taking any."`
 }
 
@@ -32,12 +32,13 @@ type definition struct {
 	Apps     []string      `json:"apps,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	Paused   bool          `json:"paused"`
+	Blocked  []block       `json:"blocked,omitempty"`
 }
 
-func newDefinition(l throttle.Limit) definition {
+func newDefinition(l throttle.Limit, blocks []throttle.Blocked) definition {
 	return definition{
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
-		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused,
+		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: newBlocks(blocks),
 	}
 }
 
@@ -66,16 +67,20 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		d := newDefinition(l)
-		state := ""
-		if l.Paused {
-			state = "paused"
+		blocks, err := limiter.Blocks(ctx, l.Name)
+		if err != nil {
+			return err
 		}
+		d := newDefinition(l, blocks)
 		definitions[i] = d
-		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), state})
+		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
 	if c.JSON {
 		return printJSON(stdio.Out, definitions)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(stdio.Out, "there are no limits yet: \"worker run\" brings those of its config, and \"worker limits set\" makes one")
+		return nil
 	}
 	return cli.Table(stdio.Out, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows)
 }
@@ -117,19 +122,27 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	blocks, err := limiter.Blocks(ctx, c.Name)
+	if err != nil {
+		return err
+	}
 	waiting := make([]backlog, len(backlogs))
 	var rows [][]string
 	for i, b := range backlogs {
 		waiting[i] = backlog{b.Key, b.Permits, b.LastIn.Seconds()}
 		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), in(b.LastIn)})
 	}
+	d := newDefinition(limit, blocks)
 	if c.JSON {
 		return printJSON(stdio.Out, struct {
 			definition
 			Waiting []backlog `json:"waiting"`
-		}{newDefinition(limit), waiting})
+		}{d, waiting})
 	}
 	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
+	for _, b := range d.Blocked {
+		fmt.Fprintf(stdio.Out, "blocked: %s\n", b)
+	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for it")
 		return nil
@@ -146,7 +159,7 @@ func keyName(key string) string {
 }
 
 // find looks a limit up by its name.
-func find(ctx context.Context, limiter *throttle.Redis, name string) (throttle.Limit, bool, error) {
+func find(ctx context.Context, limiter *throttle.Lanes, name string) (throttle.Limit, bool, error) {
 	limits, err := limiter.Limits(ctx)
 	for _, l := range limits {
 		if l.Name == name {

@@ -10,11 +10,21 @@ import (
 
 type limitsDelete struct {
 	Name string `arg:"" help:"Name of the limit."`
+	Yes  bool   `help:"Delete it even if jobs wait for it."`
 }
 
 // Run implements "worker limits delete".
 func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "deleted "+c.Name, func(l *throttle.Redis) error { return l.Delete(ctx, c.Name) })
+	return change(ctx, g, stdio, "deleted "+c.Name, func(l *throttle.Lanes) error {
+		n, err := l.Waiters(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		if n > 0 && !c.Yes {
+			return cli.Usagef("limit %s has %s waiting: unless a worker brings it back they are archived, or what on_no_limit says; add --yes if that is meant", c.Name, count(n))
+		}
+		return l.Delete(ctx, c.Name)
+	})
 }
 
 type limitsPause struct {
@@ -23,7 +33,7 @@ type limitsPause struct {
 
 // Run implements "worker limits pause".
 func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "paused "+c.Name, func(l *throttle.Redis) error { return l.Pause(ctx, c.Name) })
+	return change(ctx, g, stdio, "paused "+c.Name, func(l *throttle.Lanes) error { return l.Pause(ctx, c.Name) })
 }
 
 type limitsResume struct {
@@ -32,7 +42,7 @@ type limitsResume struct {
 
 // Run implements "worker limits resume".
 func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "resumed "+c.Name, func(l *throttle.Redis) error { return l.Resume(ctx, c.Name) })
+	return change(ctx, g, stdio, "resumed "+c.Name, func(l *throttle.Lanes) error { return l.Resume(ctx, c.Name) })
 }
 
 type limitsReset struct {
@@ -46,11 +56,16 @@ func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 	if c.Key != "" {
 		what += " of " + c.Key
 	}
-	return change(ctx, g, stdio, what, func(l *throttle.Redis) error { return l.Reset(ctx, c.Name, c.Key) })
+	return change(ctx, g, stdio, what, func(l *throttle.Lanes) error {
+		if err := needKey(ctx, g, l, c.Name, c.Key); err != nil {
+			return err
+		}
+		return l.Reset(ctx, c.Name, c.Key)
+	})
 }
 
 // change does one thing to a limit and says so.
-func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*throttle.Redis) error) error {
+func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*throttle.Lanes) error) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {
 		return err

@@ -21,6 +21,9 @@ func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return err
 	}
 	defer done()
+	if err := needKey(ctx, g, limiter, c.Name, c.Key); err != nil {
+		return err
+	}
 	d, err := limiter.Peek(ctx, c.Name, c.Key)
 	if err != nil {
 		return badUnlessDown(err)

@@ -14,7 +14,7 @@ type limitsSet struct {
 	Kind     *throttle.Kind `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
 	Rate     *throttle.Rate `placeholder:"RATE" help:"Such as 10/s, 2000/day or 1/2s."`
 	Capacity *int           `placeholder:"N" help:"The most permits at once."`
-	Margin   *time.Duration `placeholder:"DURATION" help:"Room for the jitter of the way to the other side, such as 50ms."`
+	Margin   *time.Duration `placeholder:"DURATION" help:"Room for jitter on the way to the other side, such as 50ms."`
 	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
@@ -32,11 +32,13 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 		return err
 	}
 	defer done()
-	limit, _, err := find(ctx, limiter, c.Name)
+	limit, found, err := find(ctx, limiter, c.Name)
 	if err != nil {
 		return err
 	}
-	limit = c.change(limit)
+	if limit = c.change(limit); !found && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
+		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
+	}
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}

@@ -63,7 +63,7 @@ func (o *outage) WithGroup(string) slog.Handler { return o }
 // asynqLog is a logger as asynq wants it.
 type asynqLog struct{ log *slog.Logger }
 
-// Warn leaves out what logFailure says, and what a rule or a twin does on
+// Warn leaves out what logFailure says anyway, and jobs that are dropped on
 // purpose.
 func (l asynqLog) Warn(args ...any) {
 	text := fmt.Sprint(args...)

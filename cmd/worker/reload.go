@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/signal"
@@ -58,9 +59,13 @@ func (w *worker) watch(ctx context.Context) {
 }
 
 // reload makes the config file's limits, rules and schedules current. A file
-// with errors changes nothing.
+// with errors changes nothing, and neither does one that is gone or empty:
+// taken at its word, it would lift every limit.
 func (w *worker) reload(ctx context.Context) {
 	next, err := w.globals.Load()
+	if err == nil && next.Absent != "" {
+		err = errors.New(next.Absent)
+	}
 	if err == nil {
 		err = w.server.Define(ctx, next.Limits...)
 	}
@@ -74,6 +79,7 @@ func (w *worker) reload(ctx context.Context) {
 		return
 	}
 	old := w.config.Swap(next)
+	w.store.current.Store(next)
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))

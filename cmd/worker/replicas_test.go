@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,26 +15,29 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// Three processes run one schedule on a real Redis: each tick is enqueued once.
-// How late its call arrives is logged.
+// Three processes run the same schedules on a real Redis: each tick of each is
+// enqueued once. How late its call arrives is logged.
 func TestWorkersTickOnce(t *testing.T) {
-	const seconds = 30
-	ticks := make(chan int, 10*seconds)
-	late := make(chan time.Duration, 10*seconds)
+	const schedules, seconds = 10, 3
+	type call struct{ schedule, tick int }
+	type arrival struct {
+		call
+		late time.Duration
+	}
+	arrivals := make(chan arrival, 100*schedules*seconds)
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		tick, err := strconv.Atoi(r.URL.Query().Get("tick"))
-		if err != nil {
+		var c call
+		if _, err := fmt.Sscanf(r.URL.Path, "/%d/%d", &c.schedule, &c.tick); err != nil {
 			t.Errorf("call %s: %v", r.URL, err)
 		}
-		late <- time.Since(time.Unix(int64(tick), 0))
-		ticks <- tick
+		arrivals <- arrival{c, time.Since(time.Unix(int64(c.tick), 0))}
 	}))
 	defer api.Close()
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
-	text := fmt.Sprintf(`redis: %s
-schedules:
-  every: {cron: "@every 1s", task: "http:request", payload: {url: "%s/?tick=${tick.Unix()}"}}
-`, redistest.Run(t).URL(), api.URL)
+	text := fmt.Sprintf("redis: %s\nconcurrency: %d\nschedules:\n", redistest.Run(t).URL(), schedules)
+	for i := range schedules {
+		text += fmt.Sprintf("  every-%d: {cron: '@every 1s', task: 'http:request', payload: {url: '%s/%d/${tick.Unix()}'}}\n", i, api.URL, i)
+	}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -54,21 +56,31 @@ schedules:
 			}
 		}()
 	}
-	var got []int
-	for len(got) == 0 || slices.Max(got) < got[0]+seconds {
-		got = append(got, <-ticks)
-	}
-	slices.Sort(got)
-	got = slices.DeleteFunc(got, func(tick int) bool { return tick >= got[0]+seconds })
-	for i, tick := range got {
-		if tick != got[0]+i {
-			t.Fatalf("ticks %v: want each second once", got)
+
+	// Until all have ticked in the second after the last that counts, which
+	// tells that nothing of those before is still on its way.
+	var delays []time.Duration
+	calls, first := map[call]int{}, 0
+	for left := schedules; left > 0; {
+		a := <-arrivals
+		if first == 0 {
+			first = a.tick + 1 // by then all three are likely to be there
+		}
+		calls[a.call]++
+		switch {
+		case a.tick == first+seconds:
+			left--
+		case a.tick >= first:
+			delays = append(delays, a.late)
 		}
 	}
-	var delays []time.Duration
-	for range got {
-		delays = append(delays, <-late)
+	for schedule := range schedules {
+		for tick := first; tick < first+seconds; tick++ {
+			if n := calls[call{schedule, tick}]; n != 1 {
+				t.Errorf("tick %d of schedule %d was enqueued %d times, want once", tick-first, schedule, n)
+			}
+		}
 	}
 	slices.Sort(delays)
-	t.Logf("%d jobs in %d seconds, late by %s in the middle and %s at most", len(got), seconds, delays[len(delays)/2], delays[len(delays)-1])
+	t.Logf("%d jobs in %d seconds, late by %s in the middle and %s at most", len(delays), seconds, delays[len(delays)/2], delays[len(delays)-1])
 }

@@ -15,14 +15,14 @@ import (
 )
 
 type runCommand struct {
-	Check bool `help:"Only check the config, and say what would run."`
+	Check bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
 }
 
 // Help is the manual of "worker run".
 func (runCommand) Help() string {
 	return `SIGTERM or an interrupt stops it: no new jobs start, running ones have shutdown_timeout to finish, and then go back to their queue. A second signal ends it at once.
 
-When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file with errors changes nothing.
+When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file that has errors, is empty or is gone changes nothing.
 
 A call that is answered with Retry-After blocks the limits that its job has a key of (where no limit has a key, all of its limits) until that time.`
 }
@@ -36,8 +36,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	}
 	describe(stdio.Out, g, conf)
 	if c.Check {
-		fmt.Fprintln(stdio.Out, "the config is right")
-		return nil
+		return check(ctx, conf, stdio)
 	}
 	err = c.run(ctx, g, conf, text, stdio)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -46,17 +45,44 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return err
 }
 
+// check says whether a worker would run as the config says.
+func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+	if conf.Absent != "" {
+		return fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
+	}
+	if !conf.Redis.IsZero() {
+		rdb, err := cli.Dial(ctx, conf.Redis)
+		if err != nil {
+			return err
+		}
+		defer rdb.Close()
+		if text := evictionWarning(ctx, rdb, conf.Redis); text != "" {
+			fmt.Fprintln(stdio.Err, "worker: "+text)
+		}
+	}
+	fmt.Fprintln(stdio.Out, "the config is right")
+	return nil
+}
+
 func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {
-	s, err := openStore(ctx, conf, stdio)
+	log := cli.Logger(stdio.Err)
+	s, err := openStore(ctx, conf, log, stdio.Err)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	w, err := startWorker(ctx, g, conf, s, cli.Logger(stdio.Err))
+	defer context.AfterFunc(ctx, s.warn)()
+	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
+		log.Warn(text)
+	}
+	w, err := startWorker(ctx, g, conf, s, log)
 	if err != nil {
 		return err
 	}
 	w.text = text
+	if err := logDifferences(ctx, log, w.limiter, conf); err != nil {
+		log.Warn("could not compare the limits with the config file", "error", err)
+	}
 	return w.serve(ctx)
 }
 
@@ -67,7 +93,11 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	if !c.Redis.IsZero() {
 		redis = c.Redis.String()
 	}
-	line("config", g.Path())
+	if c.Absent == "" {
+		line("config", g.Path())
+	} else {
+		line("config", fmt.Sprintf("none: %s, so jobs run without limits", c.Absent))
+	}
 	line("redis", fmt.Sprintf("%s, scope %s", redis, c.Scope))
 	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))
 	for _, l := range c.Limits {

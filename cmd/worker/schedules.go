@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 )
 
 type schedulesCommand struct {
@@ -21,14 +22,14 @@ type schedulesCommand struct {
 	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
 }
 
-// cron is the config's schedules as Redis knows them.
-func cron(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*scheduler.Cron, error) {
-	cron := scheduler.NewCron(rdb, scheduler.NewClient(rdb), scheduler.CronConfig{Scope: c.Scope, Log: log})
-	return cron, cron.Set(c.Entries())
+// newRunner makes the config's schedules' runner.
+func newRunner(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
+	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
+	return runner, runner.Set(c.Entries())
 }
 
-// withCron calls do with the config's schedules.
-func withCron(ctx context.Context, g *cli.Globals, do func(*scheduler.Cron) error) error {
+// withRunner calls do with the config's schedules.
+func withRunner(ctx context.Context, g *cli.Globals, do func(*cron.Runner) error) error {
 	c, err := g.Load()
 	if err != nil {
 		return err
@@ -38,11 +39,11 @@ func withCron(ctx context.Context, g *cli.Globals, do func(*scheduler.Cron) erro
 		return err
 	}
 	defer rdb.Close()
-	known, err := cron(rdb, c, nil)
+	runner, err := newRunner(rdb, c, nil)
 	if err != nil {
 		return err
 	}
-	return do(known)
+	return do(runner)
 }
 
 type schedulesList struct {
@@ -64,7 +65,7 @@ type scheduleStatus struct {
 	Failed   int64      `json:"failed"`
 }
 
-func newScheduleStatus(s scheduler.Status) scheduleStatus {
+func newScheduleStatus(s cron.Status) scheduleStatus {
 	status := scheduleStatus{
 		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: zoneName(s.Entry.Zone), Task: s.Entry.Type, State: "active",
 		Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed,
@@ -93,8 +94,8 @@ func zoneName(zone string) string {
 
 // Run implements "worker schedules list".
 func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withCron(ctx, g, func(known *scheduler.Cron) error {
-		list, err := known.List(ctx, 1)
+	return withRunner(ctx, g, func(runner *cron.Runner) error {
+		list, err := runner.List(ctx, 1)
 		if err != nil {
 			return err
 		}
@@ -132,8 +133,8 @@ type schedulesRun struct {
 
 // Run implements "worker schedules run".
 func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withCron(ctx, g, func(known *scheduler.Cron) error {
-		id, err := known.RunNow(ctx, c.Name)
+	return withRunner(ctx, g, func(runner *cron.Runner) error {
+		id, err := runner.Trigger(ctx, c.Name)
 		if err == nil {
 			fmt.Fprintf(stdio.Out, "enqueued %s\n", id)
 		}
@@ -147,8 +148,8 @@ type schedulesPause struct {
 
 // Run implements "worker schedules pause".
 func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withCron(ctx, g, func(known *scheduler.Cron) error {
-		if err := known.Pause(ctx, c.Name); err != nil {
+	return withRunner(ctx, g, func(runner *cron.Runner) error {
+		if err := runner.Pause(ctx, c.Name); err != nil {
 			return err
 		}
 		fmt.Fprintf(stdio.Out, "paused %s\n", c.Name)
@@ -162,8 +163,8 @@ type schedulesResume struct {
 
 // Run implements "worker schedules resume".
 func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withCron(ctx, g, func(known *scheduler.Cron) error {
-		if err := known.Resume(ctx, c.Name); err != nil {
+	return withRunner(ctx, g, func(runner *cron.Runner) error {
+		if err := runner.Resume(ctx, c.Name); err != nil {
 			return err
 		}
 		fmt.Fprintf(stdio.Out, "resumed %s\n", c.Name)

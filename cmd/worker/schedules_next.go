@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 )
 
 type schedulesNext struct {
@@ -61,22 +61,22 @@ func nextTicks(ctx context.Context, conf *config.Config, n int) ([]scheduleTick,
 
 // statuses asks Redis or, where none is configured and no worker runs, the
 // config alone.
-func statuses(ctx context.Context, conf *config.Config, n int) ([]scheduler.Status, error) {
+func statuses(ctx context.Context, conf *config.Config, n int) ([]cron.Status, error) {
 	rdb, err := cli.Connect(ctx, conf)
 	if err == nil {
 		defer rdb.Close()
-		known, err := cron(rdb, conf, nil)
+		runner, err := newRunner(rdb, conf, nil)
 		if err != nil {
 			return nil, err
 		}
-		return known.List(ctx, n)
+		return runner.List(ctx, n)
 	}
 	if !errors.Is(err, cli.ErrNoRedis) {
 		return nil, err
 	}
-	var list []scheduler.Status
+	var list []cron.Status
 	for _, entry := range conf.Entries() {
-		s := scheduler.Status{Entry: entry}
+		s := cron.Status{Entry: entry}
 		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
 			tick = entry.Next(tick)
 			s.Next = append(s.Next, tick)

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -24,8 +25,8 @@ type worker struct {
 	config  atomic.Pointer[config.Config]
 	store   *store
 	log     *slog.Logger
-	limiter *throttle.Redis
-	cron    *scheduler.Cron
+	limiter *throttle.Lanes
+	cron    *cron.Runner
 	server  *scheduler.Server
 }
 
@@ -36,15 +37,12 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	outage := &outage{redis: s, next: log.Handler()}
 	quiet := slog.New(outage)
 
-	w.limiter = throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet})
+	w.limiter = throttle.NewLanes(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
 	var err error
-	if w.cron, err = cron(s, c, quiet); err != nil {
+	if w.cron, err = newRunner(s, c, quiet); err != nil {
 		return nil, err
 	}
-	if err := w.takeSpool(ctx); err != nil {
-		return nil, err
-	}
-	rules := scheduler.Rules{Limits: c.Limits, For: cli.RuleIn(w.config.Load)}
+	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,

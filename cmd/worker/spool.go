@@ -5,34 +5,35 @@ import (
 	"errors"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/embedded"
 )
 
-// takeSpool enqueues the jobs that were added while no worker was running.
-func (w *worker) takeSpool(ctx context.Context) error {
-	if w.store.own == nil {
-		return nil
-	}
-	lines, done, err := w.store.own.TakeSpool()
-	if err != nil {
-		return err
-	}
-	client := asynq.NewClientFromRedisClient(w.store)
+// takeSpool enqueues the jobs that were added while no worker was running. The
+// spool is there for the next worker until taken is called.
+func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server *embedded.Server) (taken func(), err error) {
+	lines, done := server.Spooled()
+	client := asynq.NewClientFromRedisClient(rdb)
 	for _, line := range lines {
 		job, err := cli.ParseJob(line)
 		if err == nil {
-			_, err = client.EnqueueContext(ctx, job.Fill(cli.JobOptions{}, w.config.Load()).Task())
+			_, err = client.EnqueueContext(ctx, job.Fill(cli.JobOptions{}, s.current.Load()).Task())
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
-				return err // the next worker takes all of them again
+				return nil, err
 			}
 		}
 		if err != nil {
-			w.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
+			s.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
 		}
 	}
-	if len(lines) > 0 {
-		w.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
-	}
-	return done()
+	return func() {
+		if len(lines) > 0 {
+			s.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
+		}
+		if err := done(); err != nil {
+			s.log.Warn("the next worker takes jobs again that were enqueued while no worker was running", "error", err)
+		}
+	}, nil
 }

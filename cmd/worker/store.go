@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -12,39 +17,135 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 )
 
-// store is the Redis of a worker, which may run within it.
+// store is the Redis of a worker. Where none is configured it is the embedded
+// one, which this worker runs unless another does.
 type store struct {
 	redis.UniversalClient
-	own *embedded.Server // nil unless this worker runs it
+	host    *embedded.Host // nil where a Redis is configured
+	said    atomic.Bool    // that it cannot take over
+	current atomic.Pointer[config.Config]
+	log     *slog.Logger
+	stderr  io.Writer
 }
 
-// openStore connects to the configured Redis. Where there is none it starts
-// one, or joins the worker that has.
-func openStore(ctx context.Context, c *config.Config, stdio cli.IO) (*store, error) {
+// openStore connects to Redis.
+func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr io.Writer) (*store, error) {
+	s := &store{log: log, stderr: stderr}
+	s.current.Store(c)
+	var err error
 	if !c.Redis.IsZero() {
-		rdb, err := cli.Dial(ctx, c.Redis)
-		return &store{UniversalClient: rdb}, err
+		s.UniversalClient, err = cli.Dial(ctx, c.Redis)
+		return s, err
 	}
-	server, err := embedded.Start()
-	if running, ok := errors.AsType[*embedded.RunningError](err); ok {
-		fmt.Fprintf(stdio.Err, "worker: using the Redis within another worker, at %s: nothing in it survives that worker\n", running.Addr)
-		rdb, err := cli.DialEmbedded(ctx, running.Addr)
-		return &store{UniversalClient: rdb}, err
-	}
+	folder, err := embedded.Default()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(stdio.Err, "worker: no Redis is configured: using one within this worker, at %s; nothing in it survives a restart\n", server.Addr())
-	rdb, err := cli.DialEmbedded(ctx, server.Addr())
+	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
+		return s.prepare(context.WithoutCancel(ctx), server)
+	})
+	conn, err := s.host.Dial(ctx, "tcp", "")
 	if err != nil {
-		return nil, errors.Join(err, server.Close())
+		return nil, err
 	}
-	return &store{rdb, server}, nil
+	if !s.host.Runs() {
+		fmt.Fprintf(stderr, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
+	}
+	_ = conn.Close()
+	s.UniversalClient, err = cli.Dial(ctx, config.EmbeddedRedis(s.dial))
+	return s, err
 }
 
-func (s *store) close() {
-	_ = s.Close()
-	if s.own != nil {
-		_ = s.own.Close()
+// dial connects to the embedded Redis. That this worker should take over and
+// cannot is said once.
+func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := s.host.Dial(ctx, network, addr)
+	_, cannot := errors.AsType[*embedded.StartError](err)
+	if said := s.said.Swap(cannot); cannot && !said {
+		fmt.Fprintf(s.stderr, "worker: the worker with the Redis has stopped, and this one cannot take over: %v\n", err)
 	}
+	return conn, err
+}
+
+// prepare gives an embedded Redis that this worker has just started its limits
+// and the jobs of the spool.
+func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
+	rdb, err := cli.DialEmbedded(ctx, server.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer rdb.Close()
+	c := s.current.Load()
+	if err := cli.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
+		return nil, err
+	}
+	before, err := waitingJobs(rdb)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := s.takeSpool(ctx, rdb, server)
+	return func() { s.tell(server, before); taken() }, err
+}
+
+// tell says where Redis is now, and what was in it.
+func (s *store) tell(server *embedded.Server, before int) {
+	if server.Found() == embedded.Crashed {
+		fmt.Fprintln(s.stderr, "worker: the last worker with a Redis within it had no chance to keep what was in it: jobs that waited there are lost")
+	}
+	if s.UniversalClient == nil { // it is the first
+		fmt.Fprintf(s.stderr, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash does not\n", server.Addr())
+	} else {
+		fmt.Fprintf(s.stderr, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
+	}
+	if before > 0 {
+		fmt.Fprintf(s.stderr, "worker: waiting in it from before: %s\n", count(before))
+	}
+}
+
+// warn says, as the worker begins to stop, what is at stake.
+func (s *store) warn() {
+	if s.host == nil || !s.host.Runs() {
+		return
+	}
+	if n, err := waitingJobs(s); err == nil && n > 0 {
+		fmt.Fprintf(s.stderr, "worker: to be kept at the end, and lost if a second signal ends this worker at once: %s\n", count(n))
+	}
+}
+
+// close ends the client and, if it is within this worker, Redis.
+func (s *store) close() {
+	if s.host == nil || !s.host.Runs() {
+		_ = s.Close()
+		return
+	}
+	n, _ := waitingJobs(s)
+	_ = s.Close()
+	switch err := s.host.Close(); {
+	case err != nil:
+		fmt.Fprintf(s.stderr, "worker: lost with the Redis within this worker: %s: %v\n", count(n), err)
+	case n > 0:
+		fmt.Fprintf(s.stderr, "worker: kept for the next \"worker run\": %s\n", count(n))
+	}
+}
+
+// waitingJobs counts the jobs that are still to run.
+func waitingJobs(rdb redis.UniversalClient) (int, error) {
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	queues, err := inspector.Queues()
+	n := 0
+	for _, queue := range queues {
+		info, err := inspector.GetQueueInfo(queue)
+		if err != nil {
+			return n, err
+		}
+		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
+	}
+	return n, err
+}
+
+func count(jobs int) string {
+	if jobs == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", jobs)
 }

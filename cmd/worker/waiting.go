@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,34 +31,64 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	return c.job(ctx, limiter, stdio)
 }
 
-func (c *waitingCommand) job(ctx context.Context, limiter *throttle.Redis, stdio cli.IO) error {
-	place, waits, err := limiter.Waiting(ctx, c.Job)
+func (c *waitingCommand) job(ctx context.Context, limiter *throttle.Lanes, stdio cli.IO) error {
+	jobs, err := limiter.Find(ctx, c.Job)
 	if err != nil {
 		return err
 	}
-	if !waits {
+	places, err := limiter.Places(ctx, jobs...)
+	if err != nil {
+		return err
+	}
+	if len(places) == 0 {
 		return fmt.Errorf("job %s does not wait for a permit", c.Job)
 	}
-	if c.JSON {
-		return printJSON(stdio.Out, map[string]any{
-			"job": c.Job, "called": place.Called, "position": place.Position, "lane_length": place.Waiting,
-			"lane": place.Lane, "binding": place.Binding,
-			"expected": place.Expected.Format(time.RFC3339Nano), "expected_in_s": place.In.Seconds(),
-		})
+	for i, job := range slices.SortedFunc(maps.Keys(places), func(a, b throttle.JobID) int { return strings.Compare(a.Queue, b.Queue) }) {
+		if c.JSON {
+			if err := printJSON(stdio.Out, placeJSON(job, places[job])); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(stdio.Out)
+		}
+		printPlace(stdio.Out, job, places[job])
 	}
+	return nil
+}
+
+// placeJSON leaves the expected time out where nobody knows it.
+func placeJSON(job throttle.JobID, p throttle.Place) map[string]any {
+	fields := map[string]any{
+		"job": job.ID, "queue": job.Queue, "called": p.Called, "position": p.Position, "lane_length": p.Waiting,
+		"lane": p.Lane, "binding": p.Binding, "since": p.Since.Format(time.RFC3339Nano),
+	}
+	if p.Known {
+		fields["expected"], fields["expected_in_s"] = p.Expected.Format(time.RFC3339Nano), p.In.Seconds()
+	}
+	return fields
+}
+
+func printPlace(out io.Writer, job throttle.JobID, p throttle.Place) {
 	var lane []string
-	for _, m := range place.Lane {
+	for _, m := range p.Lane {
 		lane = append(lane, meterName(m))
 	}
-	position := fmt.Sprintf("%d of %d", place.Position, place.Waiting)
-	if place.Called {
-		position = "called: its permits are kept for it"
+	position := fmt.Sprintf("%d of %d", p.Position, p.Waiting)
+	if p.Called {
+		position = "called: it is on its way"
 	}
-	fmt.Fprintf(stdio.Out, "lane      %s\n", strings.Join(lane, " + "))
-	fmt.Fprintf(stdio.Out, "position  %s\n", position)
-	fmt.Fprintf(stdio.Out, "binding   %s\n", meterName(place.Binding))
-	fmt.Fprintf(stdio.Out, "expected  %s\n", in(place.In))
-	return nil
+	expected := in(p.In)
+	if !p.Known {
+		expected = "nobody knows: a running job must end, or a limit be resumed"
+	}
+	fmt.Fprintf(out, "queue     %s\n", job.Queue)
+	fmt.Fprintf(out, "lane      %s\n", strings.Join(lane, " + "))
+	fmt.Fprintf(out, "position  %s\n", position)
+	fmt.Fprintf(out, "binding   %s\n", meterName(p.Binding))
+	fmt.Fprintf(out, "waits     %s\n", p.For.Round(time.Second))
+	fmt.Fprintf(out, "expected  %s\n", expected)
 }
 
 // meterName is limit|key for people.
@@ -75,7 +108,7 @@ type summary struct {
 	LastIn  float64 `json:"last_in_s"`
 }
 
-func (c *waitingCommand) summary(ctx context.Context, limiter *throttle.Redis, stdio cli.IO) error {
+func (c *waitingCommand) summary(ctx context.Context, limiter *throttle.Lanes, stdio cli.IO) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
 		return err

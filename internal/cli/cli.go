@@ -40,13 +40,13 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 			panic(cause)
 		}
 	}()
-	parser, err := kong.New(grammar,
+	parser, err := kong.New(grammar, append(mappers(),
 		kong.Name(name), kong.Description(about),
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(stdio, globals),
-	)
+	)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
@@ -75,10 +75,26 @@ func report(stderr io.Writer, name string, err error) int {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		fmt.Fprintf(stderr, "%s: %s\n", name, line)
 	}
+	if text := hint(name, err); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	}
 	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// hint tells where the manual is, after arguments that make no command.
+func hint(name string, err error) string {
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	_, enough := errors.AsType[valueError](err)
+	if !ok || enough {
+		return ""
+	}
+	if command := parse.Context.Selected(); command != nil {
+		name += " " + command.Path()
+	}
+	return fmt.Sprintf("see %q", name+" --help")
 }
 
 func isUsage(err error) bool {

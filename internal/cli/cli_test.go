@@ -36,7 +36,7 @@ func TestExitCodes(t *testing.T) {
 		{"several", t.Context(), []string{"fail"}, errors.Join(errors.New("one"), errors.New("two")), 1, "tool: one\ntool: two\n"},
 		{"config", t.Context(), []string{"fail"}, config.Errors{{File: "f", Line: 1, Column: 2, Message: "bad"}}, 2, "tool: f:1:2: bad\n"},
 		{"said already", t.Context(), []string{"fail"}, BadInput, 2, ""},
-		{"unknown flag", t.Context(), []string{"fail", "--no"}, nil, 2, "tool: unknown flag --no\n"},
+		{"unknown flag", t.Context(), []string{"fail", "--no"}, nil, 2, "tool: unknown flag --no\ntool: see \"tool fail --help\"\n"},
 		{"help", t.Context(), []string{"--help"}, nil, 0, ""},
 		{"interrupted", canceled, []string{"fail"}, context.Canceled, 1, "tool: interrupted\n"},
 	}

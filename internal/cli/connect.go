@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,8 +16,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// patience is how long a command tries to reach Redis before it gives up.
-const patience = 3 * time.Second
+// How long a command tries to reach Redis before it gives up: patience for an
+// answer, and less where nobody listens, which is hardly ever a matter of time.
+const (
+	patience        = 3 * time.Second
+	refusedPatience = time.Second
+)
 
 // ErrNoRedis is what commands say that need a Redis where there is none.
 var ErrNoRedis = errors.New("no Redis is configured and no worker with a Redis of its own is running:" +
@@ -52,10 +57,10 @@ func Dial(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	reason := &dialError{}
-	rdb.AddHook(reason)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	reason := &dialError{start: time.Now(), giveUp: cancel}
+	rdb.AddHook(reason)
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot reach Redis at %s: %w", r, reason.or(err)), rdb.Close())
 	}
@@ -65,6 +70,9 @@ func Dial(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 // dialError keeps the last reason for which a client could not connect: what
 // the client itself says in the end is only that it ran out of time.
 type dialError struct {
+	start  time.Time
+	giveUp func()
+
 	mu   sync.Mutex
 	last error
 }
@@ -77,6 +85,9 @@ func (e *dialError) DialHook(next redis.DialHook) redis.DialHook {
 		defer e.mu.Unlock()
 		if err == nil || ctx.Err() == nil {
 			e.last = err
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(e.start) > refusedPatience {
+			e.giveUp()
 		}
 		return conn, err
 	}
@@ -108,6 +119,6 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 // Limiter is the limiter of the config's scope and app.
-func Limiter(rdb redis.UniversalClient, c *config.Config) *throttle.Redis {
-	return throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App})
+func Limiter(rdb redis.UniversalClient, c *config.Config) *throttle.Lanes {
+	return throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
 }

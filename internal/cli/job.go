@@ -1,9 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Job is a job as users write it, on a line of JSON or with flags.
@@ -24,18 +26,16 @@ type Job struct {
 
 // JobOptions say how to run a job.
 type JobOptions struct {
-	Queue     string        `placeholder:"NAME" help:"Queue (default \"default\")."`
-	In        time.Duration `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
-	At        time.Time     `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
-	MaxRetry  *int          `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
-	Retention time.Duration `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
-	Priority  string        `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
-	Timeout   time.Duration `placeholder:"DURATION" help:"How long one run may take."`
-	Deadline  time.Time     `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+	Queue     string             `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration      `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time          `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int               `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration      `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
+	Priority  *throttle.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration      `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time          `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration      `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
 }
-
-var validQueue = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
 // Validate reports the first thing that is wrong with the job.
 func (j Job) Validate() error {
@@ -44,24 +44,27 @@ func (j Job) Validate() error {
 		return errors.New("type is missing: want the type of the job, such as http:request")
 	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
 		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
+	case len(j.Payload) > 0 && !json.Valid(j.Payload):
+		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, short(j.Payload))
 	}
 	return j.JobOptions.Validate()
 }
 
-// Validate reports the first thing that is wrong with the options.
+// Validate reports the first thing that is wrong with the options, as a
+// *throttle.FieldError.
 func (o JobOptions) Validate() error {
-	switch {
-	case o.Queue != "" && !validQueue.MatchString(o.Queue):
-		return fmt.Errorf("queue %q: want 1 to 100 letters, digits, or _ . : -", o.Queue)
-	case o.In < 0:
-		return fmt.Errorf("in %s: want a time from now on", o.In)
-	case o.In > 0 && !o.At.IsZero():
-		return errors.New("in and at: want one of them")
-	case o.MaxRetry != nil && *o.MaxRetry < 0:
-		return fmt.Errorf("max_retry %d: want 0 or more", *o.MaxRetry)
+	wrong := func(field string, value any, want string) error {
+		return &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want}
 	}
-	if _, ok := priorities[o.Priority]; o.Priority != "" && !ok {
-		return fmt.Errorf("priority %q: want high, normal or low", o.Priority)
+	switch {
+	case o.Queue != "" && config.CheckName(o.Queue) != nil:
+		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
+	case o.In < 0:
+		return wrong("in", o.In, "want a time from now on")
+	case o.In > 0 && !o.At.IsZero():
+		return wrong("in", o.In, "at is there as well: want one of them")
+	case o.MaxRetry != nil && *o.MaxRetry < 0:
+		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
 	}
 	// asynq keeps whole seconds and takes 0 for its own default.
 	for _, d := range []struct {
@@ -69,7 +72,7 @@ func (o JobOptions) Validate() error {
 		value time.Duration
 	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
 		if d.value < 0 || d.value%time.Second != 0 {
-			return fmt.Errorf("%s %s: want whole seconds, at least 1s", d.name, d.value)
+			return wrong(d.name, d.value, "want whole seconds, at least 1s")
 		}
 	}
 	return nil
@@ -129,8 +132,8 @@ func (j Job) Task() *asynq.Task {
 	if j.Unique > 0 {
 		opts = append(opts, asynq.Unique(j.Unique))
 	}
-	if j.Priority != "" {
-		opts = append(opts, scheduler.Priority(priorities[j.Priority]))
+	if j.Priority != nil {
+		opts = append(opts, scheduler.Priority(*j.Priority))
 	}
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }

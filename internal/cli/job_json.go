@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // field is where a value of a job's JSON goes, and what it should be.
@@ -18,21 +20,21 @@ type field struct {
 }
 
 func (j *Job) fields() []field {
-	const moment = `a time such as "2026-01-02T15:04:05Z"`
-	const seconds = `a duration such as "90s" or "24h"`
+	const aTime = `a time in quotes, such as "2026-01-02T15:04:05Z"`
+	const aDuration = `a duration in quotes, such as "90s" or "24h"`
 	return []field{
 		{"type", &j.Type, `a text such as "http:request"`},
 		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
 		{"id", &j.ID, "a text"},
 		{"queue", &j.Queue, "a text"},
-		{"in", (*duration)(&j.In), seconds},
-		{"at", &j.At, moment},
+		{"in", (*duration)(&j.In), aDuration},
+		{"at", (*moment)(&j.At), aTime},
 		{"max_retry", &j.MaxRetry, "a whole number"},
-		{"retention", (*duration)(&j.Retention), seconds},
+		{"retention", (*duration)(&j.Retention), aDuration},
 		{"priority", &j.Priority, `"high", "normal" or "low"`},
-		{"timeout", (*duration)(&j.Timeout), seconds},
-		{"deadline", &j.Deadline, moment},
-		{"unique", (*duration)(&j.Unique), seconds},
+		{"timeout", (*duration)(&j.Timeout), aDuration},
+		{"deadline", (*moment)(&j.Deadline), aTime},
+		{"unique", (*duration)(&j.Unique), aDuration},
 	}
 }
 
@@ -51,7 +53,14 @@ func ParseJob(line []byte) (Job, error) {
 	for _, f := range j.fields() {
 		text, ok := object[f.name]
 		delete(object, f.name)
-		if ok && json.Unmarshal(text, f.to) != nil {
+		if !ok {
+			continue
+		}
+		err := json.Unmarshal(text, f.to)
+		if form, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return j, fmt.Errorf("%s %s: %s", f.name, form.Value, form.Want)
+		}
+		if err != nil {
 			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
 		}
 	}
@@ -100,14 +109,14 @@ func (j Job) Line() ([]byte, error) {
 			if *v > 0 {
 				object[f.name] = time.Duration(*v).String()
 			}
-		case *time.Time:
-			if !v.IsZero() {
-				object[f.name] = v.Format(time.RFC3339Nano)
+		case *moment:
+			if at := time.Time(*v); !at.IsZero() {
+				object[f.name] = at.Format(time.RFC3339Nano)
 			}
 		}
 	}
-	if j.Priority != "" {
-		object["priority"] = j.Priority
+	if j.Priority != nil {
+		object["priority"] = *j.Priority
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -116,16 +125,32 @@ func (j Job) Line() ([]byte, error) {
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
 }
 
-// duration is written as text in JSON.
-type duration time.Duration
+// duration and moment are written as text in JSON.
+type (
+	duration time.Duration
+	moment   time.Time
+)
 
 // UnmarshalJSON reads "90s".
 func (d *duration) UnmarshalJSON(text []byte) error {
+	return fromText(text, (*time.Duration)(d), parseDuration)
+}
+
+// UnmarshalJSON reads "2026-01-02T15:04:05Z".
+func (m *moment) UnmarshalJSON(text []byte) error { return fromText(text, (*time.Time)(m), parseTime) }
+
+// fromText reads a JSON text with a parser of ours.
+func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
+	if string(text) == "null" {
+		return nil // as encoding/json has it
+	}
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
 		return err
 	}
-	parsed, err := time.ParseDuration(s)
-	*d = duration(parsed)
+	value, err := parse(s)
+	if err == nil {
+		*to = value
+	}
 	return err
 }

@@ -8,10 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
 )
 
 func TestParseJobSaysWhatIsWrong(t *testing.T) {
 	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique"
+	y, m, d := time.Now().Date()
+	tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local).Format(time.RFC3339)
 	tests := []struct{ line, want string }{
 		{`{}`, "type is missing: want the type of the job, such as http:request"},
 		{`{"type":" "}`, "type is missing: want the type of the job, such as http:request"},
@@ -19,15 +22,20 @@ func TestParseJobSaysWhatIsWrong(t *testing.T) {
 		{`{"type":"t","Queue":"q"}`, `unknown field "Queue": want ` + fields},
 		{`{"type":"t","queue":"a b"}`, `queue "a b": want 1 to 100 letters, digits, or _ . : -`},
 		{`{"type":"t","id":"a\nb"}`, `id "a\nb": want one line of at most 200 bytes`},
-		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as "90s" or "24h"`},
+		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 30m or 24h`},
+		{`{"type":"t","in":"1d"}`, `in "1d": want a duration such as 90s, 30m or 24h (24h for 1d)`},
+		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 30m or 24h (336h for 2 weeks)`},
+		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 30m or 24h (90s for seconds)`},
+		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s" or "24h"`},
+		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
 		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
-		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as "2026-01-02T15:04:05Z"`},
-		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in and at: want one of them`},
+		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as ` + tomorrow + ` (tomorrow at nine)`},
+		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: at is there as well: want one of them`},
 		{`{"type":"t","max_retry":1.5}`, `max_retry 1.5: want a whole number`},
 		{`{"type":"t","retention":"1ms"}`, `retention 1ms: want whole seconds, at least 1s`},
 		{`{"type":"t","timeout":"1500ms"}`, `timeout 1.5s: want whole seconds, at least 1s`},
 		{`{"type":"t","unique":"-1s"}`, `unique -1s: want whole seconds, at least 1s`},
-		{`{"type":"t","priority":"urgent"}`, `priority "urgent": want high, normal or low`},
+		{`{"type":"t","priority":"urgent"}`, `priority "urgent": want one of normal, high, low`},
 		{`null`, `null: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`},
 	}
 	for _, tt := range tests {
@@ -57,7 +65,7 @@ func TestJobRoundTrip(t *testing.T) {
 			ID: rapid.StringMatching(`[a-z<&>é]{0,9}`).Draw(t, "id"),
 			JobOptions: JobOptions{
 				Queue: rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue"), At: moment.Draw(t, "at"), MaxRetry: &retries,
-				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]string{"", "low"}).Draw(t, "priority"),
+				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*throttle.Priority{nil, new(throttle.Low)}).Draw(t, "priority"),
 				Timeout: seconds.Draw(t, "timeout"), Deadline: moment.Draw(t, "deadline"), Unique: seconds.Draw(t, "unique"),
 			},
 		}.Fill(JobOptions{}, conf)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal is whether somebody watches what is written to w.
+// IsTerminal reports whether somebody watches what is written to w.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

@@ -4,7 +4,9 @@
 package config
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -29,7 +31,7 @@ type Config struct {
 	Concurrency int `yaml:"concurrency"`
 	// Queues are the queues to serve and their weights.
 	Queues map[string]int `yaml:"queues"`
-	// StrictPriority is whether a queue is served only while all those of
+	// StrictPriority has a queue served only while all those of
 	// greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
 	// ShutdownTimeout is how long running jobs may take to finish when the
@@ -42,6 +44,10 @@ type Config struct {
 	Tasks map[string]Task `yaml:"tasks"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
+	// Absent says why this is only the Default: "there is no headgate.yaml",
+	// or that it is empty. Nothing is limited then, which nobody should have
+	// to find out by the calls that go out.
+	Absent string
 }
 
 // document is the file: a Config, except for what other packages' types hold.
@@ -66,7 +72,9 @@ func Default() *Config {
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Default(), nil
+		c := Default()
+		c.Absent = "there is no " + path
+		return c, nil
 	}
 	if err != nil {
 		return nil, err
@@ -78,6 +86,7 @@ func Load(path string) (*Config, error) {
 // Errors.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
 	doc := document{Config: *Default()}
 	d.decode(data, &doc)
 
@@ -89,21 +98,32 @@ func Parse(name string, data []byte) (*Config, error) {
 		d.errs.sort()
 		return nil, d.errs
 	}
+	if len(d.at) == 0 {
+		doc.Config.Absent = name + " is empty"
+	}
 	return &doc.Config, nil
 }
 
-var (
-	validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
-	namesForm = "want 1 to 100 letters, digits, or _ . : -"
-)
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// CheckName reports what is wrong with the name of an app, a scope or a queue.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
+	}
+	return nil
+}
+
+// checkName is CheckName for the name at a path.
+func (d *decoder) checkName(path, name string) {
+	if err := CheckName(name); err != nil {
+		d.errorf(path, "%v", err)
+	}
+}
 
 func (d *decoder) checkWorker(c *Config) {
-	if !validName.MatchString(c.App) {
-		d.errorf("app", "%q: %s", c.App, namesForm)
-	}
-	if !validName.MatchString(c.Scope) {
-		d.errorf("scope", "%q: %s", c.Scope, namesForm)
-	}
+	d.checkName("app", c.App)
+	d.checkName("scope", c.Scope)
 	if c.Concurrency < 1 {
 		d.errorf("concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
 	}
@@ -112,9 +132,7 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		path := join("queues", queue)
-		if !validName.MatchString(queue) {
-			d.errorf(path, "queue %q: %s", queue, namesForm)
-		}
+		d.checkName(path, queue)
 		if c.Queues[queue] < 1 {
 			d.errorf(path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -135,12 +136,12 @@ func TestEntries(t *testing.T) {
 	if len(entries) != 2 {
 		t.Fatalf("%d entries, want 2", len(entries))
 	}
-	want := scheduler.Entry{
+	want := cron.Entry{
 		Name: "nightly", Cron: "30 2 * * *", Zone: "America/New_York", Type: "http:request", Queue: "critical",
-		Jitter: 5 * time.Second, Missed: scheduler.MissedAll, MissedMax: 3, Overlap: scheduler.OverlapSkip,
+		Jitter: 5 * time.Second, Missed: cron.MissedAll, MissedMax: 3, Overlap: cron.OverlapSkip,
 	}
 	nightly := entries[0]
-	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(scheduler.Entry{}, "Payload", "Options")); diff != "" {
+	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(cron.Entry{}, "Payload", "Options")); diff != "" {
 		t.Error(diff)
 	}
 	var options []string
@@ -168,18 +169,39 @@ func TestEntries(t *testing.T) {
 
 func TestNothingGivesTheDefault(t *testing.T) {
 	same := cmp.AllowUnexported(Redis{})
-	for _, text := range []string{"", "# only a comment\n", "limits:\ntasks:\nschedules:\n"} {
+	for text, absent := range map[string]string{
+		"":                              "headgate.yaml is empty",
+		"\ufeff":                        "headgate.yaml is empty",
+		"# only a comment\n":            "headgate.yaml is empty",
+		"limits:\ntasks:\nschedules:\n": "",
+	} {
+		want := Default()
+		want.Absent = absent
 		c, err := Parse("headgate.yaml", []byte(text))
-		if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+		if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", text, err, diff)
 		}
 	}
-	c, err := Load(filepath.Join(t.TempDir(), "missing.yaml"))
-	if diff := cmp.Diff(Default(), c, same); diff != "" || err != nil {
+	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
+	want.Absent = "there is no " + missing
+	c, err := Load(missing)
+	if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 		t.Errorf("a missing file: %v\n%s", err, diff)
 	}
 	if _, err := Load(t.TempDir()); err == nil {
 		t.Error("a folder: no error")
+	}
+}
+
+// A file from Windows can begin with a byte order mark; columns count without.
+func TestByteOrderMark(t *testing.T) {
+	c, err := Parse("f", []byte("\ufeffapp: shop\n"))
+	if err != nil || c.App != "shop" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	const want = `f:1:6: app: want text (in quotes if it looks like a number), not the number 5`
+	if _, err := Parse("f", []byte("\ufeffapp: 5\n")); err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 

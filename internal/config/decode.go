@@ -33,9 +33,6 @@ func newDecoder(file string) *decoder {
 	}
 }
 
-// choice is a text type that has only a few values.
-type choice interface{ choices() []string }
-
 // decode reads the document into the struct that to points to.
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
@@ -107,7 +104,7 @@ func (d *decoder) errorf(path, format string, args ...any) {
 	d.errorAt(at, path, format, args...)
 }
 
-// broken is whether a path, or one above it, could not be decoded.
+// broken reports whether a path, or one above it, could not be decoded.
 func (d *decoder) broken(path string) bool {
 	for ; path != ""; path = parent(path) {
 		if d.bad[path] || d.meant[path] && !d.has(path) {
@@ -117,7 +114,7 @@ func (d *decoder) broken(path string) bool {
 	return false
 }
 
-// clean is whether there is no error about a path or anything below it.
+// clean reports whether there is no error about a path or anything below it.
 func (d *decoder) clean(path string) bool {
 	return !slices.ContainsFunc(d.errs, func(e *Error) bool {
 		rest, below := strings.CutPrefix(e.Path, path)
@@ -135,7 +132,7 @@ func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) 
 	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
 }
 
-// has is whether the file says anything at a path.
+// has reports whether the file says anything at a path.
 func (d *decoder) has(path string) bool { return d.at[path] != nil }
 
 // value decodes a node into to, which is settable.

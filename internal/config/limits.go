@@ -1,9 +1,9 @@
 package config
 
 import (
+	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -35,31 +35,38 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 	return limits
 }
 
-// checkLimit turns each error of Validate, "field value: what is right", into
-// one about the field's place.
+// checkLimit turns each error of Validate into one about the field's place. A
+// field that is wrong and that the file does not have is missing.
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	if d.has(path+".capacity") && l.Capacity == 0 {
 		d.errorf(path+".capacity", "0: want at least 1")
 	}
-	err := l.Validate()
-	if err == nil {
-		return
-	}
-	for message := range strings.Lines(err.Error()) {
-		field, reason, _ := strings.Cut(strings.TrimSpace(message), " ")
-		at := path + "." + field
+	for _, e := range fieldErrors(l.Validate()) {
+		at, value, want := path+"."+e.Field, e.Value, e.Want
 		switch {
-		case field == "name":
+		case e.Field == "name":
 			at = path
 		case d.has(at):
-		case field == "rate":
-			reason = "missing: want COUNT/PERIOD, such as 2000/day, 10/s or 1/2s"
+		case e.Field == "rate":
+			value, want = "missing", "want COUNT/PERIOD, such as 2000/day, 10/s or 1/2s"
 		default:
-			_, want, _ := strings.Cut(reason, ": ")
-			reason = "missing: " + want
+			value = "missing"
 		}
-		d.errorf(at, "%s", reason)
+		d.errorf(at, "%s: %s", value, want)
 	}
+}
+
+// fieldErrors are the errors that Validate joins.
+func fieldErrors(err error) []*throttle.FieldError {
+	var fields []*throttle.FieldError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			fields = append(fields, fieldErrors(e)...)
+		}
+	} else if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		fields = append(fields, field)
+	}
+	return fields
 }
 
 // capacityOf is the most permits that one job can take of a limit; 0 if the

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -73,6 +74,13 @@ func ParseRedisURL(text string) (Redis, error) {
 	r.shown = scheme + "://" + strings.Join(append([]string{u.Host}, more...), ",") + u.Path
 	r.tune()
 	return r, nil
+}
+
+// EmbeddedRedis is the one that dial connects to, whichever that is at a time.
+func EmbeddedRedis(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
+	r := Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
+	r.tune()
+	return r
 }
 
 // parseHosts reads the URL of the first host; more are the others.
@@ -174,7 +182,7 @@ func (r *Redis) tune() {
 	}
 }
 
-// IsZero is whether no Redis is configured.
+// IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
 // Client makes a client; it connects with its first command. The error is

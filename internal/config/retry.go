@@ -28,36 +28,15 @@ type ErrorClass struct {
 
 // Backoff says how long a failed job waits before it runs again: after the
 // n-th failure Base·2ⁿ⁻¹ (exponential), Base·n (linear) or Base (constant), at
-// most Cap, and of that a random part.
+// most Cap, and of that a random part. What the file leaves out is nil or zero.
 type Backoff struct {
-	Kind   BackoffKind   `yaml:"backoff"`
-	Base   time.Duration `yaml:"base"`
-	Cap    time.Duration `yaml:"cap"`
-	Jitter Jitter        `yaml:"jitter"`
+	Growth *scheduler.Growth `yaml:"backoff"`
+	Base   time.Duration     `yaml:"base"`
+	Cap    time.Duration     `yaml:"cap"`
+	Jitter *scheduler.Jitter `yaml:"jitter"`
 }
 
-// BackoffKind is how the wait grows.
-type BackoffKind string
-
-// Jitter is which part of the wait is random.
-type Jitter string
-
-var growths = map[BackoffKind]scheduler.Growth{
-	"exponential": scheduler.Exponential,
-	"linear":      scheduler.Linear,
-	"constant":    scheduler.Constant,
-}
-
-var jitters = map[Jitter]scheduler.Jitter{
-	"full":  scheduler.Full,  // anything from 0 to the whole wait
-	"equal": scheduler.Equal, // at least half of it
-	"none":  scheduler.None,
-}
-
-func (BackoffKind) choices() []string { return []string{"exponential", "linear", "constant"} }
-func (Jitter) choices() []string      { return []string{"full", "equal", "none"} }
-
-var defaultBackoff = Backoff{Kind: "exponential", Base: time.Second, Cap: time.Hour, Jitter: "full"}
+var defaultBackoff = Backoff{Growth: new(scheduler.Exponential), Base: time.Second, Cap: time.Hour, Jitter: new(scheduler.Full)}
 
 // Policy is the policy as the scheduler takes it.
 func (r Retry) Policy() scheduler.RetryPolicy {
@@ -72,13 +51,13 @@ func (r Retry) Policy() scheduler.RetryPolicy {
 }
 
 func (b Backoff) policy() scheduler.Backoff {
-	return scheduler.Backoff{Growth: growths[b.Kind], Base: b.Base, Cap: b.Cap, Jitter: jitters[b.Jitter]}
+	return scheduler.Backoff{Growth: *b.Growth, Base: b.Base, Cap: b.Cap, Jitter: *b.Jitter}
 }
 
 // or is b with what it leaves out taken from other.
 func (b Backoff) or(other Backoff) Backoff {
 	return Backoff{
-		Kind:   cmp.Or(b.Kind, other.Kind),
+		Growth: cmp.Or(b.Growth, other.Growth),
 		Base:   cmp.Or(b.Base, other.Base),
 		Cap:    cmp.Or(b.Cap, other.Cap),
 		Jitter: cmp.Or(b.Jitter, other.Jitter),

@@ -17,12 +17,8 @@ import (
 // scalar decodes a node that is one value into a text, number, duration or
 // boolean.
 func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
-	switch to.Interface().(type) {
-	case time.Duration:
+	if _, ok := to.Interface().(time.Duration); ok {
 		d.duration(path, node, to)
-		return
-	case choice:
-		d.choose(path, node, to)
 		return
 	}
 	ok := false
@@ -63,11 +59,7 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	if err := to.UnmarshalText([]byte(text)); err != nil {
 		message := err.Error()
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-			message = field.Value + ": " + field.Want
-		}
-		if _, ok := to.(*throttle.Rate); ok {
-			message = strings.TrimPrefix(message, "rate ")
-			message = strings.Replace(message, fmt.Sprintf("%q:", text), fmt.Sprintf("%q is not a rate:", text), 1)
+			message = field.Value + ": " + field.Want // the path names the field
 		}
 		d.fail(node, path, "%s", message)
 	}
@@ -80,17 +72,6 @@ func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
 		return
 	}
 	to.SetInt(int64(duration))
-}
-
-func (d *decoder) choose(path string, node ast.Node, to reflect.Value) {
-	names := to.Interface().(choice).choices()
-	for _, name := range names {
-		if isScalar(node) && source(node) == name {
-			to.SetString(name)
-			return
-		}
-	}
-	d.fail(node, path, "want one of %s, not %s", strings.Join(names, ", "), describe(node))
 }
 
 // any decodes a node as JSON would have it, for payloads.
@@ -127,7 +108,7 @@ func isString(node ast.Node) bool {
 	return false
 }
 
-// isScalar is whether a node is one value and is not empty.
+// isScalar reports whether a node is one value and is not empty.
 func isScalar(node ast.Node) bool {
 	switch node.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:

@@ -12,36 +12,36 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/expression"
-	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
 )
 
 // Schedule enqueues a job at every tick of a cron line.
 type Schedule struct {
-	Cron      string            `yaml:"cron"`
-	Seconds   bool              `yaml:"seconds"`
-	Zone      string            `yaml:"zone"`
-	Task      string            `yaml:"task"`
-	Queue     string            `yaml:"queue"`
-	Jitter    time.Duration     `yaml:"jitter"`
-	Missed    scheduler.Missed  `yaml:"missed"`
-	MissedMax int               `yaml:"missed_max"`
-	Overlap   scheduler.Overlap `yaml:"overlap"`
+	Cron      string        `yaml:"cron"`
+	Seconds   bool          `yaml:"seconds"`
+	Zone      string        `yaml:"zone"`
+	Task      string        `yaml:"task"`
+	Queue     string        `yaml:"queue"`
+	Jitter    time.Duration `yaml:"jitter"`
+	Missed    cron.Missed   `yaml:"missed"`
+	MissedMax int           `yaml:"missed_max"`
+	Overlap   cron.Overlap  `yaml:"overlap"`
 	// Enabled is true if the file does not say.
 	Enabled bool `yaml:"enabled"`
 	// MaxRetry and Timeout are those of the task if the file does not say.
 	MaxRetry *int          `yaml:"max_retry"`
 	Timeout  time.Duration `yaml:"timeout"`
 	// Retention is how long the finished job is kept. The zero value means
-	// as short as the scheduler allows.
+	// as short as package cron allows.
 	Retention time.Duration `yaml:"retention"`
 	// Payload is what JSON has, with an expression.Template for each text.
 	Payload any `yaml:"payload"`
 }
 
-// Entry is the schedule as the scheduler takes it.
-func (s Schedule) Entry(name string) scheduler.Entry {
-	e := scheduler.Entry{
+// Entry is the schedule as package cron takes it.
+func (s Schedule) Entry(name string) cron.Entry {
+	e := cron.Entry{
 		Name: name, Cron: s.Cron, Seconds: s.Seconds, Zone: s.Zone,
 		Type: s.Task, Payload: s.payloadAt, Queue: s.Queue, Jitter: s.Jitter,
 		Missed: s.Missed, MissedMax: s.MissedMax, Overlap: s.Overlap, Disabled: !s.Enabled,
@@ -59,8 +59,8 @@ func (s Schedule) Entry(name string) scheduler.Entry {
 }
 
 // Entries are all schedules, by name.
-func (c *Config) Entries() []scheduler.Entry {
-	var entries []scheduler.Entry
+func (c *Config) Entries() []cron.Entry {
+	var entries []cron.Entry
 	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
 		entries = append(entries, c.Schedules[name].Entry(name))
 	}
@@ -135,14 +135,14 @@ func (d *decoder) checkSchedules(c *Config) {
 }
 
 // checkEntry turns each error of Validate into one about the field's place.
-func (d *decoder) checkEntry(path string, e scheduler.Entry) {
+func (d *decoder) checkEntry(path string, e cron.Entry) {
 	all, ok := e.Validate().(interface{ Unwrap() []error })
 	if !ok {
 		return
 	}
 	for _, err := range all.Unwrap() {
 		at, message := path, err.Error()
-		if wrong, ok := errors.AsType[*scheduler.EntryError](err); ok {
+		if wrong, ok := errors.AsType[*cron.EntryError](err); ok {
 			message = fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
 			field := wrong.Field
 			if field == "type" {

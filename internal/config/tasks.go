@@ -20,12 +20,10 @@ type Task struct {
 	// means as long as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
 	// OnMaxWait is what becomes of a job that would have to wait longer, or
-	// past its own deadline:
-	// archive if empty.
-	OnMaxWait Action `yaml:"on_max_wait"`
-	// OnNoLimit is what becomes of a job whose limit has been deleted:
-	// archive if empty.
-	OnNoLimit Action `yaml:"on_no_limit"`
+	// past its own deadline.
+	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
+	// OnNoLimit is what becomes of a job whose limit has been deleted.
+	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
 	// Priority orders the jobs that wait for the same permits.
 	Priority expression.Priority `yaml:"priority"`
 	// MaxRetry is how often a failed job runs again, for jobs that are
@@ -44,18 +42,6 @@ type Need struct {
 	Key   expression.Key  `yaml:"key"`
 	Cost  expression.Cost `yaml:"cost"`
 }
-
-// Action is what becomes of a job that cannot have its permits: archive, drop
-// or run.
-type Action string
-
-var actions = map[Action]scheduler.Action{
-	"archive": scheduler.Archive,
-	"drop":    scheduler.Drop,
-	"run":     scheduler.Run,
-}
-
-func (Action) choices() []string { return []string{"archive", "drop", "run"} }
 
 // Rule is what one job needs before it runs, and the zero Rule if the config
 // does not speak of its type. The error is that of the first expression that
@@ -76,7 +62,7 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	policy := t.Retry.Policy()
 	return scheduler.Rule{
 		Needs: needs, Priority: priority,
-		MaxWait: t.MaxWait, OnMaxWait: actions[t.OnMaxWait], OnNoLimit: actions[t.OnNoLimit],
+		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
 		Retry: &policy,
 	}, nil
 }

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	name := "demo-" + uuid.NewString()
 	d := &demo{
 		Options: o, config: conf, rdb: rdb, queue: name,
-		limiter: throttle.New(rdb, throttle.RedisOptions{Scope: name, App: conf.App}),
+		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: name, App: conf.App})),
 		api:     newAPI(o.Jobs, o.Rate, perAccount),
 	}
 	err = d.run(ctx)
@@ -108,7 +108,7 @@ type demo struct {
 	Options
 	config  *config.Config
 	rdb     redis.UniversalClient
-	limiter *throttle.Redis
+	limiter *throttle.Lanes
 	queue   string
 	api     *api
 	denials atomic.Int64
@@ -121,7 +121,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.enqueue(ctx, server.URL); err != nil {
 		return err
 	}
-	rules := scheduler.Rules{Limits: d.config.Limits, For: cli.RuleIn(func() *config.Config { return d.config })}
+	rules := scheduler.Rules{Limits: d.config.Limits, For: config.RuleIn(func() *config.Config { return d.config })}
 	worker, err := scheduler.NewServer(d.rdb, rules, asynq.Config{
 		Concurrency: 2 * d.Rate, Queues: map[string]int{d.queue: 1}, LogLevel: asynq.FatalLevel,
 	}, scheduler.WithLimiter(counting{d.limiter, &d.denials}), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
@@ -227,13 +227,13 @@ func (d *demo) clean() error {
 
 // counting counts the denials of a limiter.
 type counting struct {
-	*throttle.Redis
+	*throttle.Lanes
 	denials *atomic.Int64
 }
 
 // Acquire implements scheduler.Limiter.
 func (c counting) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	decision, err := c.Redis.Acquire(ctx, job, needs...)
+	decision, err := c.Lanes.Acquire(ctx, job, needs...)
 	if decision.Outcome == throttle.Denied {
 		c.denials.Add(1)
 	}

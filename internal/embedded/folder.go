@@ -46,6 +46,8 @@ func (f Folder) addrFile() string { return f.path("embedded.addr") }
 
 func (f Folder) spoolFile() string { return f.path("spool.jsonl") }
 
+func (f Folder) keptFile() string { return f.path("embedded.keys") }
+
 // lock keeps all other users of the folder out until unlock is called or the
 // process ends. It creates the folder if it is missing.
 func (f Folder) lock() (unlock func(), err error) {

@@ -42,11 +42,7 @@ func TestDefaultWithoutAHome(t *testing.T) {
 		t.Errorf("the folder is %v, %v; want mode 0700", stat, err)
 	}
 
-	s, err := Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := start(t, Folder(want))
 	if addr, ok := Find(t.Context()); addr != s.Addr() || !ok {
 		t.Errorf("Find gives %q, %v; want %q", addr, ok, s.Addr())
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/alicebob/miniredis/v2"
@@ -24,53 +25,114 @@ func (e *RunningError) Error() string { return fmt.Sprintf("%v at %s", ErrRunnin
 // Unwrap makes errors.Is find [ErrRunning].
 func (e *RunningError) Unwrap() error { return ErrRunning }
 
+// A StartError tells why a process could not start the embedded Redis.
+type StartError struct{ err error }
+
+func (e *StartError) Error() string { return fmt.Sprintf("start the embedded Redis: %v", e.err) }
+
+// Unwrap is the reason.
+func (e *StartError) Unwrap() error { return e.err }
+
 // A Server is the embedded Redis, in this process. As with any Redis without a
 // password, every user of the machine can connect to it.
 type Server struct {
 	folder Folder
 	mark   mark
 	redis  *miniredis.Miniredis
+	found  Found
+	spool  [][]byte // what it took of the spool, and the files that this is in
+	taken  []string
 }
 
-// Start starts the embedded Redis of the [Default] folder.
-func Start() (*Server, error) {
-	folder, err := Default()
-	if err != nil {
-		return nil, err
-	}
-	return folder.Start()
-}
+// Found is what a server found of the one before it.
+type Found int
 
-// Start starts an embedded Redis on a free loopback port and writes its address
-// to the folder. Where one runs already the error is a [*RunningError].
+// What a server can find.
+const (
+	Nothing Found = iota // there was none, or it held nothing
+	Kept                 // everything that the one before it held
+	Crashed              // the one before it ended without Close, and what it held is lost
+)
+
+// Start starts an embedded Redis on a free loopback port, with what the last one
+// kept, and writes its address to the folder. Where one runs already the error
+// is a [*RunningError], and any other a [*StartError].
 func (f Folder) Start() (*Server, error) {
+	return f.start(func(*Server) (func(), error) { return func() {}, nil })
+}
+
+// start is Start, and has prepare called before anybody finds the server, and
+// what that returns once it can be found. Where anything fails, it is as if the
+// server had never been started.
+func (f Folder) start(prepare Prepare) (*Server, error) {
 	unlock, err := f.lock()
 	if err != nil {
-		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+		return nil, &StartError{err}
 	}
 	defer unlock()
 	if addr, ok := f.Find(context.Background()); ok {
 		return nil, &RunningError{Addr: addr}
 	}
 
-	m := miniredis.NewMiniRedis()
-	m.ClockTTL(true)
-	if err := m.StartAddr("127.0.0.1:0"); err != nil {
-		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+	s := &Server{folder: f, redis: miniredis.NewMiniRedis()}
+	s.redis.ClockTTL(true)
+	err = s.look()
+	if err == nil {
+		err = s.listen()
 	}
-	s := &Server{folder: f, mark: mark{Addr: m.Addr(), ID: rand.Text()}, redis: m}
-	if err := errors.Join(s.mark.answer(m), f.write(s.mark)); err != nil {
-		m.Close()
-		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+	var started func()
+	if err == nil {
+		started, err = prepare(s)
+	}
+	if err == nil {
+		err = f.write(s.mark)
+	}
+	if err != nil {
+		s.redis.Close()
+		return nil, &StartError{err}
+	}
+	started()
+	if s.found == Kept {
+		return s, os.Remove(f.keptFile())
 	}
 	return s, nil
+}
+
+// look takes what earlier servers and callers of Spool have left.
+func (s *Server) look() error {
+	kept, err := restore(s.redis, s.folder.keptFile())
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(s.folder.addrFile())
+	switch {
+	case kept:
+		s.found = Kept
+	case err == nil:
+		s.found = Crashed
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	s.spool, s.taken, err = s.folder.take()
+	return err
+}
+
+func (s *Server) listen() error {
+	if err := s.redis.StartAddr("127.0.0.1:0"); err != nil {
+		return err
+	}
+	s.mark = mark{Addr: s.redis.Addr(), ID: rand.Text()}
+	return s.mark.answer(s.redis)
 }
 
 // Addr is the host and port that clients connect to.
 func (s *Server) Addr() string { return s.mark.Addr }
 
-// Close ends the server, and with it all that it holds, and removes the address
-// file unless that names another server by now. A second Close does nothing.
+// Found is what there was of the server before.
+func (s *Server) Found() Found { return s.found }
+
+// Close ends the server. What it holds is kept in a file of the folder for the
+// next one, and its address file is removed. A second Close does nothing.
 func (s *Server) Close() error {
 	unlock, err := s.folder.lock()
 	if err != nil {
@@ -78,9 +140,23 @@ func (s *Server) Close() error {
 		return err
 	}
 	defer unlock()
-	s.redis.Close()
+	s.redis.Close() // No command runs from here on.
 	if found, err := s.folder.read(); err != nil || found != s.mark {
-		return nil // The file is gone, or of a server that came later.
+		return s.replaced()
+	}
+	if len(s.redis.Keys()) > 0 {
+		if err := keep(s.redis, s.folder.keptFile()); err != nil {
+			return err // The address file tells the next server that something is lost.
+		}
 	}
 	return os.Remove(s.folder.addrFile())
+}
+
+// replaced is the end of a server whose address file is gone, because it was
+// closed before, or is that of a server that came later, because it hung.
+func (s *Server) replaced() error {
+	if addr, ok := s.folder.Find(context.Background()); ok && len(s.redis.Keys()) > 0 {
+		return fmt.Errorf("another embedded Redis has come to run meanwhile, at %s", addr)
+	}
+	return nil
 }

@@ -87,33 +87,24 @@ func wholeSize(file *os.File) (int64, error) {
 // far has not told its user that the jobs are kept.
 func whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
 
-// TakeSpool gives the lines that were spooled before the server started, in
-// their order. The caller enqueues them and then calls done, which deletes
-// them. Without done, say after a crash, the next server gets them again: each
-// should carry its task's id, so that it is not enqueued twice.
-func (s *Server) TakeSpool() (lines [][]byte, done func() error, err error) {
-	lines, taken, err := s.folder.take()
-	if err != nil {
-		return nil, nil, fmt.Errorf("take the spooled jobs: %w", err)
-	}
-	done = func() error {
+// Spooled gives the lines that were spooled before the server started, in their
+// order. The caller enqueues them and then calls done, which deletes them.
+// Without done, say after a crash, the next server gets them again: each should
+// carry its task's id, so that it is not enqueued twice.
+func (s *Server) Spooled() (lines [][]byte, done func() error) {
+	return s.spool, func() error {
 		var errs []error
-		for _, name := range taken {
+		for _, name := range s.taken {
 			errs = append(errs, os.Remove(name))
 		}
 		return errors.Join(errs...)
 	}
-	return lines, done, nil
 }
 
 // take renames the spool, so that what is spooled from now on is not deleted
-// with it, and reads it after whatever an earlier server took and left.
+// with it, and reads it after whatever an earlier server took and left. The
+// caller holds the lock.
 func (f Folder) take() (lines [][]byte, taken []string, err error) {
-	unlock, err := f.lock()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer unlock()
 	name := f.path(fmt.Sprintf("spool.%020d.taken", time.Now().UnixNano()))
 	if err := os.Rename(f.spoolFile(), name); err != nil && !os.IsNotExist(err) {
 		return nil, nil, err

@@ -28,10 +28,7 @@ func take(t *testing.T, f Folder, finish bool) []string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	lines, done, err := s.TakeSpool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines, done := s.Spooled()
 	if finish {
 		if err := done(); err != nil {
 			t.Fatal(err)
@@ -87,10 +84,7 @@ func TestDoneKeepsWhatCameLater(t *testing.T) {
 	f := Folder(t.TempDir())
 	spool(t, f, "early")
 	s := start(t, f)
-	lines, done, err := s.TakeSpool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines, done := s.Spooled()
 	wantLines(t, "the take", asStrings(lines), "early")
 	s.Close()
 	spool(t, f, "late")

@@ -6,12 +6,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-var priorities = map[string]throttle.Priority{
-	"high":   throttle.High,
-	"normal": throttle.Normal,
-	"low":    throttle.Low,
-}
-
 // Priority says how urgent a job is: high, normal or low, or an expression
 // that gives one of them, such as payload.paid ? high : low. The zero Priority
 // is normal.
@@ -51,7 +45,8 @@ func (p Priority) Of(job *Job) (throttle.Priority, error) {
 		return throttle.Normal, err
 	}
 	if text, ok := value.(string); ok {
-		if priority, ok := priorities[text]; ok {
+		var priority throttle.Priority
+		if priority.UnmarshalText([]byte(text)) == nil {
 			return priority, nil
 		}
 	}

@@ -5,12 +5,13 @@
 //
 //	fails CODE COMMAND ARG…   the command ends with this exit code
 //	poll REGEXP COMMAND ARG…  repeats the command until its output matches
-//	signal NAME               sends TERM, INT or HUP to all background processes
+//	signal NAME [N]           sends TERM, INT, HUP or KILL to all background
+//	                          processes, or to the N-th
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
 //	release                   lets the calls of $API/slow be answered
-//	redis [KIND]              starts Redis (plain, durable, tls, sentinel or
-//	                          cluster) and sets $REDIS to its URL
+//	redis [KIND]              starts Redis (plain, durable, evicting, tls,
+//	                          sentinel or cluster) and sets $REDIS to its URL
 //	redis stop|restart        what it says, to a durable one
 //	jobs STATE N [QUEUE]      the queue has so many jobs in this state
 package clitest

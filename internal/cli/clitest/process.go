@@ -53,9 +53,17 @@ func until(ts *testscript.TestScript, what string, ok func() bool) {
 }
 
 func signal(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}
-	usage(ts, !neg && len(args) == 1 && signals[args[0]] != nil, "signal TERM|INT|HUP")
-	for _, cmd := range ts.BackgroundCmds() {
+	signals := map[string]os.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL,
+	}
+	usage(ts, !neg && (len(args) == 1 || len(args) == 2) && signals[args[0]] != nil, "signal TERM|INT|HUP|KILL [N]")
+	processes := ts.BackgroundCmds()
+	if len(args) == 2 {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		processes = processes[n-1 : n]
+	}
+	for _, cmd := range processes {
 		ts.Check(cmd.Process.Signal(signals[args[0]]))
 	}
 }

@@ -47,6 +47,10 @@ func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
 		s, err := redistest.Start("--appendonly", "yes", "--appendfsync", "always")
 		ts.Check(err)
 		return &redisServer{s, s.Client(), s.URL()}, s
+	case "evicting":
+		s, err := redistest.Start("--maxmemory-policy", "allkeys-lru")
+		ts.Check(err)
+		return &redisServer{s, s.Client(), s.URL()}, s
 	case "tls":
 		s, err := redistest.StartTLS()
 		ts.Check(err)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestInAModuleOfItsOwn builds the program as a user would, in a module that
+// requires this one, and runs it on a Redis.
+func TestInAModuleOfItsOwn(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for from, to := range map[string]string{"main.go": "main.go", filepath.Join(root, "go.sum"): "go.sum"} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, to), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+	}
+	const headgate = "github.com/headgate/headgate"
+	run("mod", "init", "example.com/library")
+	run("mod", "edit", "-require="+headgate+"@v0.0.0", "-replace="+headgate+"="+root)
+	run("build", "-o", "library", ".")
+
+	server := redistest.Run(t)
+	program := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))
+	program.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr())
+	program.Stderr = os.Stderr
+	out, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for i := range 5 {
+		if !lines.Scan() || lines.Text() != "calling api.example.com" {
+			t.Errorf("line %d is %q, %v", i+1, lines.Text(), lines.Err())
+		}
+	}
+	if err := program.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if lines.Scan() {
+		t.Errorf("one more line: %q", lines.Text())
+	}
+	if err := program.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}

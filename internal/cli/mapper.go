@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"encoding"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// mappers read the flags whose values have a form of their own, so that their
+// errors say what to write instead.
+func mappers() []kong.Option {
+	return slices.Concat(
+		mapper(parseString), mapper(parseInt), mapper(parseDuration), mapper(parseTime), mapper(throttle.ParseRate),
+		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]),
+	)
+}
+
+// mapper reads flags of a type, and those that point to one. The flag's name is
+// in the error already, so the field's is left out.
+func mapper[T any](parse func(string) (T, error)) []kong.Option {
+	decode := func(c *kong.DecodeContext) (value T, err error) {
+		if c.Scan.Peek().IsEOL() {
+			return value, valueError("want a value after it")
+		}
+		var text string
+		if err := c.Scan.PopValueInto("value", &text); err != nil {
+			return value, err
+		}
+		value, err = parse(text)
+		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+			err = valueError(field.Value + ": " + field.Want)
+		}
+		return value, err
+	}
+	return []kong.Option{
+		kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(value))
+			return err
+		})),
+		kong.TypeMapper(reflect.TypeFor[*T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(&value))
+			return err
+		})),
+	}
+}
+
+// valueError says all that there is to say about the value of a flag.
+type valueError string
+
+func (e valueError) Error() string { return string(e) }
+
+func parseString(text string) (string, error) { return text, nil }
+
+func parseInt(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, &throttle.FieldError{Field: "number", Value: strconv.Quote(text), Want: "want a whole number"}
+	}
+	return n, nil
+}
+
+// parseText reads what a type's own UnmarshalText reads.
+func parseText[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](text string) (value T, err error) {
+	return value, P(&value).UnmarshalText([]byte(text))
+}

@@ -1,0 +1,152 @@
+package embedded
+
+import (
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// keptForm is how a file of kept keys begins.
+const keptForm = "headgate keys 1"
+
+// A kept key is one of Redis's with its value, in the field that its kind needs.
+type kept struct {
+	Key     string
+	Kind    string    // as Redis's command TYPE has it
+	Expires time.Time // zero for one that does not
+	Text    string
+	Hash    map[string]string
+	List    []string
+	Set     []string
+	Sorted  map[string]float64
+}
+
+// keep writes all keys of m, which must be closed, to a file, in one step: a
+// crash leaves the old file or the new one.
+func keep(m *miniredis.Miniredis, name string) error {
+	draft := name + ".new"
+	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	encoder := gob.NewEncoder(file)
+	if err := encoder.Encode(keptForm); err != nil {
+		return err
+	}
+	db := m.DB(0)
+	for _, key := range db.Keys() {
+		k, err := read(db, key)
+		if err == nil {
+			err = encoder.Encode(k)
+		}
+		if err != nil {
+			return fmt.Errorf("keep key %q: %w", key, err)
+		}
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(draft, name)
+}
+
+func read(db *miniredis.RedisDB, key string) (kept, error) {
+	k := kept{Key: key, Kind: db.Type(key)}
+	if ttl := db.TTL(key); ttl > 0 {
+		k.Expires = time.Now().Add(ttl)
+	}
+	var err error
+	switch k.Kind {
+	case "string":
+		k.Text, err = db.Get(key)
+	case "hash":
+		var fields []string
+		fields, err = db.HKeys(key)
+		k.Hash = map[string]string{}
+		for _, field := range fields {
+			k.Hash[field] = db.HGet(key, field)
+		}
+	case "list":
+		k.List, err = db.List(key)
+	case "set":
+		k.Set, err = db.Members(key)
+	case "zset":
+		k.Sorted, err = db.SortedSet(key)
+	default:
+		err = fmt.Errorf("no way to keep a %s", k.Kind)
+	}
+	return k, err
+}
+
+// restore gives m the keys of a file, and reports whether there is one.
+func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
+	file, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	if err := restoreFrom(gob.NewDecoder(file), m.DB(0)); err != nil {
+		return true, fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	}
+	return true, nil
+}
+
+func restoreFrom(decoder *gob.Decoder, db *miniredis.RedisDB) error {
+	var form string
+	if err := decoder.Decode(&form); err != nil {
+		return err
+	}
+	if form != keptForm {
+		return fmt.Errorf("its form is %.40q, not %q", form, keptForm)
+	}
+	for {
+		var k kept
+		switch err := decoder.Decode(&k); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := k.write(db); err != nil {
+			return fmt.Errorf("key %q: %w", k.Key, err)
+		}
+	}
+}
+
+// write gives db the key, unless its time is over.
+func (k kept) write(db *miniredis.RedisDB) error {
+	ttl := time.Until(k.Expires)
+	if !k.Expires.IsZero() && ttl <= 0 {
+		return nil
+	}
+	var err error
+	switch k.Kind {
+	case "string":
+		err = db.Set(k.Key, k.Text)
+	case "hash":
+		for field, value := range k.Hash {
+			db.HSet(k.Key, field, value)
+		}
+	case "list":
+		_, err = db.Push(k.Key, k.List...)
+	case "set":
+		_, err = db.SetAdd(k.Key, k.Set...)
+	case "zset":
+		for member, score := range k.Sorted {
+			_, _ = db.ZAdd(k.Key, score, member) // which fails only if the key is of another kind
+		}
+	}
+	if err == nil && !k.Expires.IsZero() {
+		db.SetTTL(k.Key, ttl)
+	}
+	return err
+}

@@ -1,0 +1,159 @@
+package embedded
+
+import (
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+func client(t *testing.T, s *Server) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+// everything is all keys with their values.
+func everything(t *testing.T, rdb *redis.Client) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for _, key := range rdb.Keys(t.Context(), "*").Val() {
+		switch kind := rdb.Type(t.Context(), key).Val(); kind {
+		case "string":
+			all[key] = rdb.Get(t.Context(), key).Val()
+		case "hash":
+			all[key] = rdb.HGetAll(t.Context(), key).Val()
+		case "list":
+			all[key] = rdb.LRange(t.Context(), key, 0, -1).Val()
+		case "set":
+			all[key] = rdb.SMembers(t.Context(), key).Val()
+		case "zset":
+			all[key] = rdb.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+		default:
+			t.Errorf("%s is a %s", key, kind)
+		}
+	}
+	return all
+}
+
+func TestCloseKeepsEverything(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	ctx, rdb := t.Context(), client(t, first)
+	binary := "\x00\xff\r\n\"é"
+	for _, err := range []error{
+		rdb.Set(ctx, binary, binary, 0).Err(),
+		rdb.Set(ctx, "empty", "", time.Hour).Err(),
+		rdb.Set(ctx, "over", "by the time it is restored", 30*time.Millisecond).Err(),
+		rdb.HSet(ctx, "hash", "a", binary, "b", "").Err(),
+		rdb.RPush(ctx, "list", "b", "a", "b", binary).Err(),
+		rdb.SAdd(ctx, "set", "a", binary).Err(),
+		rdb.ZAdd(ctx, "sorted", redis.Z{Score: 1785555555555555, Member: "µs"}, redis.Z{Score: 0.1, Member: binary},
+			redis.Z{Score: math.Inf(1), Member: "never"}).Err(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := everything(t, rdb)
+	delete(want, "over")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // A start and a stop change nothing.
+		next := start(t, f)
+		if next.Found() != Kept {
+			t.Errorf("found %v, want Kept", next.Found())
+		}
+		rdb := client(t, next)
+		for rdb.Exists(ctx, "over").Val() > 0 { // until its time is over
+		}
+		if diff := cmp.Diff(want, everything(t, rdb)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if ttl := rdb.TTL(ctx, "empty").Val(); ttl < 50*time.Minute || ttl > time.Hour {
+			t.Errorf("a key of an hour expires in %s", ttl)
+		}
+		if _, err := os.Stat(f.keptFile()); !os.IsNotExist(err) {
+			t.Errorf("the file of the keys that a server has by now: %v", err)
+		}
+		if err := next.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Jobs in every state are in it afterwards.
+func TestCloseKeepsJobs(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	tasks := asynq.NewClientFromRedisClient(client(t, first))
+	for id, when := range map[string]asynq.Option{
+		"pending": asynq.ProcessIn(0), "scheduled": asynq.ProcessIn(time.Hour), "archived": asynq.ProcessIn(time.Hour),
+		"unique": asynq.Unique(time.Hour),
+	} {
+		if _, err := tasks.EnqueueContext(t.Context(), asynq.NewTask(id, []byte(id)), asynq.TaskID(id), when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := asynq.NewInspectorFromRedisClient(client(t, first)).ArchiveTask("default", "archived"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	rdb := client(t, start(t, f))
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	for id, state := range map[string]asynq.TaskState{
+		"pending": asynq.TaskStatePending, "unique": asynq.TaskStatePending,
+		"scheduled": asynq.TaskStateScheduled, "archived": asynq.TaskStateArchived,
+	} {
+		job, err := inspector.GetTaskInfo("default", id)
+		if err != nil || job.State != state || string(job.Payload) != id {
+			t.Errorf("job %s: %+v, %v; want it %s", id, job, err, state)
+		}
+	}
+	_, err := asynq.NewClientFromRedisClient(rdb).EnqueueContext(t.Context(), asynq.NewTask("unique", []byte("unique")), asynq.Unique(time.Hour))
+	if err == nil {
+		t.Error("a unique job was taken twice")
+	}
+}
+
+func TestWhatWasKeptMustBeReadable(t *testing.T) {
+	f := Folder(t.TempDir())
+	if err := os.WriteFile(f.keptFile(), []byte("something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.Start()
+	if err == nil || !strings.Contains(err.Error(), "move the file away to start without them") {
+		t.Errorf("Start gives %v", err)
+	}
+	if _, err := os.Stat(f.keptFile()); err != nil {
+		t.Errorf("the file after a start that failed: %v", err)
+	}
+}
+
+func TestFoundACrash(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	if first.Found() != Nothing {
+		t.Errorf("the first server found %v", first.Found())
+	}
+	first.redis.Close() // as a crash would
+	second := start(t, f)
+	if second.Found() != Crashed {
+		t.Errorf("the server after a crash found %v", second.Found())
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if third := start(t, f); third.Found() != Nothing {
+		t.Errorf("the server after an empty one found %v", third.Found())
+	}
+}

@@ -1,0 +1,102 @@
+package cron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNoEntry says that the Runner was given no entry of the name. Errors of
+// Pause, Resume and Trigger wrap it.
+var ErrNoEntry = errors.New("no such schedule")
+
+// Pause keeps the entry from ticking on every replica until Resume, also over
+// restarts. A tick that was due before still runs. Pausing twice is pausing
+// once.
+func (r *Runner) Pause(ctx context.Context, name string) error {
+	if _, err := r.schedule(name); err != nil {
+		return err
+	}
+	_, now, err := r.read(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := r.rdb.HSetNX(ctx, r.key(name), "paused", unixText(now)).Err(); err != nil {
+		return fmt.Errorf("pausing schedule %s: %w", name, err)
+	}
+	return nil
+}
+
+// Resume ends a Pause. The ticks during the pause are gone; they do not count
+// as missed. One that was due before the pause, and that nobody has enqueued
+// yet, is enqueued by Resume.
+func (r *Runner) Resume(ctx context.Context, name string) error {
+	s, err := r.schedule(name)
+	if err != nil {
+		return err
+	}
+	for {
+		var v view
+		if err := r.refresh(ctx, name, &v); err != nil || v.paused.IsZero() {
+			return err
+		}
+		if err := r.finish(ctx, &s, &v); err != nil {
+			return err
+		}
+		if v.intent.IsZero() {
+			to := v.state
+			to.paused, to.last = time.Time{}, latest(v.last, v.now)
+			if moved, err := r.move(ctx, name, v.state, to); moved || err != nil {
+				return err
+			}
+			continue
+		}
+		select { // another replica is about to enqueue that tick
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(s.look.Sub(v.now), time.Second)):
+		}
+	}
+}
+
+// finish does what was due before a pause. The ticks of a cron line that is
+// not ours are left to those who run it, but not a tick that was begun: its
+// replica may be gone.
+func (r *Runner) finish(ctx context.Context, s *schedule, v *view) error {
+	switch {
+	case v.spec == s.timetable.spec:
+		return r.tend(ctx, s, v)
+	case !v.intent.IsZero():
+		_, err := r.step(context.WithoutCancel(ctx), s, v)
+		return err
+	}
+	return nil
+}
+
+// Trigger enqueues a job of the entry at once, beside its ticks, and gives the
+// job's id. OverlapSkip drops the entry's ticks while that job is unfinished.
+func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
+	s, err := r.schedule(name)
+	if err != nil {
+		return "", err
+	}
+	_, now, err := r.read(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	payload, err := r.payload(&s, now.Truncate(time.Second))
+	if err != nil {
+		return "", fmt.Errorf("schedule %s: payload: %w", name, err)
+	}
+	id := r.jobID(name, fmt.Sprintf("run-%d", now.UnixMicro()))
+	job, err := r.enqueue(ctx, s.entry, id, payload, 0)
+	if err != nil {
+		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", name, id, err)
+	}
+	err = r.rdb.HSet(ctx, r.key(name), "extra", job.id, "extra_queue", job.queue).Err()
+	if err != nil {
+		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not noted: %w", name, id, err)
+	}
+	return id, nil
+}

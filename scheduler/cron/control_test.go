@@ -1,0 +1,143 @@
+package cron
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func TestPauseOnAllReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		entries := []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}
+		a, b := startReplica(t, m, q, entries, nil), startReplica(t, m, q, entries, nil)
+		operator := newReplica(t, m, q, entries, nil)
+		until(2, 30)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		until(3, 30)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal("pausing twice:", err)
+		}
+		b.end() // a pause outlives restarts
+		b = startReplica(t, m, q, entries, nil)
+		list, err := operator.List(t.Context(), 3)
+		if err != nil || !list[0].Paused || len(list[0].Next) != 0 {
+			t.Errorf("while paused: %+v, %v", list, err)
+		}
+		until(5, 30)
+		for range 2 { // the second has nothing to do
+			if err := operator.Resume(t.Context(), "sweep"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(7, 30)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal("pausing again:", err)
+		}
+		until(9, 30)
+		a.end()
+		b.end()
+		checkIDs(t, q.ids(), sweepIDs(1, 2, 6, 7))
+	})
+}
+
+// TestResumeFinishesWhatWasDueBefore has a tick that nobody enqueued before
+// the pause began.
+func TestResumeFinishesWhatWasDueBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		entries := []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}
+		first := startReplica(t, m, q, entries, nil)
+		until(1, 30)
+		first.end()
+		operator := newReplica(t, m, q, entries, nil)
+		until(2, 30)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		until(4, 30)
+		if err := operator.Resume(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		checkIDs(t, q.ids(), sweepIDs(1, 2))
+	})
+}
+
+// TestResumeFinishesWhatADeadReplicaBegan waits until it may.
+func TestResumeFinishesWhatADeadReplicaBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		operator := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		operator.pass(t.Context())
+		until(1, 0)
+		now := fmt.Sprint(time.Now().Unix())
+		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
+		for _, do := range []func(context.Context, string) error{operator.Pause, operator.Resume} {
+			if err := do(t.Context(), "sweep"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkIDs(t, q.ids(), sweepIDs(1))
+	})
+}
+
+// TestResumeWithAnotherConfig leaves the ticks before the pause to those who
+// run the entry as it was.
+func TestResumeWithAnotherConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		until(1, 30)
+		operator := newReplica(t, m, q, []Entry{hourly(func(e *Entry) {
+			e.Cron, e.Missed = "*/10 * * * *", MissedAll
+		})}, nil)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		until(2, 30)
+		if err := operator.Resume(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "UTC 0 * * * *" {
+			t.Errorf("the state says %q after a Resume", spec)
+		}
+		until(3, 30)
+		r.end()
+		checkIDs(t, q.ids(), sweepIDs(1, 3))
+	})
+}
+
+// TestResumeFinishesAnothersTick has a tick that a replica with another cron
+// line began before it died.
+func TestResumeFinishesAnothersTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		newReplica(t, m, q, []Entry{hourly(nil)}, nil).pass(t.Context())
+		operator := newReplica(t, m, q, []Entry{hourly(func(e *Entry) { e.Cron = "*/10 * * * *" })}, nil)
+		until(1, 0)
+		now := fmt.Sprint(time.Now().Unix())
+		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
+		if err := operator.Pause(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		before := operator.calls.Load()
+		if err := operator.Resume(t.Context(), "sweep"); err != nil {
+			t.Fatal(err)
+		}
+		if calls := operator.calls.Load() - before; calls > 10 {
+			t.Errorf("%d calls while it had to wait", calls)
+		}
+		checkIDs(t, q.ids(), sweepIDs(1))
+	})
+}

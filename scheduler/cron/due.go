@@ -1,0 +1,75 @@
+package cron
+
+import "time"
+
+// missedAfter is how late a tick may come and still run whatever Missed says.
+// It covers a restart, a Redis failover and clocks that differ.
+const missedAfter = 30 * time.Second
+
+// dueTick chooses what to do at now about the ticks in (last, upTo]: run is the
+// first that is to run, or the zero time; missed is the newest of those that
+// are too late and are dropped, or the zero time. A tick that runs is newer
+// than any that is dropped.
+func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+	// Of the late ones only the newest so many can matter.
+	keep := 0
+	switch e.Missed {
+	case MissedOnce:
+		keep = 1
+	case MissedAll:
+		keep = e.MissedMax
+		if keep == 0 {
+			keep = 100
+		}
+	}
+	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
+	old := newestTicks(by, last, late, max(keep, 1))
+	timely := by.next(latest(last, late))
+	if timely.After(upTo) {
+		timely = time.Time{}
+	}
+	switch {
+	case len(old) == 0:
+		return timely, time.Time{}
+	case e.Missed == MissedAll, e.Missed == MissedOnce && timely.IsZero():
+		return old[0], time.Time{}
+	default:
+		return timely, old[len(old)-1]
+	}
+}
+
+// newestTicks gives the last n ticks in (after, upTo], oldest first. It looks
+// back over ever longer stretches, because after may be long ago and the ticks
+// in between too many to walk through.
+func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
+	if at := by.next(after); at.IsZero() || at.After(upTo) {
+		return nil
+	}
+	for span := time.Minute; ; span *= 2 {
+		from := latest(after, upTo.Add(-span))
+		var ticks []time.Time
+		for at := by.next(from); !at.IsZero() && !at.After(upTo); at = by.next(at) {
+			if len(ticks) == n {
+				ticks = append(ticks[:0], ticks[1:]...)
+			}
+			ticks = append(ticks, at)
+		}
+		if len(ticks) == n || !from.After(after) {
+			return ticks
+		}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,123 @@
+package cron
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"runtime/debug"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+const (
+	// freshFor is how old a state may be when a job is enqueued because of it.
+	freshFor = 5 * time.Second
+	// retainFor is how long a finished job keeps its id at least. It has to be
+	// far longer than freshFor.
+	retainFor = 5 * time.Minute
+)
+
+// carryOut enqueues the tick that the state intends, and moves the state past
+// it. It leaves the intent if the enqueuer fails, to be tried again.
+func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, error) {
+	tick := v.intent
+	payload, payloadErr := r.payload(s, tick)
+	if time.Since(v.seen) > freshFor { // the payload took its time
+		err := r.refresh(ctx, s.entry.Name, v)
+		if err != nil || !v.intent.Equal(tick) {
+			return true, err
+		}
+	}
+	// Whatever comes of it now, the tick is behind us.
+	to := v.state
+	to.last, to.tick = tick, tick
+	to.intent, to.intentAt = time.Time{}, time.Time{}
+	if payloadErr != nil {
+		return r.fail(ctx, s, v, to, fmt.Errorf("payload: %w", payloadErr))
+	}
+	id := r.jobID(s.entry.Name, unixText(tick))
+	job, err := r.enqueue(ctx, s.entry, id, payload, s.delay(id))
+	if err != nil {
+		if s.hopeless(v) {
+			return r.fail(ctx, s, v, to, err)
+		}
+		return false, fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
+	}
+	to.outcome, to.job = "enqueued", job
+	to.enqueued++
+	return r.moveView(ctx, s, v, to)
+}
+
+// hopeless reports whether to give up a tick that the enqueuer refuses: once it
+// would count as missed and the next is due, unless missed ticks all run. A
+// refusal may be about this one job, such as a payload that is too large, and
+// must not hold up the entry for good.
+func (s *schedule) hopeless(v *view) bool {
+	late := v.now.Sub(v.intent) > missedAfter
+	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
+}
+
+// fail moves the state past a tick that has no job.
+func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) (bool, error) {
+	to.outcome = "failed: " + err.Error()
+	to.failed++
+	moved, moveErr := r.moveView(ctx, s, v, to)
+	if moved {
+		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name,
+			"tick", to.tick.In(s.timetable.zone), "err", err)
+	}
+	return moved, moveErr
+}
+
+// payload is the entry's for a tick. One that panics fails the tick: left to
+// itself it would end the process, and then each replica that comes to help.
+func (r *Runner) payload(s *schedule, tick time.Time) (payload []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			r.log.Error("payload of a schedule panicked", "entry", s.entry.Name,
+				"panic", cause, "stack", string(debug.Stack()))
+		}
+	}()
+	if s.entry.Payload == nil {
+		return nil, nil
+	}
+	return s.entry.Payload(tick.In(s.timetable.zone))
+}
+
+// delay is a job's share of the entry's jitter: random looking, but the same
+// for every replica.
+func (s *schedule) delay(id string) time.Duration {
+	steps := uint64(s.entry.Jitter/time.Second) + 1
+	hash := fnv.New64a()
+	hash.Write([]byte(id))
+	return time.Duration(hash.Sum64()%steps) * time.Second
+}
+
+// enqueue adds a job under an id. A job that is there already is as good as a
+// new one.
+func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (jobRef, error) {
+	queue := cmp.Or(e.Queue, "default")
+	// A late replica's try has to find the id taken, even if the job is done.
+	retain := retainFor
+	var opts []asynq.Option
+	for _, option := range e.Options {
+		if option.Type() == asynq.RetentionOpt {
+			retain = max(retain, option.Value().(time.Duration))
+			continue
+		}
+		opts = append(opts, option)
+	}
+	opts = append(opts, asynq.TaskID(id), asynq.Queue(queue), asynq.Retention(retain))
+	if delay > 0 {
+		opts = append(opts, asynq.ProcessIn(delay))
+	}
+	_, err := r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return jobRef{}, err
+	}
+	return jobRef{id, queue}, nil
+}

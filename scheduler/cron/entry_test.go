@@ -1,0 +1,121 @@
+package cron
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"pgregory.net/rapid"
+)
+
+func TestValidateNamesFieldAndValue(t *testing.T) {
+	good := Entry{Name: "report", Cron: "0 9 * * *", Type: "report:send"}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Entry)
+		want   string
+	}{
+		{"no name", func(e *Entry) { e.Name = "" }, `name "" must be 1 to 100 letters`},
+		{"name with space", func(e *Entry) { e.Name = "a b" }, `name "a b" must be`},
+		{"name with at", func(e *Entry) { e.Name = "a@1" }, `name "a@1" must be`},
+		{"no cron", func(e *Entry) { e.Cron = " " }, `cron " " must be a cron line`},
+		{"31 February", func(e *Entry) { e.Cron = "0 0 31 2 *" }, `cron "0 0 31 2 *" never ticks`},
+		{"30 or 31 February", func(e *Entry) { e.Cron = "0 0 30,31 2 *" }, "there is no such date"},
+		{"31 April", func(e *Entry) { e.Cron = "0 0 31 4,6,9,11 *" }, "never ticks"},
+		{"empty list", func(e *Entry) { e.Cron = ", * * * *" }, "never ticks"},
+		{"six fields", func(e *Entry) { e.Cron = "0 0 9 * * *" }, "has six fields: set seconds: true"},
+		{"five fields", func(e *Entry) { e.Seconds = true }, "has five fields but seconds is true"},
+		{"four fields", func(e *Entry) { e.Cron = "0 9 * *" }, "has 4 fields: five are needed"},
+		{"seven fields", func(e *Entry) { e.Cron = "0 0 0 9 * * *"; e.Seconds = true }, "has 7 fields: six"},
+		{"minute 60", func(e *Entry) { e.Cron = "60 9 * * *" }, "end of range (60) above maximum (59)"},
+		{"word", func(e *Entry) { e.Cron = "0 9 * * someday" }, "is not a cron line"},
+		{"reboot", func(e *Entry) { e.Cron = "@reboot" }, "is not a cron line"},
+		{"every 100ms", func(e *Entry) { e.Cron = "@every 100ms" }, "at least 1s"},
+		{"every 1.5s", func(e *Entry) { e.Cron = "@every 1.5s" }, "whole seconds"},
+		{"every 0s", func(e *Entry) { e.Cron = "@every 0s" }, "at least 1s"},
+		{"every -5s", func(e *Entry) { e.Cron = "@every -5s" }, "at least 1s"},
+		{"every other", func(e *Entry) { e.Cron = "@every day" }, "such as @every 90s"},
+		{"TZ", func(e *Entry) { e.Cron = "TZ=Asia/Tokyo 0 9 * * *" }, "put it in zone"},
+		{"CRON_TZ", func(e *Entry) { e.Cron = "CRON_TZ=Asia/Tokyo 0 9 * * *" }, "put it in zone"},
+		{"TZ alone", func(e *Entry) { e.Cron = "TZ=UTC" }, "put it in zone"},
+		{"unknown zone", func(e *Entry) { e.Zone = "Mars/Base" }, `zone "Mars/Base" is not a time zone`},
+		{"local zone", func(e *Entry) { e.Zone = "Local" }, `zone "Local" differs from machine`},
+		{"no type", func(e *Entry) { e.Type = "" }, `type "" must be a task type`},
+		{"blank queue", func(e *Entry) { e.Queue = " " }, `queue " " must not be blank`},
+		{"jitter", func(e *Entry) { e.Jitter = 1500 * time.Millisecond }, `jitter "1.5s" must be whole`},
+		{"negative jitter", func(e *Entry) { e.Jitter = -time.Second }, `jitter "-1s" must be`},
+		{"missed", func(e *Entry) { e.Missed = 3 }, `missed "3" must be skip, once or all`},
+		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1" must be`},
+		{"overlap", func(e *Entry) { e.Overlap = -1 }, `overlap "-1" must be allow or skip`},
+		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, `TaskID(\"x\")`},
+		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "name the queue in queue"},
+		{"delay", func(e *Entry) { e.Options = []asynq.Option{asynq.ProcessIn(1)} }, "cron says when"},
+		{"deadline", func(e *Entry) { e.Options = []asynq.Option{asynq.Deadline(time.Now())} }, "use timeout"},
+		{"unique", func(e *Entry) { e.Options = []asynq.Option{asynq.Unique(time.Hour)} }, "overlap: skip"},
+		{"group", func(e *Entry) {
+			e.Options, e.Jitter = []asynq.Option{asynq.Group("g")}, time.Second
+		}, "never aggregates"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := good
+			tc.change(&e)
+			err := e.Validate()
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want it to say %s", err, tc.want)
+			}
+			if _, ok := errors.AsType[*EntryError](err); !ok {
+				t.Errorf("%T holds no *EntryError", err)
+			}
+		})
+	}
+}
+
+func TestValidateReportsAllAtOnce(t *testing.T) {
+	err := Entry{Name: "a b", Cron: "0 0 31 2 *", Missed: -1, Overlap: 2}.Validate()
+	for _, field := range []string{"name", "cron", "type", "missed", "overlap"} {
+		if !strings.Contains(err.Error(), ": "+field+" ") {
+			t.Errorf("%v does not mention %s", err, field)
+		}
+	}
+}
+
+func TestValidateTakesAnyText(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cron := rapid.OneOf(
+			rapid.String(),
+			rapid.StringMatching(`(TZ=|@every |@)?[0-9a-z*/,?@= -]{0,20}`),
+			rapid.StringMatching(`([0-9*]{1,3}[/,-]?[0-9]{0,20} ){4,6}`),
+		).Draw(rt, "cron")
+		e := Entry{Name: "x", Cron: cron, Type: "t", Seconds: rapid.Bool().Draw(rt, "seconds")}
+		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		if next := e.Next(at); (e.Validate() == nil) != next.After(at) {
+			rt.Fatalf("%q: valid is %v, next is %v", cron, e.Validate(), next)
+		}
+	})
+}
+
+func ExampleEntry_Next() {
+	newYork, _ := time.LoadLocation("America/New_York")
+	nightly := Entry{Cron: "30 2 * * *", Zone: "America/New_York"}
+	tick := time.Date(2026, 3, 6, 12, 0, 0, 0, newYork)
+	for range 3 { // on 8 March there is no 02:30
+		tick = nightly.Next(tick)
+		fmt.Println(tick.Format("Mon 2 Jan 15:04 MST"))
+	}
+	// Output:
+	// Sat 7 Mar 02:30 EST
+	// Sun 8 Mar 03:00 EDT
+	// Mon 9 Mar 02:30 EDT
+}
+
+func ExampleEntry_Validate() {
+	fmt.Println(Entry{Name: "sweep", Cron: "0 0 31 2 *", Type: "sweep:all"}.Validate())
+	// Output:
+	// schedule "sweep": cron "0 0 31 2 *" never ticks: there is no such date, choose a day that its months have
+}

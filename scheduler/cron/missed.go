@@ -1,0 +1,30 @@
+package cron
+
+// Missed says what becomes of missed ticks: those that are more than 30
+// seconds late when a process comes back to look.
+type Missed int
+
+const (
+	// MissedSkip drops them. It is the zero value.
+	MissedSkip Missed = iota
+	// MissedOnce runs the newest of them, unless a tick that is not late runs
+	// at that moment anyway.
+	MissedOnce
+	// MissedAll runs them all, oldest first, up to Entry.MissedMax.
+	MissedAll
+)
+
+var missedTexts = []string{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
+
+// String is the text as config files write it: skip, once or all.
+func (m Missed) String() string { return choiceText(missedTexts, int(m)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Missed) MarshalText() ([]byte, error) { return marshalChoice(missedTexts, int(m)) }
+
+// UnmarshalText reads what String writes.
+func (m *Missed) UnmarshalText(text []byte) error {
+	n, err := parseChoice(missedTexts, string(text))
+	*m = Missed(n)
+	return err
+}

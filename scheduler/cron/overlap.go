@@ -1,0 +1,52 @@
+package cron
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+)
+
+// Overlap says whether jobs of one entry may wait or run at the same time.
+type Overlap int
+
+const (
+	// OverlapAllow lets them. It is the zero value.
+	OverlapAllow Overlap = iota
+	// OverlapSkip drops a tick while the job of the tick before it, or the one
+	// that Trigger enqueued last, is unfinished.
+	OverlapSkip
+)
+
+var overlapTexts = []string{OverlapAllow: "allow", OverlapSkip: "skip"}
+
+// String is the text as config files write it: allow or skip.
+func (o Overlap) String() string { return choiceText(overlapTexts, int(o)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Overlap) MarshalText() ([]byte, error) { return marshalChoice(overlapTexts, int(o)) }
+
+// UnmarshalText reads what String writes.
+func (o *Overlap) UnmarshalText(text []byte) error {
+	n, err := parseChoice(overlapTexts, string(text))
+	*o = Overlap(n)
+	return err
+}
+
+// unfinished reports whether any of the jobs still waits or runs.
+func (r *Runner) unfinished(jobs ...jobRef) (bool, error) {
+	for _, job := range jobs {
+		if job.id == "" {
+			continue
+		}
+		info, err := r.inspector.GetTaskInfo(job.queue, job.id)
+		switch {
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		case err != nil:
+			return false, fmt.Errorf("looking for job %s in queue %s: %w", job.id, job.queue, err)
+		case info.State != asynq.TaskStateCompleted && info.State != asynq.TaskStateArchived:
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,192 @@
+package cron
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func TestSetChangesAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		until(1, 30)
+		err := r.Set([]Entry{
+			hourly(func(e *Entry) { e.Cron = "30 * * * *" }),
+			{Name: "bad", Cron: "0 0 31 2 *", Type: "x"},
+			{Name: "worse", Cron: "0 0 * * *", Zone: "Nowhere", Type: "x"},
+			hourly(nil),
+		})
+		for _, want := range []string{`"bad": cron`, `"worse": zone`, `"sweep": name "sweep" is there twice`} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want it to say %s", err, want)
+			}
+		}
+		until(3, 15)
+		r.end()
+		checkIDs(t, q.ids(), sweepIDs(1, 2, 3))
+	})
+}
+
+// TestSetWhileRunning changes, removes and brings back an entry on two
+// replicas, one some seconds after the other.
+func TestSetWhileRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		every := hourly(func(e *Entry) { e.Missed = MissedAll })
+		half := hourly(func(e *Entry) { e.Cron, e.Missed = "30 * * * *", MissedAll })
+		off := hourly(func(e *Entry) { e.Missed, e.Disabled = MissedAll, true })
+		a, b := startReplica(t, m, q, []Entry{every}, nil), startReplica(t, m, q, []Entry{every}, nil)
+		set := func(entries ...Entry) {
+			for _, r := range []*replica{a, b} {
+				if err := r.Set(entries); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+			}
+		}
+		until(2, 0) // at the very moment of a tick, which still comes
+		set(half)   // 2:30, 3:30
+		until(4, 15)
+		set() // nothing
+		until(6, 15)
+		set(every) // 7:00
+		until(7, 15)
+		set(off)
+		until(9, 15)
+		a.end() // it starts again with the entry disabled
+		a = startReplica(t, m, q, []Entry{off}, nil)
+		until(10, 15)
+		set(every) // 11:00
+		until(11, 15)
+		a.end()
+		b.end()
+		want := sweepIDs(1, 2)
+		for _, hour := range []int{2, 3} {
+			want = append(want, fmt.Sprintf("sweep@%d", time.Date(2000, 1, 1, hour, 30, 0, 0, time.UTC).Unix()))
+		}
+		checkIDs(t, q.ids(), append(want, sweepIDs(7, 11)...))
+	})
+}
+
+// TestRemovedAtATick removes an entry before anyone has looked at its tick.
+func TestRemovedAtATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		r.pass(t.Context())
+		until(1, 0)
+		if err := r.Set(nil); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(t.Context())
+		checkIDs(t, q.ids(), sweepIDs(1))
+		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
+			t.Errorf("removed, but the state still says %q", spec)
+		}
+	})
+}
+
+// TestRemovedAndBackAtOnce is an edit that is undone before anyone looked.
+func TestRemovedAndBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		r := newReplica(t, m, newJobQueue(), []Entry{hourly(nil)}, nil)
+		r.pass(t.Context())
+		for _, entries := range [][]Entry{nil, {hourly(nil)}} {
+			if err := r.Set(entries); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(t.Context())
+		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "UTC 0 * * * *" {
+			t.Errorf("the entry is there, but the state says %q", spec)
+		}
+	})
+}
+
+// TestChangedWhileDown starts with another cron line than the one before the
+// stop: what the old line missed counts, and nothing of the new line's past.
+func TestChangedWhileDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		until(1, 15)
+		r.end()
+		until(3, 15)
+		r = startReplica(t, m, q, []Entry{hourly(func(e *Entry) {
+			e.Cron, e.Missed = "*/30 * * * *", MissedAll
+		})}, nil)
+		until(4, 15)
+		r.end()
+		at330 := fmt.Sprintf("sweep@%d", time.Date(2000, 1, 1, 3, 30, 0, 0, time.UTC).Unix())
+		checkIDs(t, q.ids(), slices.Concat(sweepIDs(1, 2, 3), []string{at330}, sweepIDs(4)))
+	})
+}
+
+// TestRemovedWhileATickIsHalfDone removes an entry just after a replica died
+// that had begun its tick.
+func TestRemovedWhileATickIsHalfDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		r.pass(t.Context())
+		until(1, 0)
+		now := fmt.Sprint(time.Now().Unix())
+		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
+		if err := r.Set(nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			time.Sleep(r.pass(t.Context()))
+		}
+		checkIDs(t, q.ids(), sweepIDs(1))
+		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
+			t.Errorf("removed, but the state still says %q", spec)
+		}
+	})
+}
+
+// TestRemovedHereButNotThere has two replicas with different configs for good:
+// the state is not forgotten while one of them has the entry.
+func TestRemovedHereButNotThere(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := redistest.Mini(t)
+			q := newJobQueue()
+			a, b := startReplica(t, m, q, []Entry{hourly(nil)}, nil), startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+			until(0, 30)
+			if paused {
+				if err := a.Pause(t.Context(), "sweep"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.Set(nil); err != nil {
+				t.Fatal(err)
+			}
+			until(0, 31)
+			if m.TTL("hg:{default}:cron:sweep") == 0 {
+				t.Error("the removed entry's state stays for good")
+			}
+			until(3, 30)
+			a.end()
+			b.end()
+			if m.TTL("hg:{default}:cron:sweep") != 0 {
+				t.Error("the state will be forgotten, but the entry is there")
+			}
+			if want := sweepIDs(1, 2, 3); !paused {
+				checkIDs(t, q.ids(), want)
+			}
+		})
+	}
+}

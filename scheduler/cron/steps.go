@@ -1,0 +1,166 @@
+package cron
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// helpAfter is how old another replica's intent has to be before we carry
+	// it out: the state counts whole seconds, so it is two to three seconds.
+	helpAfter = 3 * time.Second
+	// maxAhead is how far a state may be ahead of Redis's clock before we take
+	// it that the clock was wrong then. It is more than a mistaken time zone
+	// makes, as turning the clock back by so little costs only a wait, while
+	// starting anew would enqueue ticks again.
+	maxAhead = 24 * time.Hour
+)
+
+// tend does all that is due for a schedule, and sets when to look at it again.
+// A tick that has begun is finished even if ctx ends.
+func (r *Runner) tend(ctx context.Context, s *schedule, v *view) error {
+	if v.err != nil {
+		return v.err
+	}
+	for ctx.Err() == nil {
+		if v.ahead(s.known) {
+			s.known = time.Time{}
+		}
+		s.known = latest(s.known, v.last)
+		s.look = time.Time{}
+		moved, err := r.step(context.WithoutCancel(ctx), s, v)
+		if err != nil || !s.look.IsZero() {
+			return err
+		}
+		if moved {
+			continue
+		}
+		if err := r.refresh(ctx, s.entry.Name, v); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// ahead reports whether a moment is so far in Redis's future that its clock
+// must have been set back since.
+func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
+
+// step takes a schedule one step further. What is to be done follows from the
+// state alone, in this order, so it does not matter which replica was at work
+// before and where it stopped:
+//
+//	the state is of the future             rewind   Redis's clock was wrong
+//	a tick was begun, less than 3 s ago    wait     its replica is at it
+//	a tick was begun, earlier              carryOut its replica is gone
+//	the entry was removed here             release
+//	Redis does not know the entry          begin
+//	the state is of another cron line      adopt    after that line's ticks
+//	another replica has released it        reclaim
+//	a tick is due                          tick
+//
+// It sets s.look if nothing more is
+// due; otherwise it reports whether v is still what Redis holds.
+func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
+	switch {
+	case v.ahead(v.last) || v.ahead(v.intentAt):
+		return r.rewind(ctx, s, v)
+	case !v.intent.IsZero():
+		if ready := v.intentAt.Add(helpAfter); v.now.Before(ready) {
+			s.look = ready
+			return true, nil
+		}
+		return r.carryOut(ctx, s, v)
+	case s.leaving:
+		return r.release(ctx, s, v)
+	case v.last.IsZero():
+		return r.begin(ctx, s, v)
+	case !s.adopted && v.spec != s.timetable.spec:
+		return r.adopt(ctx, s, v)
+	case v.spec == "":
+		return r.reclaim(ctx, s, v)
+	}
+	s.adopted = true
+	moved, done, err := r.tick(ctx, s, s.timetable, v)
+	if done {
+		s.look = s.timetable.next(v.now)
+	}
+	return moved, err
+}
+
+// rewind lets ticks count from now on again after Redis's clock was far ahead.
+// Otherwise the schedule would be silent until the clock is there again.
+func (r *Runner) rewind(ctx context.Context, s *schedule, v *view) (bool, error) {
+	r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on",
+		"entry", s.entry.Name, "last", v.last, "now", v.now)
+	to := v.state
+	to.last, to.intent, to.intentAt = v.now, time.Time{}, time.Time{}
+	s.known = v.now
+	return r.moveView(ctx, s, v, to)
+}
+
+// begin makes the state of an entry that Redis does not know: ticks count from
+// now on, or from the last that we know of if Redis has lost it.
+func (r *Runner) begin(ctx context.Context, s *schedule, v *view) (bool, error) {
+	to := v.state
+	to.last, to.spec = s.known, s.timetable.spec
+	if to.last.IsZero() {
+		to.last = v.now
+	}
+	return r.moveView(ctx, s, v, to)
+}
+
+// adopt changes the state over to our timetable, once the ticks of the one
+// before are done. The new line's ticks count from now on: it must not find
+// that it has missed what it was never there for.
+func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) (bool, error) {
+	if before, err := timetableOf(v.spec); err == nil {
+		moved, done, err := r.tick(ctx, s, before, v)
+		if !done || err != nil {
+			return moved, err
+		}
+	}
+	to := v.state
+	to.last, to.spec = latest(v.last, v.now), s.timetable.spec
+	return r.moveView(ctx, s, v, to)
+}
+
+// reclaim takes the state back from a replica that has released it: its config
+// has no such entry (any more), ours does. Nobody else would keep the state
+// from being forgotten while the entry is paused or has no tick for long.
+func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error) {
+	to := v.state
+	to.spec = s.timetable.spec
+	return r.moveView(ctx, s, v, to)
+}
+
+// release marks the state of an entry that was removed or disabled, so that it
+// starts anew when it comes back. Ticks that were due before are done first.
+// The state stays a while for what it counts, and in case the entry was paused.
+func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error) {
+	if s.adopted && v.spec == s.timetable.spec {
+		moved, done, err := r.tick(ctx, s, s.timetable, v)
+		if !done || err != nil {
+			return moved, err
+		}
+	}
+	if v.last.IsZero() || v.spec == "" {
+		s.released, s.look = true, v.now.Add(forgetAfter)
+		return true, nil
+	}
+	to := v.state
+	to.spec = ""
+	return r.moveView(ctx, s, v, to)
+}
+
+// moveView moves the state on, and v with it. It reports false when another
+// replica was faster, so that v is out of date.
+func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
+	seen := time.Now()
+	moved, err := r.move(ctx, s.entry.Name, v.state, to)
+	if moved {
+		v.state, v.seen = to, seen
+		s.known = latest(s.known, to.last)
+	}
+	return moved, err
+}

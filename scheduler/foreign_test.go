@@ -1,0 +1,107 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Jobs of a plain asynq producer, without a retry to spare, are jobs as any
+// other: they keep their order, their time, their ID and their Unique lock.
+func TestPlainJobsWithoutRetries(t *testing.T) {
+	slot := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1, Lease: 30 * time.Second}
+	handle := func(context.Context, *asynq.Task) error { time.Sleep(time.Second); return nil }
+	quick := asynq.Config{Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{slot}, handle: handle}, func(t *testing.T, st *stack) {
+		var want []string
+		began := time.Now()
+		for i := range 20 {
+			id := fmt.Sprintf("job-%02d", i)
+			st.enqueue(asynq.NewTask("job", []byte(id)), asynq.TaskID(id), asynq.MaxRetry(0), asynq.Unique(2*time.Second), asynq.Retention(time.Hour))
+			want = append(want, id)
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second) // longer than the locks, had nobody kept them
+		_, err := st.client.Enqueue(asynq.NewTask("job", []byte("job-19")), asynq.Unique(time.Minute))
+		if !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("a second job-19 while the first waits: %v, want ErrDuplicateTask", err)
+		}
+		time.Sleep(time.Minute)
+		st.wantOnceEach(20)
+		st.wantClean()
+		var got []string
+		for _, r := range st.ran() {
+			got = append(got, r.id)
+		}
+		slices.Sort(got[1:5]) // four workers ask for the first slot at once
+		if !slices.Equal(got, want) {
+			t.Errorf("order:\n got %v\nwant %v", got, want)
+		}
+		if last := st.ran()[19].at.Sub(began); last > 21*time.Second {
+			t.Errorf("the last began after %s, want 19 slots of a second, and little more", last)
+		}
+		for _, id := range want {
+			if info := st.info(id); info == nil || info.State != asynq.TaskStateCompleted || info.MaxRetry != 0 || info.Retried != 0 {
+				t.Errorf("%s: %+v, want completed, as it was enqueued", id, info)
+			}
+		}
+		if len(st.reported) != 0 {
+			t.Errorf("reported: %v", st.reported)
+		}
+	})
+}
+
+// A waiting job is deleted, and its ID enqueued again for later: that is
+// another job, and runs when it says.
+func TestIDOfADeletedJobAgain(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}}, func(t *testing.T, st *stack) {
+		for i := range 3 {
+			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))
+		}
+		time.Sleep(30 * time.Second)
+		var waiting string
+		for i := range 3 {
+			if info := st.info(fmt.Sprint(i)); info != nil {
+				waiting = info.ID
+			}
+		}
+		st.must(st.tasks.DeleteTask("default", waiting))
+		again := time.Now()
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(waiting), asynq.ProcessIn(2*time.Hour))
+		time.Sleep(time.Hour)
+		st.wantOnceEach(2)
+		time.Sleep(2 * time.Hour)
+		st.wantOnceEach(3)
+		if last := st.ran()[2]; last.id != waiting || last.at.Sub(again) < 2*time.Hour-time.Second {
+			t.Errorf("%s ran after %s, want %s after 2h", last.id, last.at.Sub(again), waiting)
+		}
+		st.wantClean()
+	})
+}
+
+// What asynq's tools show of a waiting job is a retry with the limit's answer.
+func TestWhatInspectorShows(t *testing.T) {
+	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	virtual(t, settings{limits: []throttle.Limit{hourly}}, func(t *testing.T, st *stack) {
+		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
+			t.Fatal(d, err)
+		}
+		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(time.Minute)
+		info := st.info(id)
+		if info.State != asynq.TaskStateRetry || info.Retried != 0 || info.MaxRetry != 0 || !strings.HasPrefix(info.LastErr, "denied by api") {
+			t.Errorf("job: %+v, want it to wait, denied by api", info)
+		}
+		if in := time.Until(info.NextProcessAt); in < 50*time.Minute {
+			t.Errorf("comes by itself in %s, before its permit exists", in)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+var oneSlot = throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1, Lease: 30 * time.Second}
+
+// A handler that runs on after its Timeout keeps its place: nobody else may do
+// what it still does.
+func TestLeaseHoldsUntilTheHandlerReturns(t *testing.T) {
+	var running, most, ended atomic.Int32
+	handle := func(context.Context, *asynq.Task) error {
+		most.Store(max(most.Load(), running.Add(1)))
+		time.Sleep(5 * time.Minute)
+		running.Add(-1)
+		ended.Add(1)
+		return nil
+	}
+	quick := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{oneSlot}, handle: handle}, func(t *testing.T, st *stack) {
+		for range 3 {
+			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0), asynq.Timeout(10*time.Second)))
+		}
+		time.Sleep(16 * time.Minute)
+		if most.Load() != 1 || ended.Load() != 3 {
+			t.Errorf("%d ran at once and %d to the end, want 1 and 3", most.Load(), ended.Load())
+		}
+	})
+}
+
+// The context of a job ends when another may have its place: at once where the
+// lease is lost, and when it runs out where nobody can extend it.
+func TestLostLeaseCancels(t *testing.T) {
+	unavailable := fmt.Errorf("%w: cut off", throttle.ErrUnavailable)
+	calls := 0
+	tests := []struct {
+		name     string
+		extend   func() (bool, error)
+		from, to time.Duration // when the context ends; never where zero
+	}{
+		{"lost", func() (bool, error) { return false, nil }, 10 * time.Second, 11 * time.Second},
+		{"cut off", func() (bool, error) { return false, unavailable }, 29 * time.Second, 30 * time.Second},
+		{"no answer", func() (bool, error) { time.Sleep(time.Hour); return true, nil }, 29 * time.Second, 30 * time.Second},
+		{"cut off after a while", func() (bool, error) {
+			if calls++; calls <= 5 {
+				return true, nil
+			}
+			return false, unavailable
+		}, 79 * time.Second, 80 * time.Second},
+		{"cut off for a while", func() (bool, error) {
+			if calls++; calls%10 == 0 {
+				return true, nil
+			}
+			return false, unavailable
+		}, 0, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			calls = 0
+			var ended time.Duration
+			var cause error
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				began := time.Now()
+				select {
+				case <-ctx.Done():
+					ended, cause = time.Since(began), context.Cause(ctx)
+				case <-time.After(10 * time.Minute):
+				}
+				return nil
+			}
+			virtual(t, settings{limits: []throttle.Limit{oneSlot}, handle: handle, extend: test.extend}, func(t *testing.T, st *stack) {
+				st.enqueue(asynq.NewTask("job", nil))
+				time.Sleep(11 * time.Minute)
+				if ended < test.from || ended > test.to || (ended > 0) != (cause == errLeaseLost) {
+					t.Errorf("the context ended after %s by %v, want %s to %s", ended, cause, test.from, test.to)
+				}
+				time.Sleep(time.Hour)
+				st.wantOnce(1)
+			})
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package scheduler
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+func TestEnumsAreTexts(t *testing.T) {
+	type enum interface {
+		fmt.Stringer
+		encoding.TextMarshaler
+	}
+	for _, test := range []struct {
+		value enum
+		text  string
+		read  encoding.TextUnmarshaler
+	}{
+		{Archive, "archive", new(Action)},
+		{Drop, "drop", new(Action)},
+		{Run, "run", new(Action)},
+		{Exponential, "exponential", new(Growth)},
+		{Linear, "linear", new(Growth)},
+		{Constant, "constant", new(Growth)},
+		{Full, "full", new(Jitter)},
+		{Equal, "equal", new(Jitter)},
+		{None, "none", new(Jitter)},
+	} {
+		text, err := test.value.MarshalText()
+		if err != nil || string(text) != test.text || test.value.String() != test.text {
+			t.Errorf("%v is written %q, %v; want %s", test.value, text, err, test.text)
+		}
+		if err := test.read.UnmarshalText(text); err != nil || fmt.Sprint(test.read) != test.text {
+			t.Errorf("%s is read as %v, %v", text, test.read, err)
+		}
+	}
+	var a Action
+	if err := json.Unmarshal([]byte(`"delete"`), &a); err == nil || err.Error() != `"delete": want archive, drop, run` {
+		t.Errorf("an unknown word: %v", err)
+	}
+	if _, err := Action(7).MarshalText(); err == nil || Action(7).String() != "7" {
+		t.Errorf("an unknown value: %v, %v", Action(7), err)
+	}
+}

@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A wire leads to Redis, and can be cut.
+type wire struct {
+	cut  atomic.Bool
+	slow atomic.Int64 // nanoseconds that each command takes
+}
+
+func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		select {
+		case <-ctx.Done():
+			cmd.SetErr(ctx.Err())
+			return ctx.Err()
+		case <-after(time.Duration(w.slow.Load())):
+		}
+		if w.cut.Load() {
+			if strings.HasPrefix(cmd.Name(), "eval") { // others may come with a lock held, which a bubble takes for work
+				time.Sleep(100 * time.Millisecond) // as a dial that fails
+			}
+			cmd.SetErr(syscall.ECONNREFUSED)
+			return syscall.ECONNREFUSED
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// after is time.After, and at once for zero.
+func after(d time.Duration) <-chan time.Time {
+	if d > 0 {
+		return time.After(d)
+	}
+	now := make(chan time.Time)
+	close(now)
+	return now
+}
+
+// A journal keeps what was logged, without times.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key != slog.LevelKey && a.Key != slog.MessageKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+// TestOutages: an outage is one line when it begins and one when it ends, which
+// say whose it is; jobs wait, and none is lost.
+func TestOutages(t *testing.T) {
+	lines := func(what string) string {
+		return fmt.Sprintf("level=ERROR msg=\"%s is unavailable; jobs wait\"\nlevel=INFO msg=\"%[1]s is available again; jobs go on\"\n", what)
+	}
+	tests := []struct {
+		name            string
+		limiter, queues bool // cut
+		want            string
+	}{
+		{"the limiter's Redis", true, false, lines("the limiter")},
+		{"the queues' Redis", false, true, lines("the queues' Redis")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, queues := redistest.Mini(t)
+				_, limiter := redistest.Mini(t)
+				var toQueues, toLimiter wire
+				queues.AddHook(&toQueues)
+				limiter.AddHook(&toLimiter)
+				var log journal
+				st := start(t, queues, settings{
+					config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, redis: limiter, log: log.logger(),
+					limits: []throttle.Limit{perMinute(60, 1)},
+				})
+				for range 60 {
+					st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+				}
+				for range 2 {
+					time.Sleep(10 * time.Second)
+					toQueues.cut.Store(test.queues)
+					toLimiter.cut.Store(test.limiter)
+					time.Sleep(10 * time.Second)
+					toQueues.cut.Store(false)
+					toLimiter.cut.Store(false)
+				}
+				time.Sleep(10 * time.Minute)
+				if n := len(st.ran()); n < 60 {
+					t.Errorf("%d jobs ran, want all 60", n)
+				}
+				if got := log.String(); got != test.want+test.want {
+					t.Errorf("logged\n%swant twice\n%s", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A job that is out of time says nothing of the limiter.
+func TestDeadlineIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		var log journal
+		st := start(t, queues, settings{config: idle, redis: limiter, log: log.logger(), limits: []throttle.Limit{perMinute(60, 1)}})
+		time.Sleep(time.Minute)
+		toLimiter.slow.Store(int64(3 * time.Second))
+		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0), asynq.Timeout(time.Second)))
+		time.Sleep(time.Minute)
+		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "deadline exceeded") {
+			t.Errorf("job: %+v, want archived by its timeout", info)
+		}
+		if log.String() != "" {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
+}
+
+// The limiter's Redis comes back empty: the rules' limits are defined again
+// before any job is refused for them.
+func TestALostLimitComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		m, limiter := redistest.Mini(t)
+		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}})
+		for range 200 {
+			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+		}
+		time.Sleep(30 * time.Second)
+		m.FlushAll()
+		time.Sleep(3 * time.Hour)
+		if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Archived != 0 || queue.Size != 0 {
+			t.Errorf("queue: %+v, %v; want all jobs run and none archived", queue, err)
+		}
+		st.wantOnceEach(200)
+	})
+}
+
+// A server that starts while the limiter's Redis is away defines its limits
+// when that is back, and before a job runs.
+func TestStartDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		toLimiter.cut.Store(true)
+		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}})
+		st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(5 * time.Minute)
+		if n := len(st.ran()); n != 0 {
+			t.Errorf("ran %d times without its limit", n)
+		}
+		toLimiter.cut.Store(false)
+		time.Sleep(5 * time.Minute)
+		st.wantOnceEach(1)
+	})
+}

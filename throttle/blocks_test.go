@@ -1,0 +1,62 @@
+package throttle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestBlocks(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		must(t, limiter.Define(ctx, log(5), throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}))
+		now, err := rdb.Time(ctx).Result()
+		must(t, err)
+		until := now.Add(time.Hour).Truncate(time.Microsecond)
+		must(t, limiter.Block(ctx, "log", "k|2", until.Add(time.Hour)))
+		must(t, limiter.Block(ctx, "log", "", until))
+		must(t, limiter.Block(ctx, "a", "k", until))
+		must(t, limiter.Block(ctx, "log", "opened", until))
+		must(t, limiter.Block(ctx, "log", "opened", now))
+		got, err := limiter.Blocks(ctx, "log")
+		must(t, err)
+		for i := range got {
+			if left := got[i].Until.Sub(now); got[i].For > left || got[i].For < left-time.Minute {
+				t.Errorf("blocked %+v at %s", got[i], now)
+			}
+			got[i].For = 0
+		}
+		expect(t, "blocked", got, []throttle.Blocked{{Key: "", Until: until}, {Key: "k|2", Until: until.Add(time.Hour)}})
+
+		none, err := throttle.New(rdb, throttle.RedisOptions{Scope: "other"}).Blocks(ctx, "log")
+		must(t, err)
+		expect(t, "blocked in another scope", len(none), 0)
+	})
+}
+
+func TestWaiters(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+		must(t, limiter.Define(ctx, log(1), throttle.Limit{Name: "slog", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}))
+		for i := range 7 { // one runs; of the others some need both
+			needs := []throttle.Need{{Limit: "log", Key: "k"}}
+			if i%2 == 1 {
+				needs = append(needs, throttle.Need{Limit: "slog"})
+			}
+			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "log|q", ID: fmt.Sprint(i)}}, needs...)
+			must(t, err)
+		}
+		for limit, want := range map[string]int{"log": 6, "slog": 3, "q": 0, "lo": 0} {
+			n, err := limiter.Waiters(ctx, limit)
+			must(t, err)
+			expect(t, "jobs that wait for "+limit, n, want)
+		}
+	})
+}

@@ -1,0 +1,21 @@
+package throttle
+
+import (
+	"context"
+	"strings"
+)
+
+// Waiters counts the queued jobs that wait for permits of a limit, under all its
+// keys, or were called for them. It reads all waiting jobs of the scope, a part
+// at a time.
+func (r *Redis) Waiters(ctx context.Context, limit string) (int, error) {
+	n := 0
+	scan := r.rdb.HScan(ctx, r.prefix+"jobs", 0, "*", 1000).Iterator()
+	for scan.Next(ctx) && scan.Next(ctx) { // a job's name and its record
+		// A record ends with the meters, limit|key, one a line.
+		if strings.Contains(scan.Val(), "\n"+limit+"|") {
+			n++
+		}
+	}
+	return n, unavailable(scan.Err())
+}

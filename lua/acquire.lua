@@ -77,7 +77,7 @@ if r then
     r = nil
   end
 end
-if not r then job.mark = contended(job) end
+if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
 
 -- What is reserved for a called job is its own; all others leave it alone.
 if called ~= RESERVED then load_reserved(meters) end

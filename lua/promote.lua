@@ -15,13 +15,12 @@ local prefix, now_ns = ARGV[1], ARGV[2]
 
 local function move(id)
   local hash = prefix .. id
-  local state = redis.call('HGET', hash, 'state')
+  local state, at = unpack(redis.call('HMGET', hash, 'state', 'denied'))
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
-  if state ~= 'retry' or not denied(retry, hash, id) then return 'done' end
+  if state ~= 'retry' or not is_denied(retry, id, at) then return 'done' end
   redis.call('ZREM', retry, id)
-  redis.call('HDEL', hash, 'denied')
-  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'called', '1')
+  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'called', '1', 'denied', '')
   return 'moved'
 end
 

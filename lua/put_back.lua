@@ -13,6 +13,5 @@
 local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1] }
 local msg, at, seconds, denied = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
-if not put_back(job, msg, at, seconds) then return redis.error_reply('NOT FOUND') end
-if denied == '1' then redis.call('HSET', job.hash, 'denied', at) end
+if not put_back(job, msg, at, seconds, denied == '1') then return redis.error_reply('NOT FOUND') end
 return redis.status_reply('OK')

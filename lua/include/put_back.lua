@@ -3,12 +3,12 @@
 -- Moves an active job into the retry set, as asynq's own Retry does, but that
 -- nothing fails in its statistics, and that its Unique lock holds until then.
 -- Reports whether the job was active.
-local function put_back(job, msg, at, seconds)
+local function put_back(job, msg, at, seconds, denied)
   if redis.call('LREM', job.active, 0, job.id) == 0 then return false end
   redis.call('ZREM', job.lease, job.id)
   redis.call('ZADD', job.retry, at, job.id)
-  redis.call('HSET', job.hash, 'msg', msg, 'state', 'retry')
-  redis.call('HDEL', job.hash, 'called', 'denied')
+  redis.call('HSET', job.hash, 'msg', msg, 'state', 'retry', 'denied', denied and at or '')
+  redis.call('HDEL', job.hash, 'called')
   keep_unique(job.hash, job.id, seconds)
   return true
 end

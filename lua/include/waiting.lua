@@ -40,7 +40,7 @@ end
 local function may_take(job, r, called)
   if called then return true end
   if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
-  return not job.mark and call('EXISTS', job.waiting) == 0
+  return not job.mark and job.before == 0
 end
 
 -- Forgets a job that runs now.
@@ -85,7 +85,7 @@ local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
   local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
-  local place = call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
+  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)
   if now_us >= latest or (known and expected > latest) then
@@ -100,7 +100,7 @@ local function wait(job, r, called, late, bind)
     count_all(hg('demand'), r, 1)
   end
   call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
-  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id) end
+  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
   answer[9] = known and 1 or 0

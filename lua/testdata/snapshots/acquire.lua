@@ -735,9 +735,10 @@ end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
 -- meter its mark, so that nobody takes there before the lane had its turn.
-local function join(lane, id, ticket, meter)
+local function join(lane, id, ticket, meter, before)
+  before = before or call('ZCARD', hg('lane', lane))
   call('ZADD', hg('lane', lane), int(ticket), id)
-  if call('ZCARD', hg('lane', lane)) > 1 then return end
+  if before > 0 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)
   mark(meter, number)
@@ -808,7 +809,7 @@ end
 local function may_take(job, r, called)
   if called then return true end
   if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
-  return not job.mark and call('EXISTS', job.waiting) == 0
+  return not job.mark and job.before == 0
 end
 
 -- Forgets a job that runs now.
@@ -853,7 +854,7 @@ local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
   local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
-  local place = call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
+  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)
   if now_us >= latest or (known and expected > latest) then
@@ -868,7 +869,7 @@ local function wait(job, r, called, late, bind)
     count_all(hg('demand'), r, 1)
   end
   call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
-  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id) end
+  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
   answer[9] = known and 1 or 0
@@ -905,7 +906,7 @@ if r then
     r = nil
   end
 end
-if not r then job.mark = contended(job) end
+if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
 
 -- What is reserved for a called job is its own; all others leave it alone.
 if called ~= RESERVED then load_reserved(meters) end

@@ -705,9 +705,10 @@ end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
 -- meter its mark, so that nobody takes there before the lane had its turn.
-local function join(lane, id, ticket, meter)
+local function join(lane, id, ticket, meter, before)
+  before = before or call('ZCARD', hg('lane', lane))
   call('ZADD', hg('lane', lane), int(ticket), id)
-  if call('ZCARD', hg('lane', lane)) > 1 then return end
+  if before > 0 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)
   mark(meter, number)

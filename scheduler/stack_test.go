@@ -20,7 +20,8 @@ import (
 // server, and a record of what its jobs did.
 type stack struct {
 	t        testing.TB
-	rdb      redis.UniversalClient
+	rdb      redis.UniversalClient // the queues'
+	limits   redis.UniversalClient // the limiter's
 	limiter  *spy
 	client   *asynq.Client
 	tasks    *asynq.Inspector
@@ -90,7 +91,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 		s.redis = rdb
 	}
 	st := &stack{
-		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
+		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
 		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule,
 	}
@@ -194,7 +195,7 @@ func (st *stack) wantOnceEach(n int) {
 // wantClean fails if the limiter keeps anything of jobs that have all run.
 func (st *stack) wantClean() {
 	st.t.Helper()
-	for _, key := range st.rdb.Keys(st.t.Context(), "hg:{default}:*").Val() {
+	for _, key := range st.limits.Keys(st.t.Context(), "hg:{default}:*").Val() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
 		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "reserved", "demand", "patience"}, name) {
 			st.t.Errorf("%q is left behind", key)

@@ -46,6 +46,16 @@ type spy struct {
 	allowed []throttle.Decision
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
+	// asked and freed hear of answers and of freed leases, where not nil.
+	asked func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	freed func(holder string)
+}
+
+func (s *spy) Free(ctx context.Context, holder string, needs ...throttle.Need) error {
+	if s.freed != nil {
+		s.freed(holder)
+	}
+	return s.Lanes.Free(ctx, holder, needs...)
 }
 
 func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
@@ -57,6 +67,9 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 
 func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
 	d, err := s.Lanes.Acquire(ctx, job, needs...)
+	if err == nil && s.asked != nil {
+		s.asked(job, needs, d)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch d.Outcome {
@@ -76,6 +89,8 @@ type settings struct {
 	extend  func() (bool, error)                 // the limiter's, if not nil
 	redis   redis.UniversalClient                // the limiter's, if not the queues'
 	log     *slog.Logger                         // nil: nobody hears it
+	asked   func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
 }
 
@@ -95,6 +110,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule,
 	}
+	st.limiter.asked, st.limiter.freed = s.asked, s.freed
 	if st.rule == nil {
 		st.rule = func(*asynq.Task) (Rule, error) {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil

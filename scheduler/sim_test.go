@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -19,20 +18,21 @@ func TestSimulation(t *testing.T) {
 	var sum simFigures
 	var rounds []float64
 	for seed := range uint64(*seeds) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newSim(t, seed)
-				w.play()
-				w.judge()
-				if len(w.broken) > 0 {
-					t.Errorf("seed %d:\n%s", seed, w.story())
-				}
-				sum.add(w.simFigures)
-				if len(w.events) == 0 {
-					rounds = append(rounds, w.worst)
-				}
-			})
+		synctest.Test(t, func(t *testing.T) {
+			w := newSim(t, seed)
+			w.play()
+			w.judge()
+			if len(w.broken) > 0 {
+				t.Errorf("seed %d:\n%s", seed, w.story())
+			}
+			sum.add(w.simFigures)
+			if len(w.events) == 0 {
+				rounds = append(rounds, w.worst)
+			}
 		})
+		if t.Failed() {
+			return
+		}
 	}
 	t.Logf("%d worlds, %d jobs, %.3f denials a job, most %d; %d events", *seeds, sum.jobs, float64(sum.denials)/float64(sum.jobs), sum.most, sum.troubles)
 	if slices.Sort(rounds); len(rounds) > 0 {

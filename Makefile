@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race lint fmt bench demo up redis-server
+.PHONY: help test race sim lint fmt bench demo up redis-server
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -21,6 +21,11 @@ test: redis-server ## vet, check the format and run all tests
 
 race: redis-server ## run all tests with the race detector
 	$(GOTEST) -race ./...
+
+SEEDS ?= 200
+sim: ## simulate SEEDS random worlds: who gives turns alone, and then the whole
+	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/turns -seeds $(SEEDS)
+	go test -count=1 -timeout 24h -v -run 'TestSimulation$$' ./scheduler -seeds $(SEEDS)
 
 lint: ## run golangci-lint
 	go run $(GOLANGCI) run ./...

@@ -27,6 +27,7 @@ var (
 	Block    = script("block")
 	Carry    = script("carry")
 	Cell     = script("cell")
+	Claim    = script("claim")
 	Crash    = script("crash")
 	CronMove = script("cron_move")
 	CronRead = script("cron_read")

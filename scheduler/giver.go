@@ -185,6 +185,9 @@ func (g *giver) hear(word turns.Word) bool {
 		if now.Before(g.taken) || (g.core != nil && word.Number > 0 && word.Number <= g.seen) {
 			return false
 		}
+		if g.core != nil && word.Kind == turns.Reconnected {
+			g.core.ChangedAll()
+		}
 		g.lead = now
 		return true
 	case g.core == nil:

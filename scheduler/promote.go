@@ -185,15 +185,19 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 }
 
 // checkPromote turns promoting off if asynq's layout is another than it knows.
-// It waits for as long as Redis cannot be asked.
+// It waits for as long as Redis cannot be asked, and asks twice: somebody may
+// have flushed Redis meanwhile.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := watch{outageLog: s.queueOutage}
-	for s.promotes.Load() {
+	for strange := 0; s.promotes.Load(); {
 		err := queues.note(ctx, s.promoter.check(ctx))
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if errors.Is(err, errLayout) {
+			strange++
+		}
+		if strange > 1 {
 			s.promotes.Store(false)
 			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
 			return nil

@@ -125,8 +125,9 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 }
 
 // Start makes the rules' limits known and begins to run jobs. It fails if a
-// limit cannot be defined; where Redis is unavailable the jobs wait, as with
-// asynq's server.
+// limit cannot be defined, or if the jobs of another asynq Redis wait in the
+// limiter's scope; where Redis is unavailable the jobs wait, as with asynq's
+// server.
 func (s *Server) Start(handler asynq.Handler) error {
 	return s.begin(handler, s.asynq.Start)
 }
@@ -149,6 +150,9 @@ func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) e
 	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
 		return err
 	}
+	if err := s.claim(context.Background()); err != nil {
+		return err
+	}
 	began := s.beginGiving()
 	err = start(s.wrap(handler))
 	if err != nil && began {
@@ -167,6 +171,7 @@ func (s *Server) beginGiving() bool {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.giving.Go(func() { s.giveTurns(ctx) })
+	s.giving.Go(func() { s.keepClaim(ctx) })
 	return true
 }
 

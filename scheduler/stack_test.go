@@ -20,7 +20,8 @@ import (
 // server, and a record of what its jobs did.
 type stack struct {
 	t        testing.TB
-	rdb      redis.UniversalClient
+	rdb      redis.UniversalClient // the queues'
+	limits   redis.UniversalClient // the limiter's
 	limiter  *spy
 	client   *asynq.Client
 	tasks    *asynq.Inspector
@@ -45,6 +46,16 @@ type spy struct {
 	allowed []throttle.Decision
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
+	// asked and freed hear of answers and of freed leases, where not nil.
+	asked func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	freed func(holder string)
+}
+
+func (s *spy) Free(ctx context.Context, holder string, needs ...throttle.Need) error {
+	if s.freed != nil {
+		s.freed(holder)
+	}
+	return s.Lanes.Free(ctx, holder, needs...)
 }
 
 func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
@@ -56,6 +67,9 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 
 func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
 	d, err := s.Lanes.Acquire(ctx, job, needs...)
+	if err == nil && s.asked != nil {
+		s.asked(job, needs, d)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch d.Outcome {
@@ -76,6 +90,8 @@ type settings struct {
 	extend  func() (bool, error)                 // the limiter's, if not nil
 	redis   redis.UniversalClient                // the limiter's, if not the queues'
 	log     *slog.Logger                         // nil: nobody hears it
+	asked   func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
 }
 
@@ -91,10 +107,11 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 		s.redis = rdb
 	}
 	st := &stack{
-		t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
+		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
 		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule,
 	}
+	st.limiter.asked, st.limiter.freed = s.asked, s.freed
 	if st.rule == nil {
 		st.rule = func(*asynq.Task) (Rule, error) {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name}}}, nil
@@ -198,7 +215,7 @@ func (st *stack) wantOnceEach(n int) {
 // wantClean fails if the limiter keeps anything of jobs that have all run.
 func (st *stack) wantClean() {
 	st.t.Helper()
-	for _, key := range st.rdb.Keys(st.t.Context(), "hg:{default}:*").Val() {
+	for _, key := range st.limits.Keys(st.t.Context(), "hg:{default}:*").Val() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
 		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "reserved", "demand", "patience"}, name) {
 			st.t.Errorf("%q is left behind", key)

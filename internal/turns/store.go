@@ -65,6 +65,12 @@ type Numbered struct {
 	Number int64
 }
 
+// Claim claims the scope for that long for the asynq Redis with these data and
+// that address, or returns the address of another one that has it.
+func (s *Store) Claim(ctx context.Context, data, address string, life time.Duration) (other string, err error) {
+	return s.run(ctx, lua.Claim, data, address, life.Milliseconds()).Text()
+}
+
 // Lead takes or renews the lease, for that long, for a process that knows all
 // lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
 func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {

@@ -28,7 +28,12 @@ const (
 	Reconnected  WordKind = ""      // anything may have been missed
 )
 
-// Words returns what is said from now on, until the context ends.
+// mostKept is how many words wait to be taken before they are given up.
+const mostKept = 1000
+
+// Words returns what is said from now on, until the context ends. Redis never
+// waits for the one who takes them: what is not taken is kept, and where that
+// becomes too much, a single word says that anything may have been missed.
 func (s *Store) Words(ctx context.Context) <-chan Word {
 	words := make(chan Word)
 	go func() {
@@ -36,7 +41,13 @@ func (s *Store) Words(ctx context.Context) <-chan Word {
 		said := s.rdb.Subscribe(ctx, s.prefix+"wake")
 		defer said.Close()
 		messages := said.ChannelWithSubscriptions()
+		var kept []Word
 		for {
+			var taken chan<- Word // nil, and so never ready, where nothing is kept
+			var next Word
+			if len(kept) > 0 {
+				taken, next = words, kept[0]
+			}
 			select {
 			case <-ctx.Done():
 				return
@@ -44,11 +55,11 @@ func (s *Store) Words(ctx context.Context) <-chan Word {
 				if !open {
 					return
 				}
-				select {
-				case <-ctx.Done():
-					return
-				case words <- readWord(message):
+				if kept = append(kept, readWord(message)); len(kept) > mostKept {
+					kept = []Word{{Kind: Reconnected}}
 				}
+			case taken <- next:
+				kept = kept[1:]
 			}
 		}
 	}()

@@ -1,0 +1,136 @@
+package scheduler
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// redefined is what is logged where the limiter's Redis lost its data.
+const redefined = "Redis has lost its limits: they are defined again as the config says"
+
+// Whatever is done to asynq's jobs, or to either Redis, behind headgate's back:
+// no other job is lost, nothing goes over, and a minute later all is as if
+// nothing had been.
+func TestOperator(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		act  func(st *stack) error
+		runs func(ran int) (least, most int) // of the 60 jobs, of which so many have run
+		log  string                          // a line that says what happened, or "" where there is nothing to say
+	}{
+		{"delete a job", func(st *stack) error { return st.tasks.DeleteTask("default", "job-0040") }, but(1), ""},
+		{"delete all that wait", func(st *stack) error { return count(st.tasks.DeleteAllRetryTasks("default")) }, onlyThose, ""},
+		{"archive a job", func(st *stack) error { return st.tasks.ArchiveTask("default", "job-0040") }, but(1), ""},
+		{"archive all that wait", func(st *stack) error { return count(st.tasks.ArchiveAllRetryTasks("default")) }, onlyThose, ""},
+		{"run a job", func(st *stack) error { return st.tasks.RunTask("default", "job-0040") }, but(0), ""},
+		{"run all that wait", func(st *stack) error { return count(st.tasks.RunAllRetryTasks("default")) }, but(0), ""},
+		{"pause the queue", pauseForAWhile, but(0), ""},
+		{"delete the queue", func(st *stack) error { return st.tasks.DeleteQueue("default", true) }, onlyThose, ""},
+		{"the same ID again", func(st *stack) error {
+			if err := st.tasks.DeleteTask("default", "job-0040"); err != nil {
+				return err
+			}
+			_, err := st.client.Enqueue(needing(""), numbered("job", 40))
+			return err
+		}, but(0), ""},
+		{"FLUSHALL of the limiter's Redis", func(st *stack) error { return st.limits.FlushAll(st.t.Context()).Err() }, but(0), redefined},
+		{"FLUSHALL of asynq's Redis", func(st *stack) error { return st.rdb.FlushAll(st.t.Context()).Err() }, onlyThose, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, queues := redistest.Mini(t)
+				_, limiter := redistest.Mini(t)
+				limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}
+				var log journal
+				st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{limit}, log: log.logger()})
+				for i := range 60 {
+					st.enqueue(needing(""), numbered("job", i))
+				}
+				time.Sleep(5100 * time.Millisecond)
+				least, most := test.runs(len(st.ran()))
+				acted := time.Now()
+				st.must(test.act(st))
+				time.Sleep(time.Minute)
+				if n := len(st.ran()); n < least || n > most {
+					t.Errorf("%d jobs ran, want %d to %d", n, least, most)
+				}
+				st.wantClean()
+				st.wantHealthy()
+				lost := time.Time{} // nothing is
+				if test.log == redefined {
+					lost = acted
+				}
+				st.wantNotOver(limit, lost)
+				if got := log.String(); (test.log == "") != (got == "") || !strings.Contains(got, test.log) {
+					t.Errorf("logged:\n%swant %q", got, test.log)
+				}
+			})
+		})
+	}
+}
+
+// count leaves the error of an inspector's call.
+func count(_ int, err error) error { return err }
+
+// but is all jobs but n.
+func but(n int) func(int) (int, int) {
+	return func(int) (least, most int) { return 60 - n, 60 - n }
+}
+
+// onlyThose is those that have run, and one that was called just then.
+func onlyThose(ran int) (least, most int) { return ran, ran + 1 }
+
+func pauseForAWhile(st *stack) error {
+	if err := st.tasks.PauseQueue("default"); err != nil {
+		return err
+	}
+	time.Sleep(20 * time.Second)
+	return st.tasks.UnpauseQueue("default")
+}
+
+// wantNotOver fails if more ran than the limit allows, before a moment or after:
+// meters that are lost in between begin anew.
+func (st *stack) wantNotOver(limit throttle.Limit, lost time.Time) {
+	st.t.Helper()
+	var before, after []throttletest.Admission
+	for _, d := range st.limiter.allowed {
+		a := throttletest.Admission{At: d.At.UnixMicro(), Cost: 1}
+		if d.At.Before(lost) {
+			before = append(before, a)
+		} else {
+			after = append(after, a)
+		}
+	}
+	if err := errors.Join(throttletest.Check(limit, before), throttletest.Check(limit, after)); err != nil {
+		st.t.Error(err)
+	}
+}
+
+// wantHealthy fails unless each job ran once, and jobs that come now run as if
+// nothing had been.
+func (st *stack) wantHealthy() {
+	st.t.Helper()
+	st.wantOnceEach(len(st.ran()))
+	before, began := len(st.ran()), time.Now()
+	for range 3 {
+		st.enqueue(needing(""), asynq.Retention(time.Hour))
+	}
+	time.Sleep(3 * time.Second)
+	for _, r := range st.ran()[before:] {
+		if late := r.at.Sub(began); late > 1600*time.Millisecond {
+			st.t.Errorf("a job ran %s after it came, want 1.6 s", late)
+		}
+	}
+	if n := len(st.ran()) - before; n != 3 {
+		st.t.Errorf("%d of 3 new jobs ran", n)
+	}
+}

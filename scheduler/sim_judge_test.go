@@ -1,0 +1,180 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// judge says what is wrong with the history.
+func (w *sim) judge() {
+	for _, p := range w.processes {
+		if !p.armed {
+			p.server.Shutdown()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judgeJobs()
+	w.judgeMeters()
+	w.judgeWaits()
+	w.hand.wantClean()
+	if w.t.Failed() {
+		w.breaks("something is left behind")
+	}
+	w.simFigures.jobs, w.troubles = len(w.jobs), len(w.events)
+}
+
+// judgeJobs sees that each job ends once, or twice where a crash explains it, and
+// that no more are denied again than something explains.
+func (w *sim) judgeJobs() {
+	crashes := 0
+	for _, e := range w.events {
+		if e.crash {
+			crashes++
+		}
+	}
+	for id, job := range w.jobs {
+		w.denials += job.denials
+		w.most = max(w.most, job.denials)
+		switch {
+		case job.runs == 0 && !job.deleted:
+			w.breaks("%s never ran", id)
+		case job.runs > 1+crashes:
+			w.breaks("%s ran %d times", id, job.runs)
+		}
+		if explained := 1 + len(w.events) + late; job.denials > explained {
+			w.breaks("%s was denied %d times, of which %d are explained", id, job.denials, explained)
+		}
+	}
+	for _, queue := range []string{"one", "two"} {
+		if q, err := w.hand.tasks.GetQueueInfo(queue); err == nil && q.Size > 0 {
+			w.breaks("queue %s: %+v", queue, *q)
+		}
+	}
+}
+
+// late is how often a job may come too late for its permits because the workers
+// are busy.
+const late = 1
+
+// judgeMeters asks the oracle about every meter, between the moments at which its
+// limit changed or it was lost.
+func (w *sim) judgeMeters() {
+	for meter, admissions := range w.meters {
+		name, _, _ := strings.Cut(meter, "|")
+		var limit throttle.Limit
+		for _, l := range w.limits {
+			if l.Name == name {
+				limit = l
+			}
+		}
+		from := w.began
+		for _, e := range append(w.events, simEvent{at: time.Now(), lost: true}) {
+			if !e.lost && (e.limit == nil || e.limit.Name != name) {
+				continue
+			}
+			if err := throttletest.Check(limit, w.during(admissions, from, e.at)); err != nil {
+				w.breaks("meter %s, from %s to %s: %v", meter, from.Sub(w.began), e.at.Sub(w.began), err)
+			}
+			if from = e.at; e.limit != nil {
+				limit = *e.limit
+			}
+		}
+	}
+}
+
+// during lists what was admitted from one moment on and before another. What a
+// process held that died was held until then.
+func (w *sim) during(admissions []*admission, from, to time.Time) (history []throttletest.Admission) {
+	for _, a := range admissions {
+		if a.at.Before(from) || !a.at.Before(to) {
+			continue
+		}
+		until := a.until
+		if until.IsZero() {
+			until = a.at.Add(1)
+		}
+		history = append(history, throttletest.Admission{At: a.at.UnixMicro(), Cost: a.cost, Until: until.UnixMicro()})
+	}
+	return history
+}
+
+// judgeWaits sees, where nothing happened that explains it, that no lane waited
+// for more than 12 rounds.
+func (w *sim) judgeWaits() {
+	w.history.End(w.now())
+	if len(w.events) > 0 {
+		return
+	}
+	for _, l := range w.lanes {
+		waited := time.Duration(w.history.Lane(l.name).Worst) * time.Microsecond
+		rounds := waited.Seconds() / w.round(l).Seconds()
+		w.worst = max(w.worst, rounds)
+		if rounds > 12 {
+			w.breaks("%s waited %s, %.1f rounds", l.name, waited, rounds)
+		}
+	}
+}
+
+// round is what a full round of a lane's slowest meter takes: a turn of every lane
+// that needs it. A turn takes as long as its permits need to come again, or as
+// its handler runs; and the workers a poll, and the handlers of all lanes.
+func (w *sim) round(l *simLane) (round time.Duration) {
+	workers := time.Duration(0)
+	for _, o := range w.lanes {
+		workers += o.takes + w.config.TaskCheckInterval
+	}
+	for _, need := range l.parsed {
+		sum := workers
+		for _, o := range w.lanes {
+			for _, n := range o.parsed {
+				if n.Limit == need.Limit && n.Key == need.Key {
+					sum += w.turn(o, n)
+				}
+			}
+		}
+		round = max(round, sum)
+	}
+	return round
+}
+
+// turn is how long a lane's turn keeps a meter busy. A window gives all its
+// permits at once, once each period.
+func (w *sim) turn(l *simLane, n throttle.Need) time.Duration {
+	for _, limit := range w.limits {
+		switch {
+		case limit.Name != n.Limit:
+		case limit.Kind == throttle.Concurrency:
+			return l.takes + w.config.TaskCheckInterval
+		case limit.Kind == throttle.Funnel || limit.Kind == throttle.TokenBucket:
+			return time.Duration(n.Cost) * limit.Rate.Per / time.Duration(limit.Rate.N)
+		default:
+			return limit.Rate.Per
+		}
+	}
+	return 0
+}
+
+// story tells what is wrong, in which world, and what happened there.
+func (w *sim) story() string {
+	var s strings.Builder
+	for i, b := range w.broken {
+		if i == 10 {
+			fmt.Fprintf(&s, "  and %d more\n", len(w.broken)-i)
+			break
+		}
+		fmt.Fprintf(&s, "  %s\n", b)
+	}
+	fmt.Fprintf(&s, "%d processes of %d workers\n", len(w.processes), w.config.Concurrency)
+	for _, l := range w.limits {
+		fmt.Fprintf(&s, "  limit %s: %s\n", l.Name, l)
+	}
+	for _, l := range w.lanes {
+		fmt.Fprintf(&s, "  %s, its jobs take %s\n", l.name, l.takes)
+	}
+	return s.String() + w.history.Story(0, w.now(), 120)
+}

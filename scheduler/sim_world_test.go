@@ -1,0 +1,267 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns/turnstest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// sim is one random world: limits, lanes, jobs, processes, and what happened.
+type sim struct {
+	simFigures
+	t         *testing.T
+	rand      *rand.Rand
+	limiter   *miniredis.Miniredis
+	queues    *miniredis.Miniredis
+	limits    []throttle.Limit
+	lanes     []*simLane
+	processes []*simProcess
+	hand      *stack // of the operator; its server takes no jobs
+	config    asynq.Config
+
+	mu      sync.Mutex
+	began   time.Time
+	history turnstest.History
+	jobs    map[string]*simJob
+	meters  map[string][]*admission
+	events  []simEvent
+	worst   float64 // wait of a lane, in rounds
+	broken  []string
+}
+
+// simLane makes jobs that need the same.
+type simLane struct {
+	name, needs, queue string
+	parsed             []throttle.Need
+	takes              time.Duration // by its handler
+	jobs, open         int           // open: enqueued and not admitted
+}
+
+type simJob struct {
+	lane                  *simLane
+	runs, denials, admits int
+	deleted               bool
+}
+
+// admission is what one job took of one meter.
+type admission struct {
+	at, until time.Time
+	cost      int
+	holder    string
+	process   *simProcess
+}
+
+// simEvent is a trouble: it explains what would be wrong without it.
+type simEvent struct {
+	at    time.Time
+	limit *throttle.Limit // what is in force from then on; nil where none changed
+	lost  bool            // all meters
+	crash bool
+	text  string
+}
+
+type simProcess struct {
+	*stack
+	*fuse
+	index int
+	armed bool
+	lossy int // answers to lose
+}
+
+func newSim(t *testing.T, seed uint64) *sim {
+	w := &sim{t: t, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+	w.history.Tell = true
+	w.limiter, _ = redistest.Mini(t)
+	w.queues, _ = redistest.Mini(t)
+	for i := range between(w.rand, 1, 4) {
+		w.limits = append(w.limits, w.limit(fmt.Sprintf("limit%d", i)))
+	}
+	for i := range between(w.rand, 1, 6) {
+		w.lanes = append(w.lanes, w.lane(i))
+	}
+	w.config = asynq.Config{
+		Concurrency: between(w.rand, 2, 6), TaskCheckInterval: 50 * time.Millisecond,
+		Queues: map[string]int{"one": between(w.rand, 1, 3), "two": between(w.rand, 1, 3)},
+	}
+	for range between(w.rand, 1, 3) {
+		w.startProcess()
+	}
+	client := redistest.MiniClient(t, w.queues)
+	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
+	w.hand.limits = redistest.MiniClient(t, w.limiter)
+	w.hand.limiter = &spy{Lanes: throttle.NewLanes(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
+	return w
+}
+
+var kinds = []throttle.Kind{
+	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
+}
+
+// limit makes one up, of any kind: none is so slow that the world would not end.
+func (w *sim) limit(name string) throttle.Limit {
+	l := throttle.Limit{Name: name, Kind: kinds[w.rand.IntN(len(kinds))]}
+	switch l.Kind {
+	case throttle.Concurrency:
+		l.Capacity, l.Lease = between(w.rand, 1, 4), 10*time.Second
+	case throttle.Funnel, throttle.TokenBucket:
+		l.Rate, l.Capacity = throttle.PerSecond(between(w.rand, 3, 40)), between(w.rand, 1, 8)
+	default:
+		l.Rate = throttle.PerSecond(between(w.rand, 3, 40))
+	}
+	return l
+}
+
+func (w *sim) lane(i int) *simLane {
+	l := &simLane{queue: []string{"one", "two"}[w.rand.IntN(2)], jobs: between(w.rand, 1, 30)}
+	if w.rand.IntN(3) == 0 {
+		l.takes = milliseconds(between(w.rand, 1, 400))
+	}
+	for _, k := range w.rand.Perm(len(w.limits))[:between(w.rand, 1, min(3, len(w.limits)))] {
+		limit := w.limits[k]
+		key := []string{"", "/a", "/b"}[w.rand.IntN(3)]
+		l.needs += fmt.Sprintf("%s%s:%d ", limit.Name, key, between(w.rand, 1, min(3, capacityOf(limit))))
+	}
+	l.name = fmt.Sprintf("lane %d (%s: %s)", i, l.queue, strings.TrimSpace(l.needs))
+	rule, _ := ruleOfPayload(asynq.NewTask("job", []byte(l.needs)))
+	l.parsed = rule.Needs
+	return l
+}
+
+// capacityOf is the most permits that a limit gives at once.
+func capacityOf(l throttle.Limit) int {
+	if l.Capacity > 0 {
+		return l.Capacity
+	}
+	return l.Rate.N
+}
+
+// startProcess starts one more.
+func (w *sim) startProcess() {
+	p := &simProcess{index: len(w.processes)}
+	p.fuse = newFuse(func(redis.Cmder) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return p.armed
+	})
+	queues, limiter := redistest.MiniClient(w.t, w.queues), redistest.MiniClient(w.t, w.limiter)
+	for _, rdb := range []redis.UniversalClient{queues, limiter} {
+		rdb.AddHook(p.fuse)
+		rdb.AddHook(&loser{w, p})
+	}
+	p.stack = start(w.t, queues, settings{
+		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
+		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(p, job, needs, d) },
+		freed: w.freed,
+		handle: func(ctx context.Context, _ *asynq.Task) error {
+			id, _ := asynq.GetTaskID(ctx)
+			return w.handle(p, id)
+		},
+	})
+	w.t.Cleanup(func() { close(p.released) })
+	w.processes = append(w.processes, p)
+}
+
+func (w *sim) now() int64 { return time.Since(w.began).Microseconds() }
+
+// handle is what all jobs do.
+func (w *sim) handle(p *simProcess, id string) error {
+	w.mu.Lock()
+	job := w.jobs[id]
+	job.runs++
+	w.history.Note(w.now(), job.lane.name, "process %d runs %s", p.index, id)
+	w.mu.Unlock()
+	time.Sleep(job.lane.takes)
+	if p.dead() {
+		<-p.released
+	}
+	return nil
+}
+
+func (w *sim) asked(p *simProcess, asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.jobs[asks.ID]
+	switch d.Outcome {
+	case throttle.Denied:
+		job.denials++
+		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
+	case throttle.Allowed:
+		if job.admits++; job.admits == 1 {
+			job.lane.open--
+		}
+		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
+		for _, need := range needs {
+			meter := need.Limit + "|" + need.Key
+			w.meters[meter] = append(w.meters[meter], &admission{at: d.At, cost: need.Cost, holder: d.Holder, process: p})
+		}
+	default:
+		w.breaks("%s: %s", asks.ID, d)
+	}
+}
+
+func (w *sim) freed(holder string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, admissions := range w.meters {
+		for _, a := range admissions {
+			if a.holder == holder {
+				a.until = time.Now()
+			}
+		}
+	}
+}
+
+func (w *sim) breaks(format string, args ...any) {
+	w.broken = append(w.broken, fmt.Sprintf(format, args...))
+}
+
+// enqueue adds a job to a lane.
+func (w *sim) enqueue(l *simLane) {
+	w.mu.Lock()
+	id := fmt.Sprintf("job%d", len(w.jobs))
+	w.jobs[id] = &simJob{lane: l}
+	if l.open++; l.open == 1 {
+		w.history.Waits(w.now(), l.name)
+	}
+	w.mu.Unlock()
+	priority := []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[w.rand.IntN(5)]
+	w.hand.enqueue(NewTask("job", []byte(l.needs), asynq.MaxRetry(w.rand.IntN(2)), Priority(priority)), asynq.TaskID(id), asynq.Queue(l.queue))
+}
+
+// A loser loses answers: the command is carried out and nobody hears of it.
+type loser struct {
+	w *sim
+	p *simProcess
+}
+
+func (l *loser) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *loser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		if l.p.lossy == 0 || err != nil || !strings.HasPrefix(cmd.Name(), "eval") {
+			return err
+		}
+		l.p.lossy--
+		cmd.SetErr(errLost)
+		return errLost
+	}
+}

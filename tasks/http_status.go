@@ -1,11 +1,9 @@
 package tasks
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -64,29 +62,4 @@ func checkStatus(resp *http.Response, expect []int) *StatusError {
 		RetryAfter: retryAfter(resp.Header, time.Now()),
 		URL:        resp.Request.URL.Redacted(),
 	}
-}
-
-// maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
-// and the sum of it and now from leaving the times that a limiter can hold.
-const maxRetryAfter = 365 * 24 * time.Hour
-
-// retryAfter reads Retry-After, a number of seconds or a date, as whole
-// seconds from now, rounded up: 0 if there is none, or none that can be read,
-// or one that is over. A date is compared with the answer's own Date where it
-// has one, so that the two clocks need not agree.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := strings.TrimSpace(h.Get("Retry-After"))
-	seconds, err := strconv.ParseUint(text, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	until, err := http.ParseTime(text)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	wait := min(max(0, until.Sub(now)), maxRetryAfter)
-	return (wait + time.Second - 1).Truncate(time.Second)
 }

@@ -21,6 +21,7 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/yuin/gopher-lua v1.1.1
+	golang.org/x/net v0.62.0
 	golang.org/x/term v0.47.0
 	pgregory.net/rapid v1.3.0
 )

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -133,7 +134,7 @@ func (d *demo) run(ctx context.Context) error {
 	}))
 	mux := asynq.NewServeMux()
 	mux.Use(throttler.Middleware)
-	tasks.Register(mux)
+	mux.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{AllowPrivate: loopback})
 	d.start = time.Now()
 	if err := worker.Start(mux); err != nil {
 		return err
@@ -141,6 +142,9 @@ func (d *demo) run(ctx context.Context) error {
 	defer worker.Shutdown()
 	return d.wait(ctx)
 }
+
+// loopback is where the demo's own server is.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func (d *demo) enqueue(ctx context.Context, url string) error {
 	client := asynq.NewClientFromRedisClient(d.rdb)

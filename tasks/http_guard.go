@@ -14,9 +14,11 @@ type AddressError struct {
 	Address netip.Addr
 }
 
-// Error says what is refused and what would allow it.
+// Error says what is refused and what would allow it: in a config of headgate's
+// and in a program.
 func (e *AddressError) Error() string {
-	return fmt.Sprintf("address %s is not public, and this worker does not allow it", e.Address)
+	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config (HTTPHandler.AllowPrivate) if jobs may call it",
+		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
 }
 
 // reserved lists the networks that are not the public internet, as IANA's

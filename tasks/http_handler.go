@@ -33,7 +33,8 @@ import (
 //     same call would only be refused again; but 408, 425 and 429, and any
 //     answer that says when to come back, are retried, as are 5xx and all
 //     others. A redirect that is not followed is archived too.
-//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError.
+//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError,
+//     and the job is put back at the next URL, or archived without PutBackAs.
 //   - A body that is longer than asked for: a *BodyError, archived at once.
 //   - No answer, a broken one, or none in time: a *NetworkError, retried.
 //   - No secret, or no room for the body on disk: retried.
@@ -65,6 +66,10 @@ type HTTPHandler struct {
 	// Transport makes the calls instead of the handler's own, to which
 	// AllowPrivate, TLS and Proxy belong.
 	Transport http.RoundTripper
+	// PutBackAs makes the error that puts a job back with another payload:
+	// scheduler.PutBackAs where that package runs the job. Nil means that a
+	// redirected job which asks for RedirectsRequeue is archived.
+	PutBackAs func(payload []byte) error
 	// Observe is told of every answer, redirects included, as soon as its
 	// header is there. Nil means nobody is.
 	Observe func(ctx context.Context, task *asynq.Task, a Answer)
@@ -129,7 +134,7 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		case call.Redirects == RedirectsRequeue:
 			result, _ := h.read(a, start, false)
 			moved := &RedirectError{Status: a.resp.StatusCode, From: call.URL, Next: *next}
-			return result, fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
+			return result, h.goOn(moved)
 		}
 		a.drop()
 		call = *next

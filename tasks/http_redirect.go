@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/hibiken/asynq"
 )
 
 // Redirects is what becomes of an answer that redirects. One whose status is
@@ -24,8 +26,8 @@ const (
 	// at once: one permit then pays for up to 1 + MaxRedirects requests. One to
 	// another host, or from https to http, is an answer as any other.
 	RedirectsSameHost Redirects = "same-host"
-	// RedirectsRequeue ends the run with a *RedirectError at every redirect, so
-	// that the job can go on at the next URL under the permits of that.
+	// RedirectsRequeue ends the run at every redirect, and the job goes on at the
+	// next URL under the permits of that: see HTTPHandler.PutBackAs.
 	RedirectsRequeue Redirects = "requeue"
 )
 
@@ -34,9 +36,9 @@ const (
 const MaxRedirects = 5
 
 // RedirectError ends the run of a job that asked for RedirectsRequeue: what is
-// left to do is Next. It comes wrapped with asynq.SkipRetry, because where
-// nobody puts the job back as Next, the same call would only be redirected
-// again.
+// left to do is Next. It comes wrapped with the error of HTTPHandler.PutBackAs,
+// or with asynq.SkipRetry where that is nil, because the same call would only be
+// redirected again.
 type RedirectError struct {
 	Status int
 	// From is the URL that answered.
@@ -50,6 +52,18 @@ type RedirectError struct {
 // Error says who leads where.
 func (e *RedirectError) Error() string {
 	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
+}
+
+// goOn is the error that has the job go on as Next.
+func (h *HTTPHandler) goOn(moved *RedirectError) error {
+	if h.PutBackAs == nil {
+		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
+	}
+	payload, err := moved.Next.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("%w: %w: %w", moved, err, asynq.SkipRetry)
+	}
+	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
 }
 
 // next is the call that the answer redirects to, and nil if it is final. The

@@ -190,6 +190,22 @@ func TestRequeueEndsTheRunAtEveryRedirect(t *testing.T) {
 	}
 }
 
+// With something to put the job back, it is put back as its next call.
+func TestRequeuePutsBack(t *testing.T) {
+	errAgain := errors.New("again")
+	var payload string
+	h := local()
+	h.PutBackAs = func(next []byte) error { payload = string(next); return errAgain }
+	url := serve(t, http.RedirectHandler("/next", http.StatusFound).ServeHTTP)
+	err := processBy(t, h, HTTPRequest{URL: url, Redirects: RedirectsRequeue})
+	if _, ok := errors.AsType[*RedirectError](err); !ok || !errors.Is(err, errAgain) || errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("got %v, want a RedirectError that puts the job back", err)
+	}
+	if want := `{"url":"` + url + `/next","redirects":"requeue","hops":1}`; payload != want {
+		t.Errorf("put back as %s, want %s", payload, want)
+	}
+}
+
 // A loop over two hosts ends too, though each run sees one redirect only.
 func TestRequeueLoopEnds(t *testing.T) {
 	names := []string{"a.example", "b.example"}

@@ -1,11 +1,11 @@
 -- Reads what is known of schedules, and the time.
+-- Touches: cron (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] schedules
--- Touches: cron:<schedule> r
 -- Returns the time in microseconds, then for each schedule its hash as HGETALL
 --   gives it, empty for one that is not known
 -- @include scope
 
 local reply = { int(now_us) }
-for i = 1, #ARGV do reply[i + 1] = call('HGETALL', P .. 'cron:' .. ARGV[i]) end
+for i = 1, #ARGV do reply[i + 1] = call('HGETALL', hg('cron', ARGV[i])) end
 return reply

@@ -4,7 +4,7 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Crash, Due, Postpone, Promote, PutBack and States work on
+// of a Redis Cluster. Crash, Fields, Postpone, Promote and PutBack work on
 // the keys of an asynq queue instead, and know asynq's private layout. They work on Redis 6.2 and later.
 package lua
 
@@ -32,9 +32,9 @@ var (
 	CronRead = script("cron_read")
 	Define   = script("define")
 	Delete   = script("delete")
-	Due      = script("due")
 	Edges    = script("edges")
 	Extend   = script("extend")
+	Fields   = script("fields")
 	Forecast = script("forecast")
 	Forget   = script("forget")
 	Free     = script("free")
@@ -48,7 +48,6 @@ var (
 	Reset    = script("reset")
 	Resign   = script("resign")
 	Settle   = script("settle")
-	States   = script("states")
 	Waiting  = script("waiting")
 )
 

@@ -28,9 +28,9 @@ var scripts = map[string]*redis.Script{
 	"cron_read": CronRead,
 	"define":    Define,
 	"delete":    Delete,
-	"due":       Due,
 	"edges":     Edges,
 	"extend":    Extend,
+	"fields":    Fields,
 	"forecast":  Forecast,
 	"forget":    Forget,
 	"free":      Free,
@@ -44,7 +44,6 @@ var scripts = map[string]*redis.Script{
 	"reset":     Reset,
 	"resign":    Resign,
 	"settle":    Settle,
-	"states":    States,
 	"waiting":   Waiting,
 }
 

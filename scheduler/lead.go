@@ -18,6 +18,9 @@ func (g *giver) takeLead(ctx context.Context) error {
 			return err
 		}
 	}
+	if g.core == nil {
+		g.seen = 0
+	}
 	pace := g.pace()
 	lead, err := g.store.Lead(ctx, g.process, pace+grace, g.seen, uuid.NewString())
 	if g.limits.note(ctx, err) != nil {
@@ -32,13 +35,25 @@ func (g *giver) takeLead(ctx context.Context) error {
 	}
 	g.clock = clock{lead.Now, now}
 	if lead.Fresh || g.core == nil {
-		g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
-	}
-	if err := g.learn(ctx, lead); err != nil {
-		return err
+		err = g.takeOver(ctx, lead)
+	} else {
+		err = g.learn(ctx, lead, false)
 	}
 	g.lead = now.Add(pace)
-	return nil
+	return err
+}
+
+// takeOver begins with what Redis keeps, whoever left it there.
+func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
+	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
+	err := g.learn(ctx, lead, true)
+	if err == nil {
+		err = g.settleAll(ctx)
+	}
+	if err != nil {
+		g.core = nil // what it was not told it would never hear of
+	}
+	return err
 }
 
 // pace is how long from now the lease is to be renewed.
@@ -50,8 +65,8 @@ func (g *giver) pace() time.Duration {
 }
 
 // learn tells the core what it has not heard of.
-func (g *giver) learn(ctx context.Context, lead turns.Lead) error {
-	if err := g.made(ctx, lead); err != nil {
+func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
+	if err := g.made(ctx, lead, all); err != nil {
 		return err
 	}
 	if g.changes < g.missed { // since a heartbeat: the word got lost
@@ -66,16 +81,16 @@ func (g *giver) learn(ctx context.Context, lead turns.Lead) error {
 	return g.callLate(ctx, lead.Late)
 }
 
-// made tells the core of new lanes, page by page. After a takeover these are all
-// lanes, and jobs of theirs may be called already.
-func (g *giver) made(ctx context.Context, lead turns.Lead) error {
+// made tells the core of new lanes, page by page; or of all lanes, of which jobs
+// may be called already.
+func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
 	for {
 		for _, lane := range lead.Made {
 			g.core.Made(lane.Lane, lane.Number)
 			g.seen = max(g.seen, lane.Number)
 			g.upkeep.add(turns.Queue(lane.Lane))
 		}
-		if lead.Fresh {
+		if all {
 			if err := g.find(ctx, lead.Made); err != nil {
 				return err
 			}
@@ -83,12 +98,10 @@ func (g *giver) made(ctx context.Context, lead turns.Lead) error {
 		if len(lead.Made) < turns.LeadPage {
 			return nil
 		}
-		fresh := lead.Fresh
 		var err error
 		if lead, err = g.store.Lead(ctx, g.process, heartbeat+grace, g.seen, g.epoch); g.limits.note(ctx, err) != nil {
 			return err
 		}
-		lead.Fresh = fresh
 	}
 }
 

@@ -81,7 +81,7 @@ func (p promoter) postpone(ctx context.Context, queue string, jobs []putBackAt) 
 	return lua.Postpone.Run(ctx, p.rdb, []string{prefix + "retry"}, args...).Err()
 }
 
-// duePage is how many jobs of a retry set one script looks at.
+// duePage is how many jobs of a retry set are looked at together.
 const duePage = 100
 
 // due lists denied jobs of a queue that asynq itself would bring back before a
@@ -91,29 +91,47 @@ const duePage = 100
 func (p promoter) due(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	limit := "+inf"
 	if !before.IsZero() {
-		limit = strconv.FormatInt(unixCeil(before), 10)
+		limit = "(" + strconv.FormatInt(unixCeil(before), 10)
 	}
-	prefix := queuePrefix(queue)
-	reply, err := lua.Due.Run(ctx, p.rdb, []string{prefix + "retry"}, prefix+"t:", limit, offset, duePage).Slice()
+	page, err := p.rdb.ZRangeByScoreWithScores(ctx, queuePrefix(queue)+"retry",
+		&redis.ZRangeBy{Min: "-inf", Max: limit, Offset: int64(offset), Count: duePage}).Result()
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, id := range reply[1:] {
-		ids = append(ids, id.(string))
+	all := make([]string, len(page))
+	for i, z := range page {
+		all[i] = z.Member.(string)
 	}
-	if seen := int(reply[0].(int64)); seen == duePage {
-		return ids, offset + seen, nil
+	denied, err := p.field(ctx, queue, "denied", all)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, until := range denied {
+		if until == strconv.FormatInt(int64(page[i].Score), 10) { // as lua/include/denied.lua has it
+			ids = append(ids, all[i])
+		}
+	}
+	if len(page) == duePage {
+		return ids, offset + duePage, nil
 	}
 	return ids, -1, nil
 }
 
 // states says in which state asynq keeps each job of a queue: "" if it is gone.
 func (p promoter) states(ctx context.Context, queue string, ids ...string) ([]string, error) {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
+	return p.field(ctx, queue, "state", ids)
+}
+
+// field reads a field of each job's hash; "" where there is none.
+func (p promoter) field(ctx context.Context, queue, name string, ids []string) ([]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return lua.States.Run(ctx, p.rdb, []string{queuePrefix(queue) + "t:"}, args...).StringSlice()
+	args := []any{name}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return lua.Fields.Run(ctx, p.rdb, []string{queuePrefix(queue) + "t:"}, args...).StringSlice()
 }
 
 // errLayout means that asynq keeps its jobs elsewhere than promote looks.

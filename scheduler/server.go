@@ -39,7 +39,8 @@ type Server struct {
 	putBacks  putBacks
 	deadlines deadlines
 	promoter  promoter
-	promotes  atomic.Bool // whether called jobs can be moved, and so come in time
+	passes    time.Duration // between two comparisons of what waits with asynq
+	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 
@@ -88,7 +89,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb},
+		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes,
 		queueOutage: newOutageLog(o.log, "the queues' Redis"),
 	}
 	s.limiterOutage = newOutageLog(o.log, "the limiter")

@@ -68,6 +68,7 @@ func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.N
 }
 
 type settings struct {
+	passes  time.Duration // 0: as in life
 	config  asynq.Config
 	options []Option
 	limits  []throttle.Limit
@@ -113,6 +114,9 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	}
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("job", st.run)
+	if s.passes > 0 {
+		st.server.passes = s.passes
+	}
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)
 	}

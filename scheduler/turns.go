@@ -120,3 +120,17 @@ func (g *giver) settle(ctx context.Context) error {
 	}
 	return g.limits.note(ctx, g.store.Settle(ctx, g.process, g.seen, sharing))
 }
+
+// settleAll does that for all meters after a takeover, and takes back the marks
+// of meters at which nobody waits any more.
+func (g *giver) settleAll(ctx context.Context) error {
+	marks, err := g.store.Marks(ctx)
+	if g.limits.note(ctx, err) != nil {
+		return err
+	}
+	sharing := g.core.Sharing()
+	for _, meter := range marks {
+		sharing[meter] += 0
+	}
+	return g.limits.note(ctx, g.store.Settle(ctx, g.process, g.seen, sharing))
+}

@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// tending is how often there is something to look after.
+	// tending is how often there is something to look after; up to seldom where no
+	// turn is due before, since then no put-back ends before either.
 	tending = 2 * time.Second
+	seldom  = 30 * time.Second
 	// soon is how long before its end a put-back is moved on. None is shorter.
 	soon = 5 * time.Second
-	// passTime is how long all waiting jobs are compared with asynq's in, and
-	// how often.
-	passTime = 40 * time.Second
+	// passes is how often all waiting jobs are compared with asynq's, and passTime
+	// how long that may take.
 	passes   = time.Minute
+	passTime = 40 * time.Second
 	// maxPages bounds how many put-backs of a queue are moved on at a time.
 	maxPages = 20
 )
@@ -44,13 +46,14 @@ func (g *giver) tend(ctx context.Context) error {
 	if now.Before(g.upkeep.next) {
 		return nil
 	}
-	g.upkeep.next = now.Add(tending)
+	next := min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), tending), seldom)
+	g.upkeep.next = now.Add(next)
 	for _, queue := range g.upkeep.queues {
-		if err := g.postpone(ctx, queue); err != nil {
+		if err := g.postpone(ctx, queue, now.Add(next+soon)); err != nil {
 			return err
 		}
 	}
-	if !g.upkeep.pass.underway() && now.Sub(g.upkeep.begun) >= passes {
+	if !g.upkeep.pass.underway() && now.Sub(g.upkeep.begun) >= g.passes {
 		g.upkeep.begun = now
 		if err := g.beginPass(ctx); err != nil {
 			return err
@@ -59,11 +62,11 @@ func (g *giver) tend(ctx context.Context) error {
 	return g.compare(ctx)
 }
 
-// postpone moves on the put-backs of waiting jobs that are about to end, so that
-// none comes early. Each gets what it would be told now.
-func (g *giver) postpone(ctx context.Context, queue string) error {
+// postpone moves on the put-backs of waiting jobs that end before a moment, so
+// that none comes early. Each gets what it would be told now.
+func (g *giver) postpone(ctx context.Context, queue string, before time.Time) error {
 	for offset, pages := 0, 0; offset >= 0 && pages < maxPages; pages++ {
-		ids, next, err := g.promoter.due(ctx, queue, time.Now().Add(soon), offset)
+		ids, next, err := g.promoter.due(ctx, queue, before, offset)
 		if g.queues.note(ctx, err) != nil {
 			return err
 		}
@@ -110,7 +113,7 @@ func (g *giver) beginPass(ctx context.Context) error {
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
-	perGo := 2*waiting*int(tending)/int(passTime)/page + len(queues) + 1
+	perGo := 2*waiting*int(seldom)/int(passTime)/page + len(queues) + 1
 	g.upkeep.pass = comparison{tickets: true, queues: queues, pages: perGo}
 	return nil
 }
@@ -172,13 +175,13 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
-	known, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
+	known, err := g.store.Known(ctx, queue, ids)
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	var strays []job
-	for _, id := range ids {
-		if _, waits := known[throttle.JobID{Queue: queue, ID: id}]; !waits {
+	for i, id := range ids {
+		if !known[i] {
 			strays = append(strays, job{queue, id})
 		}
 	}

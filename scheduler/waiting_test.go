@@ -27,11 +27,11 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 4, 1, 12, 0, 0, 0, newYork)))
 		_, rdb := redistest.Mini(t)
-		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}})
+		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour})
 		for i := range 5000 {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
 		}
-		time.Sleep(60 * time.Hour)
+		time.Sleep(38 * time.Hour) // until Monday, 2 o'clock
 		st.wantOnce(5000)
 		st.wantClean()
 		var history []throttletest.Admission
@@ -175,6 +175,7 @@ func TestWithPolling(t *testing.T) {
 // When the process that pumps is gone, another takes over within 7 s.
 func TestPumpFailover(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
+		time.Sleep(time.Second) // the first has the lease by then
 		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(60, 1)}})
 		for range 40 {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))

@@ -252,11 +252,15 @@ func (j *yardJob) lane() string {
 // errKilled ends a process that gives turns.
 var errKilled = errors.New("killed")
 
-// pump gives turns. The process may not hear a word or other, and die before or
-// after any of its calls.
+// pump gives turns. The process may hear no words, and die before or after any of
+// its calls; and a job may come between any two of them.
 func (y *yard) pump(t *rapid.T) {
 	calls := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}).Draw(t, "dies at")
+	comes := rapid.IntRange(0, 8).Draw(t, "a job comes at")
 	y.giver.fails = func(string, bool) error {
+		if comes--; comes == 0 {
+			y.submit(t)
+		}
 		if calls--; calls == 0 {
 			return errKilled
 		}
@@ -267,23 +271,32 @@ func (y *yard) pump(t *rapid.T) {
 	y.giver.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
 	y.pumpOnce(t)
 	y.giver.fails, y.giver.deaf = nil, nil
+	if y.giver.core != nil && !deaf { // it lives, and knows all
+		y.marksInOrder(t)
+	}
 }
 
 // pumpOnce notes who is called: of each lane those who were first there.
 func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
-	before := y.lanesNow()
+	before, count := y.lanesNow(), y.count
 	list, next, held, err := y.giver.pump()
 	if err != nil && !errors.Is(err, errKilled) || err == nil && !held {
 		t.Fatalf("pump: held %t, %v", held, err)
 	}
 	after := y.lanesNow()
 	for lane, ids := range before {
-		taken := len(ids) - len(after[lane])
-		if !slices.Equal(ids[taken:], after[lane]) {
-			t.Fatalf("of lane %q stood %v, and stand %v", lane, ids, after[lane])
+		left := after[lane]
+		if y.count > count { // a job has come meanwhile
+			left = slices.DeleteFunc(slices.Clone(left), func(id string) bool { return !slices.Contains(ids, id) })
 		}
-		for _, id := range ids[:taken] {
-			y.called(lane, id)
+		taken := len(ids) - len(left)
+		if !slices.Equal(ids[taken:], left) {
+			t.Fatalf("of lane %q stood %v, and stand %v", lane, ids, left)
+		}
+	}
+	for _, j := range y.in(waiting) {
+		if j.known && !slices.Contains(after[j.lane()], j.ID) {
+			y.called(j)
 		}
 	}
 	for _, c := range list {
@@ -306,13 +319,10 @@ func (y *yard) lanesNow() map[string][]string {
 	return lanes
 }
 
-func (y *yard) called(lane, id string) {
-	queue, _, _ := strings.Cut(lane, "\n")
-	if j := y.jobs[throttle.JobID{Queue: queue, ID: id}]; j != nil && j.known { // one without a record is only removed
-		until, _ := y.rdb.ZScore(background, hg("called:"+lane), id).Result()
-		j.state, j.changes = "called", y.changes
-		j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
-	}
+func (y *yard) called(j *yardJob) {
+	until, _ := y.rdb.ZScore(background, hg("called:"+j.lane()), j.ID).Result()
+	j.state, j.changes = "called", y.changes
+	j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
 }
 
 // takeOver has the process come back after it died, or another one take over

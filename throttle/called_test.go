@@ -437,3 +437,28 @@ func TestNextDay(t *testing.T) {
 		s.wantTaken(t, []string{"c"}, need)
 	})
 }
+
+// TestTurnLeavesWhatIsHeld: a turn takes nothing that older lanes hold, and what
+// its lane is told of the next one reckons with it; else it would be tried again
+// and again.
+func TestTurnLeavesWhatIsHeld(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 3})
+		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 3})
+		s.acquire(t, "b", one("l"))
+		s.wait(2 * time.Second)
+		store := s.lanes.Turns()
+		_, err := store.Lead(background, "me", leaseTime, 0, "epoch")
+		must(t, err)
+		try := func(held int64) turns.Result {
+			t.Helper()
+			_, results, _, err := store.Grant(background, "me", []turns.Turn{{Lane: "default\nl|k", Held: []int64{held}}})
+			must(t, err)
+			return results[0]
+		}
+		r := try(2)
+		expect(t, "where both permits are held", r.Outcome, turns.Refused)
+		expect(t, "ready beside them", r.Next[0].Ready, s.now.Add(time.Second).UnixMicro())
+		expect(t, "where one is held", try(1).Outcome, turns.Granted)
+	})
+}

@@ -150,6 +150,30 @@ func (y *yard) lanesInOrder(t *rapid.T, k kept) {
 	}
 }
 
+// marksInOrder: every lane that waits has the mark of a meter where it waits, once
+// turns were given, so that no newcomer slips by. But what waits in a queue that
+// takes nothing holds nobody up.
+func (y *yard) marksInOrder(t *rapid.T) {
+	k, marks := y.kept(), y.hash("contended")
+	for lane := range k.waiting {
+		queue, meters, _ := strings.Cut(lane, "\n")
+		marked := func(meter string) bool { _, marked := marks[meter]; return marked }
+		if !slices.ContainsFunc(strings.Split(meters, "\n"), marked) && !y.overdue(k, queue) && !y.edited {
+			t.Fatalf("lane %q waits, and newcomers may take all that it needs: %v", lane, marks)
+		}
+	}
+}
+
+// overdue reports whether a called job of the queue has not come in time.
+func (y *yard) overdue(k kept, queue string) bool {
+	for lane := range k.called {
+		if of, _, _ := strings.Cut(lane, "\n"); of == queue && y.rdb.ZCount(background, hg("called:"+lane), "0", "0").Val() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // patienceInOrder: those and only those whose wait may end have a time for it.
 func (y *yard) patienceInOrder(t *rapid.T, k kept) {
 	ends := y.members("patience")

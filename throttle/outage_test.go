@@ -54,9 +54,13 @@ func TestRedisGoneAndBack(t *testing.T) {
 		"Resume":   func(ctx context.Context) error { return l.Resume(ctx, "log") },
 		"Block":    func(ctx context.Context) error { return l.Block(ctx, "log", "k", time.Now()) },
 		"Reset":    func(ctx context.Context) error { return l.Reset(ctx, "log", "k") },
-		"Acquire":  func(ctx context.Context) error { _, err := lanes.Acquire(ctx, throttle.Job{JobID: throttle.JobID{ID: "j"}}, need); return err },
+		"Acquire": func(ctx context.Context) error {
+			_, err := lanes.Acquire(ctx, throttle.Job{JobID: throttle.JobID{ID: "j"}}, need)
+			return err
+		},
 		"Forget":   func(ctx context.Context) error { return lanes.Forget(ctx, throttle.JobID{ID: "j"}) },
 		"Waiting":  func(ctx context.Context) error { _, _, err := lanes.Waiting(ctx, throttle.JobID{ID: "j"}); return err },
+		"Places":   func(ctx context.Context) error { _, err := lanes.Places(ctx, throttle.JobID{ID: "j"}); return err },
 		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, need); return err },
 		"Backlogs": func(ctx context.Context) error { _, err := lanes.Backlogs(ctx, "log"); return err },
 	} {

@@ -6,6 +6,16 @@ import "slices"
 type hold struct {
 	lane             *lane
 	cost, from, till int64
+	// begun: others were told to leave them.
+	begun bool
+}
+
+// next is when there is news of it.
+func (h hold) next() int64 {
+	if h.begun {
+		return h.till
+	}
+	return h.from
 }
 
 // slack is for how long after its expected time a lane is still waited for, and
@@ -30,14 +40,14 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 		return
 	}
 	c.release(m, l)
-	c.place(own, hold{l, own.cost, now, till})
+	c.place(own, hold{l, own.cost, now, till, true})
 }
 
 func (c *Core) place(n need, h hold) {
 	n.holds = append(n.holds, h)
 	h.lane.holds++
 	c.touch(n.meter)
-	c.wake(n.meter, h.till)
+	c.wake(n.meter, h.next())
 }
 
 // holdTill returns until when a lane may hold what it needs of a meter while it
@@ -79,7 +89,7 @@ func (c *Core) meet(l *lane, x wait, now int64) {
 	}
 	for _, n := range l.needs {
 		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.worth && c.ready(n.meter, l, now).at <= x.at {
-			c.place(n, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack})
+			c.place(n, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack, false})
 		}
 	}
 }
@@ -108,9 +118,16 @@ func (c *Core) release(m *meter, l *lane) bool {
 	return c.unhold(m, func(h hold) bool { return h.lane == l })
 }
 
-// expire gives up what was held of a meter for long enough.
-func (c *Core) expire(m *meter, now int64) {
+// renew begins what is to be held of a meter from now on, and gives up what was
+// held for long enough.
+func (c *Core) renew(m *meter, now int64) {
 	c.unhold(m, func(h hold) bool { return h.till <= now })
+	for i := range m.holds {
+		if h := &m.holds[i]; !h.begun && h.from <= now {
+			h.begun = true
+			c.touch(m)
+		}
+	}
 }
 
 func (c *Core) unhold(m *meter, which func(hold) bool) bool {
@@ -129,13 +146,18 @@ func (c *Core) unhold(m *meter, which func(hold) bool) bool {
 	return true
 }
 
-// nextExpiry is when a hold of a meter ends.
-func (m *meter) nextExpiry() int64 {
+// nextHold is when a hold of a meter begins or ends.
+func (m *meter) nextHold() int64 {
 	next := never
 	for _, h := range m.holds {
-		next = min(next, h.till)
+		next = min(next, h.next())
 	}
 	return next
+}
+
+// holding reports whether anything is held of a meter by now.
+func (m *meter) holding() bool {
+	return slices.ContainsFunc(m.holds, func(h hold) bool { return h.begun })
 }
 
 // need returns what a lane needs of a meter.

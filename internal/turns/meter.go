@@ -109,7 +109,7 @@ func (c *Core) Sharing() map[string]int {
 	for _, m := range c.touched {
 		m.touched = false
 		sharing := m.lanes
-		if m.waiting == 0 && len(m.holds) == 0 {
+		if m.waiting == 0 && !m.holding() {
 			sharing = 0
 		}
 		if sharing != m.shared {

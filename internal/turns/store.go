@@ -2,6 +2,8 @@ package turns
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,20 +157,55 @@ func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) 
 	return recalled, nil
 }
 
+// Marks lists the meters at which newcomers may not take.
+func (s *Store) Marks(ctx context.Context) (meters []string, err error) {
+	scan := s.rdb.HScan(ctx, s.prefix+"contended", 0, "", 1000).Iterator()
+	for scan.Next(ctx) {
+		meters = append(meters, scan.Val())
+		scan.Next(ctx) // the number
+	}
+	return meters, scan.Err()
+}
+
 // Settle writes how many lanes take turns at meters: where none does any more,
 // newcomers may take again.
 func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing map[string]int) error {
-	args := []any{process, seen}
-	for meter, lanes := range sharing {
-		args = append(args, meter, lanes)
+	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), settlePage) {
+		args := []any{process, seen}
+		for _, meter := range meters {
+			args = append(args, meter, sharing[meter])
+		}
+		if err := s.run(ctx, lua.Settle, args...).Err(); err != nil {
+			return err
+		}
 	}
-	return s.run(ctx, lua.Settle, args...).Err()
+	return nil
 }
+
+// settlePage bounds a call of Redis to about a millisecond.
+const settlePage = 500
 
 // Count is how many jobs wait or are called.
 func (s *Store) Count(ctx context.Context) (int, error) {
 	n, err := s.rdb.HLen(ctx, s.prefix+"jobs").Result()
 	return int(n), err
+}
+
+// Known reports which jobs of a queue wait or are called.
+func (s *Store) Known(ctx context.Context, queue string, ids []string) ([]bool, error) {
+	known := make([]bool, len(ids))
+	if len(ids) == 0 {
+		return known, nil
+	}
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = queue + "\n" + id
+	}
+	records, err := s.rdb.HMGet(ctx, s.prefix+"jobs", names...).Result()
+	for i, record := range records {
+		known[i] = record != nil
+	}
+	return known, err
 }
 
 // Jobs lists some of the jobs that wait or are called, and where to go on; at 0

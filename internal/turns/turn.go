@@ -35,7 +35,7 @@ func (c *Core) Turns(now int64, max int) []Turn {
 // it is until its turn has come and it cannot be called; then it waits, with its
 // key, where it must.
 func (c *Core) serve(m *meter, now int64) {
-	c.expire(m, now)
+	c.renew(m, now)
 	for m.left > 0 && len(c.tries) < c.room {
 		l := m.first()
 		if l == nil {
@@ -77,7 +77,7 @@ func (c *Core) await(l *lane, x wait, now int64) {
 
 // rest has a meter be looked at again at a time, or when a hold ends.
 func (c *Core) rest(m *meter, at int64) {
-	if at = min(at, m.nextExpiry()); at < never {
+	if at = min(at, m.nextHold()); at < never {
 		c.wake(m, at)
 	}
 }

@@ -80,10 +80,7 @@ end
 local function refuse(meters, at)
   for i = 1, #meters do
     meters[i].refused = true
-    if at[i] > now_us then
-      call('HSETNX', hg('contended'), meters[i].id, '0')
-      call('PEXPIRE', hg('contended'), MARKS_MS)
-    end
+    if at[i] > now_us then mark(meters[i].id) end
   end
   return { REFUSED }
 end

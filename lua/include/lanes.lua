@@ -2,8 +2,7 @@
 -- @include count
 -- @include reserved
 -- @include change
-
-local MARKS_MS = 10000 -- how long marks outlive who gives turns
+-- @include mark
 
 -- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
 -- jobs that need the same meters; its name is the queue and those meters, one a
@@ -86,8 +85,7 @@ local function join(lane, id, ticket, meter)
   if call('ZCARD', hg('lane', lane)) > 1 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)
-  call('HSET', hg('contended'), meter, number)
-  call('PEXPIRE', hg('contended'), MARKS_MS)
+  mark(meter, number)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
 end
 

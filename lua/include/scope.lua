@@ -23,6 +23,7 @@ local function int(x) return string.format('%.0f', x) end
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   cell:<key>         string  the meter of a limit that is given with the call
 --   changes            string  how many changes of limits and meters there were
 --   wake               channel words to the process that gives turns

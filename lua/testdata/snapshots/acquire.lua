@@ -47,6 +47,7 @@ local function int(x) return string.format('%.0f', x) end
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
+--   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   cell:<key>         string  the meter of a limit that is given with the call
 --   changes            string  how many changes of limits and meters there were
 --   wake               channel words to the process that gives turns
@@ -650,6 +651,14 @@ end
 
 local MARKS_MS = 10000 -- how long marks outlive who gives turns
 
+-- Marks a meter at which a lane waits, so that newcomers take nothing there. A
+-- lane's number says which word of a new lane the mark is older than; without
+-- one, a mark that is there stays as it is.
+local function mark(id, number)
+  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+end
+
 -- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
 -- jobs that need the same meters; its name is the queue and those meters, one a
 -- line. A called job has left its lane's waiting jobs and is on its way.
@@ -731,8 +740,7 @@ local function join(lane, id, ticket, meter)
   if call('ZCARD', hg('lane', lane)) > 1 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)
-  call('HSET', hg('contended'), meter, number)
-  call('PEXPIRE', hg('contended'), MARKS_MS)
+  mark(meter, number)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
 end
 

@@ -118,6 +118,9 @@ func (s *Server) delay(d throttle.Decision) time.Duration {
 
 // judge turns a handler's error into what asynq should make of it.
 func (a attempt) judge(err error) error {
+	if as, ok := errors.AsType[*putBackAs](err); ok {
+		return &putBackError{error: err, at: time.Now(), as: as}
+	}
 	if err == nil || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {
 		return err
 	}

@@ -169,3 +169,36 @@ func TestRetryAfter(t *testing.T) {
 		})
 	}
 }
+
+// A job that goes on with another payload is the same job: its permits are
+// those of the new payload, and nothing else of it changes.
+func TestPutBackAs(t *testing.T) {
+	var asked, ran []string
+	rule := func(task *asynq.Task) (Rule, error) {
+		asked = append(asked, string(task.Payload()))
+		return Rule{Needs: []throttle.Need{{Limit: "api", Key: string(task.Payload())}}}, nil
+	}
+	handle := func(_ context.Context, task *asynq.Task) error {
+		ran = append(ran, string(task.Payload()))
+		if len(ran) == 1 {
+			return fmt.Errorf("%w: it is at b now: %w", asynq.SkipRetry, PutBackAs([]byte("b")))
+		}
+		return nil
+	}
+	// One permit an hour for each key: under a's the second run would wait.
+	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	virtual(t, settings{limits: []throttle.Limit{hourly}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+		id := st.enqueue(asynq.NewTask("job", []byte("a"), asynq.MaxRetry(0), asynq.Retention(time.Hour), asynq.Timeout(time.Minute)))
+		time.Sleep(2 * time.Minute)
+		info := st.info(id)
+		if info == nil || info.State != asynq.TaskStateCompleted || info.Retried != 0 || info.MaxRetry != 0 || info.Timeout != time.Minute {
+			t.Fatalf("in the end: %+v, want completed with its options", info)
+		}
+		if got := fmt.Sprintf("%s %s %s", asked, ran, info.Payload); got != "[a b] [a b] b" {
+			t.Errorf("asked, ran, payload: %s", got)
+		}
+		if len(st.reported) != 0 {
+			t.Errorf("reported: %v", st.reported)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 // The fields of asynq's TaskMessage that are read or written here: in
 // asynq.proto, which asynq keeps internal.
 const (
+	fieldPayload  = 2
 	fieldID       = 3
 	fieldRetried  = 6
 	fieldErrorMsg = 7
@@ -61,6 +62,12 @@ func parseMessage(encoded []byte) (m message, err error) {
 func withLastError(msg []byte, text string) []byte {
 	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
+}
+
+// withPayload returns an encoded TaskMessage with another payload.
+func withPayload(msg, payload []byte) []byte {
+	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldPayload, protowire.BytesType)
+	return protowire.AppendBytes(msg, payload)
 }
 
 // withRetried returns an encoded TaskMessage with another number of failures.

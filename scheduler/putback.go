@@ -22,11 +22,22 @@ type retryAfter time.Duration
 
 func (d retryAfter) Error() string { return "retry after " + time.Duration(d).String() }
 
+// PutBackAs returns an error with which a handler puts its job back with another
+// payload: the job goes on as if it had been enqueued with that, under the
+// permits that it needs then, with its ID, its queue and its options. No attempt
+// is spent. It may be wrapped, and comes back as after RetryAfter(0).
+func PutBackAs(payload []byte) error { return &putBackAs{payload} }
+
+type putBackAs struct{ payload []byte }
+
+func (*putBackAs) Error() string { return "put back with another payload" }
+
 // putBackError has asynq keep a job for later, without a failure.
 type putBackError struct {
 	error
-	at     time.Time // when asynq itself brings it back
-	denied bool      // whether it waits for permits, and so may be promoted before
+	at     time.Time  // when asynq itself brings it back
+	as     *putBackAs // nil keeps the payload
+	denied bool       // whether it waits for permits, and so may be promoted before
 }
 
 func (e *putBackError) Unwrap() error { return e.error }
@@ -100,7 +111,11 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 	if why.denied {
 		denied = "1"
 	}
-	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, w.msg, unixCeil(why.at), uniqueSeconds(why.at), denied)
+	msg := w.msg
+	if why.as != nil {
+		msg = withPayload(msg, why.as.payload)
+	}
+	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), uniqueSeconds(why.at), denied)
 	if cmd.Err() == nil {
 		q.putBacks.remove(w.job)
 	}

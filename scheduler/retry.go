@@ -100,14 +100,16 @@ func (b Backoff) ceiling(n int) time.Duration {
 // itself says.
 type RetryPolicy struct {
 	Backoff
-	// Classes are tried in order; the first whose Match finds the error's text
-	// decides instead of Backoff.
+	// Classes are tried in order; the first that the error is of decides instead
+	// of Backoff.
 	Classes []ErrorClass
 }
 
-// ErrorClass is the policy for some errors.
+// ErrorClass is the policy for some errors: those that have both marks, or the
+// one that is not nil.
 type ErrorClass struct {
-	Match *regexp.Regexp
+	Match *regexp.Regexp   // finds the error's text
+	Is    func(error) bool // reports whether it is one of them
 	Backoff
 	// MaxRetry is the most retries after such an error, if fewer than the
 	// job's own; nil means the job's own.
@@ -131,9 +133,14 @@ func (p RetryPolicy) maxRetry(own int, err error) int {
 
 func (p RetryPolicy) class(err error) *ErrorClass {
 	for i, c := range p.Classes {
-		if c.Match.MatchString(err.Error()) {
+		if c.has(err) {
 			return &p.Classes[i]
 		}
 	}
 	return nil
+}
+
+// has reports whether the error is of the class.
+func (c ErrorClass) has(err error) bool {
+	return (c.Match == nil || c.Match.MatchString(err.Error())) && (c.Is == nil || c.Is(err))
 }

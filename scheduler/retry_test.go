@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"testing"
 	"time"
@@ -64,15 +66,21 @@ func TestJitterStaysInItsRange(t *testing.T) {
 
 func TestRetryPolicyClasses(t *testing.T) {
 	once := 1
+	timedOut := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 	p := RetryPolicy{
 		Backoff: Backoff{Growth: Constant, Base: time.Second, Jitter: None},
 		Classes: []ErrorClass{
 			{Match: regexp.MustCompile("429"), Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}},
 			{Match: regexp.MustCompile("no such host"), MaxRetry: &once},
+			{Is: timedOut, Backoff: Backoff{Growth: Constant, Base: time.Hour, Jitter: None}},
+			{Is: timedOut, Match: regexp.MustCompile("boom"), Backoff: Backoff{Base: 9 * time.Hour}},
 		},
 	}
 	if got := p.Delay(3, errors.New("answered 429")); got != time.Minute {
 		t.Errorf("429: %s, want 1m", got)
+	}
+	if got := p.Delay(3, fmt.Errorf("late: %w", context.DeadlineExceeded)); got != time.Hour {
+		t.Errorf("late: %s, want 1h", got)
 	}
 	if got := p.Delay(3, errors.New("boom")); got != time.Second {
 		t.Errorf("boom: %s, want 1s", got)

@@ -9,5 +9,6 @@
 //
 // A handler's error says what should become of the job. One that wraps
 // asynq.SkipRetry cannot get better by itself, and asynq archives the job at
-// once; every other error is worth another attempt.
+// once; every other error is worth another attempt. Class sorts the errors of
+// HTTP calls for policies of retries.
 package tasks

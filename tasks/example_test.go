@@ -1,7 +1,13 @@
 package tasks_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -50,4 +56,72 @@ func ExampleRegister() {
 	fmt.Println(tasks.Types())
 	// Output:
 	// [http:request]
+}
+
+// A worker that may call its own machine and give out one secret.
+func ExampleHTTPHandler() {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("the API sees:", r.Header.Get("Authorization"))
+	}))
+	defer api.Close()
+	os.Setenv("EXAMPLE_TOKEN", "Bearer 0123456789")
+	defer os.Unsetenv("EXAMPLE_TOKEN")
+
+	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{
+		URL:     api.URL,
+		Headers: map[string]string{"Authorization": "${env:EXAMPLE_TOKEN}"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := &tasks.HTTPHandler{
+		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Secrets:      []string{"env:EXAMPLE_TOKEN"},
+	}
+	fmt.Println("the job is done:", handler.ProcessTask(context.Background(), task) == nil)
+	// Output:
+	// the API sees: Bearer 0123456789
+	// the job is done: true
+}
+
+// A job that was redirected goes on at the next URL.
+func ExampleRedirectError() {
+	old := httptest.NewServer(http.RedirectHandler("https://new.example/items", http.StatusMovedPermanently))
+	defer old.Close()
+	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: old.URL, Redirects: tasks.RedirectsRequeue})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := &tasks.HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	err = handler.ProcessTask(context.Background(), task)
+	if moved, ok := errors.AsType[*tasks.RedirectError](err); ok {
+		task, err = tasks.NewHTTPRequest(moved.Next)
+		fmt.Println(string(task.Payload()), err)
+	}
+	// Output:
+	// {"url":"https://new.example/items","redirects":"requeue","hops":1} <nil>
+}
+
+func ExampleReadUpstream() {
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	answer := http.Header{}
+	answer.Set("RateLimit", `"minute";r=0;t=20, "day";r=712;t=3600`)
+	u := tasks.ReadUpstream(http.StatusOK, answer, now)
+	fmt.Println("wait", u.Until.Sub(now))
+	for _, q := range u.Quotas {
+		fmt.Println(q.Name, q.Remaining)
+	}
+	// Output:
+	// wait 20s
+	// day 712
+	// minute 0
+}
+
+func ExampleClass() {
+	err := fmt.Errorf("the import failed: %w", &tasks.StatusError{Status: 503})
+	fmt.Println(tasks.Class(err))
+	// Output:
+	// 5xx
 }

@@ -2,49 +2,92 @@ package tasks
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
-	"slices"
+	"net/netip"
+	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-// HTTPHandler runs http:request tasks. Its zero value is ready to use.
+// HTTPHandler runs http:request tasks. Its zero value is ready to use, and
+// careful: it connects to public addresses alone, through no proxy, gives no
+// secret out and writes no file. What it may do beyond that is for whoever runs
+// the worker to say, not for payloads. It must not be copied, nor its fields
+// changed, after its first task.
 //
 // Every answer is kept as the task's result, an HTTPResult, whatever its
 // status: that of the last attempt stays. What becomes of the job:
 //
 //   - The status is expected: done.
-//   - A malformed payload: archived at once, with the reason.
+//   - A malformed payload, or an address that is not allowed: archived at once,
+//     with the reason.
 //   - Another status: a *StatusError. A 4xx is archived at once, because the
 //     same call would only be refused again; but 408, 425 and 429, and any
-//     answer with a Retry-After, are retried, as are 5xx and all others.
-//   - No answer, a broken one, or none in time: retried.
+//     answer that says when to come back, are retried, as are 5xx and all
+//     others. A redirect that is not followed is archived too.
+//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError,
+//     and the job is put back at the next URL, or archived without PutBackAs.
+//   - A body that is longer than asked for: a *BodyError, archived at once.
+//   - No answer, a broken one, or none in time: a *NetworkError, retried.
+//   - No secret, or no room for the body on disk: retried.
 //
 // A call can be made more than once, as any asynq job can run more than once.
 type HTTPHandler struct {
-	// Client makes the calls. The zero value means a client that all handlers
-	// share, which speaks http and https alone and keeps connections open.
-	Client *http.Client
+	// AllowPrivate lists networks that may be called although they are not
+	// public: loopback, link-local, the ranges of RFC 1918 and the like. What
+	// counts is the address that is connected to, whatever its name. Through a
+	// proxy that is the proxy's.
+	AllowPrivate []netip.Prefix
+	// Secrets lists what payloads may refer to as ${env:NAME} and
+	// ${file:/path}, in the URL's path and query and in the values of headers:
+	// "env:API_TOKEN", "file:/run/secrets/*", as path.Match has it. Whoever can
+	// enqueue jobs can send these to any host.
+	Secrets []string
+	// SaveDir is the folder below which payloads may save bodies. Empty means
+	// that they may not.
+	SaveDir string
+	// MaxSave is how many bytes a saved body may have. The zero value means
+	// DefaultMaxSave.
+	MaxSave int64
+	// TLS is for https: own roots, a client's certificate, a lowest version.
+	// Nil means Go's defaults.
+	TLS *tls.Config
+	// Proxy chooses a proxy for a request. Nil means none; the environment's
+	// is http.ProxyFromEnvironment.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Transport makes the calls instead of the handler's own, to which
+	// AllowPrivate, TLS and Proxy belong.
+	Transport http.RoundTripper
+	// PutBackAs makes the error that puts a job back with another payload:
+	// scheduler.PutBackAs where that package runs the job. Nil means that a
+	// redirected job which asks for RedirectsRequeue is archived.
+	PutBackAs func(payload []byte) error
+	// Observe is told of every answer, redirects included, as soon as its
+	// header is there. Nil means nobody is.
+	Observe func(ctx context.Context, task *asynq.Task, a Answer)
+
+	once     sync.Once
+	shared   http.RoundTripper
+	resolver *net.Resolver                            // nil means the machine's
+	create   func(*os.Root, string) (saveFile, error) // nil means createFile
 }
 
-var sharedClient = &http.Client{Transport: newTransport()}
-
-// newTransport is Go's own transport with limits for a worker, which calls few
-// hosts from many goroutines: Go keeps 2 idle connections to a host, so that
-// most calls would open a new one, and reads up to 10 MB of headers.
-func newTransport() *http.Transport {
-	t := &http.Transport{}
-	if std, ok := http.DefaultTransport.(*http.Transport); ok {
-		t = std.Clone()
-	}
-	t.MaxIdleConns = 512
-	t.MaxIdleConnsPerHost = 64
-	t.MaxResponseHeaderBytes = 256 << 10
-	return t
+// Answer is what a limiter may learn from one answer.
+type Answer struct {
+	// URL is the one that answered.
+	URL    string
+	Status int
+	// Latency is the time from the request to the end of the answer's header.
+	Latency  time.Duration
+	Upstream Upstream
 }
 
 // ProcessTask makes the task's call and keeps the answer as its result.
@@ -53,22 +96,20 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
-	result, err := h.do(ctx, call)
-	if result == nil {
-		return err
-	}
-	if lost := result.keep(task); lost != nil {
-		if err == nil {
-			return lost
+	result, err := h.do(ctx, task, call)
+	if result != nil {
+		if lost := result.keep(task); lost != nil && err != nil {
+			err = fmt.Errorf("%w (and %w)", err, lost)
+		} else if lost != nil {
+			err = lost
 		}
-		return fmt.Errorf("%w (and %w)", err, lost)
 	}
-	return err
+	return presentable(err)
 }
 
 // do makes the call. It returns a result whenever there was an answer, and an
 // error unless that was the whole of an expected one.
-func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
+func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
 	timeout := call.Timeout
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -77,27 +118,68 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 
-	req, err := call.request(ctx)
+	start := time.Now()
+	for {
+		a, err := h.send(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		if h.Observe != nil {
+			h.Observe(ctx, task, Answer{URL: call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream})
+		}
+		next, refused := a.next()
+		switch {
+		case next == nil:
+			return h.finish(a, start, refused)
+		case call.Redirects == RedirectsRequeue:
+			result, _ := h.read(a, start, false)
+			moved := &RedirectError{Status: a.resp.StatusCode, From: call.URL, Next: *next}
+			return result, h.goOn(moved)
+		}
+		a.drop()
+		call = *next
+	}
+}
+
+// answer is one answer to one request, of which the header is there.
+type answer struct {
+	call     HTTPRequest // as the payload has it
+	secrets  secrets
+	url      *url.URL // that was called, with its secrets
+	resp     *http.Response
+	at       time.Time // when the header was there
+	latency  time.Duration
+	upstream Upstream
+}
+
+// send makes one request.
+func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
+	open, hidden, err := h.reveal(call)
 	if err != nil {
 		return nil, err
+	}
+	req, err := open.request(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)
 	}
 	start := time.Now()
-	resp, err := h.client(call.Expect).Do(req)
+	resp, err := h.transport().RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return nil, noAnswer(call, hidden, err)
 	}
-	defer resp.Body.Close()
-	result, broken := readResult(resp, start)
-	if wrong := checkStatus(resp, call.Expect); wrong != nil {
-		if wrong.permanent() {
-			return result, fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
-		}
-		return result, wrong
+	at := time.Now()
+	return &answer{
+		call: call, secrets: hidden, url: req.URL, resp: resp,
+		at: at, latency: at.Sub(start), upstream: ReadUpstream(resp.StatusCode, resp.Header, at),
+	}, nil
+}
+
+// noAnswer is the error of a call without answer.
+func noAnswer(call HTTPRequest, hidden secrets, err error) error {
+	if refused, ok := errors.AsType[*AddressError](err); ok {
+		return fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
 	}
-	if broken != nil {
-		return result, fmt.Errorf("%s answered %s, but its body broke off: %w", req.URL.Redacted(), resp.Status, broken)
-	}
-	return result, nil
+	return &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
 }
 
 // request is the call as net/http wants it.
@@ -117,27 +199,15 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// client is the one that makes the call. Where a redirect is what the call
-// expects it is a copy that does not follow it.
-func (h *HTTPHandler) client(expect []int) *http.Client {
-	client := sharedClient
-	if h.Client != nil {
-		client = h.Client
+// finish reads a final answer and says what becomes of the job.
+func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
+	wrong := a.checkStatus(redirect)
+	result, err := h.read(a, start, wrong == nil)
+	if wrong == nil {
+		return result, err
 	}
-	if !slices.ContainsFunc(expect, func(status int) bool { return status/100 == 3 }) {
-		return client
+	if wrong.permanent(a.resp.Header) {
+		return result, fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
 	}
-	stopping, follow := *client, client.CheckRedirect
-	stopping.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		switch {
-		case slices.Contains(expect, req.Response.StatusCode):
-			return http.ErrUseLastResponse
-		case follow != nil:
-			return follow(req, via)
-		case len(via) >= 10: // as net/http does
-			return errors.New("stopped after 10 redirects")
-		}
-		return nil
-	}
-	return &stopping
+	return result, wrong
 }

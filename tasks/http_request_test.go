@@ -41,7 +41,7 @@ func TestParseHTTPRequest(t *testing.T) {
 }
 
 func TestParseHTTPRequestSaysWhatIsWrong(t *testing.T) {
-	const fields = "method, url, headers, body, timeout, expect"
+	const fields = "method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body, on_max_body"
 	long := strings.Repeat("é", 50)
 	tests := []struct{ payload, want string }{
 		{``, `payload is not JSON: unexpected end of JSON input`},
@@ -78,7 +78,12 @@ func TestHTTPRequestValidateSaysWhatIsWrong(t *testing.T) {
 	header := func(name, value string) HTTPRequest {
 		return HTTPRequest{URL: "http://h", Headers: map[string]string{name: value}}
 	}
-	const want = "want an absolute URL such as https://example.com/path"
+	const (
+		want  = "want an absolute URL such as https://example.com/path"
+		bare  = "want it without user and password: a header Authorization with a secret is for these"
+		below = "want a path such as pages/ or pages/home.html, without .. and not from the root"
+		ref   = "want a secret as ${env:NAME} or ${file:/path}"
+	)
 	tests := []struct {
 		call HTTPRequest
 		want string
@@ -86,18 +91,41 @@ func TestHTTPRequestValidateSaysWhatIsWrong(t *testing.T) {
 		{HTTPRequest{URL: "/path"}, `url "/path": want it to begin with http:// or https://`},
 		{HTTPRequest{URL: "example.com"}, `url "example.com": want it to begin with http:// or https://`},
 		{HTTPRequest{URL: "file:///etc/passwd"}, `url "file:///etc/passwd": want it to begin with http:// or https://`},
-		{HTTPRequest{URL: "ftp://u:secret@h/"}, `url "ftp://u:xxxxx@h/": want it to begin with http:// or https://`},
+		{HTTPRequest{URL: "ftp://u:secret@h/"}, `url "ftp://u:xxxxx@h/": ` + bare},
+		{HTTPRequest{URL: "http://u:secret@h/"}, `url "http://u:xxxxx@h/": ` + bare},
+		{HTTPRequest{URL: "http://u@h/"}, `url "http://u@h/": ` + bare},
+		{HTTPRequest{URL: "http://u:secret@h:x/"}, `url is not a URL: invalid port ":x" after host: ` + want},
 		{HTTPRequest{URL: "http:///path"}, `url "http:///path" has no host: ` + want},
 		{HTTPRequest{URL: "http://:80/"}, `url "http://:80/" has no host: ` + want},
 		{HTTPRequest{URL: "http:h"}, `url "http:h" has no host: ` + want},
 		{HTTPRequest{URL: "http://h:0/"}, `url "http://h:0/": want a port from 1 to 65535`},
 		{HTTPRequest{URL: "http://h:65536/"}, `url "http://h:65536/": want a port from 1 to 65535`},
-		{HTTPRequest{URL: "http://h/%zz"}, `url is not a URL: parse "http://h/%zz": invalid URL escape "%zz": ` + want},
+		{HTTPRequest{URL: "http://h/%zz"}, `url is not a URL: invalid URL escape "%zz": ` + want},
 		{HTTPRequest{URL: "http://h", Method: "GET /"}, `method "GET /": want an HTTP method such as GET or POST`},
 		{HTTPRequest{URL: "http://h", Timeout: -time.Second}, `timeout -1s: want a duration above zero, or zero for 30s`},
 		{HTTPRequest{URL: "http://h", Expect: []int{200, 99}}, `expect 99: want HTTP statuses from 100 to 599`},
 		{HTTPRequest{URL: "http://h", Expect: []int{600}}, `expect 600: want HTTP statuses from 100 to 599`},
 		{HTTPRequest{URL: "http://h", Body: "\xff"}, `body of 1 bytes is not UTF-8: want text, for it travels as JSON`},
+		{HTTPRequest{URL: "http://h", Redirects: "on"}, `redirects "on": want off, same-host or requeue`},
+		{HTTPRequest{URL: "http://h", Hops: 6}, `hops 6: want from 0 to 5 redirects`},
+		{HTTPRequest{URL: "http://h", Hops: -1}, `hops -1: want from 0 to 5 redirects`},
+		{HTTPRequest{URL: "http://h", KeepHeaders: []string{"E Tag"}}, `keep_headers: name "E Tag": want letters, digits and hyphens such as ETag`},
+		{HTTPRequest{URL: "http://h", MaxBody: -1}, `max_body -1: want a number of bytes above zero`},
+		{HTTPRequest{URL: "http://h", MaxBody: 1<<20 + 1}, `max_body 1048577: want at most 1048576 bytes in the result; a longer body can be saved to a file`},
+		{HTTPRequest{URL: "http://h", OnMaxBody: "cut"}, `on_max_body "cut": want truncate or fail`},
+		{HTTPRequest{URL: "http://h", Save: "a", OnMaxBody: "truncate"}, `on_max_body "truncate": want fail or nothing with save, for half a file is not saved`},
+		{HTTPRequest{URL: "http://h", Save: "../a"}, `save "../a": ` + below},
+		{HTTPRequest{URL: "http://h", Save: "a/../../b"}, `save "a/../../b": ` + below},
+		{HTTPRequest{URL: "http://h", Save: "/etc/passwd"}, `save "/etc/passwd": ` + below},
+		{HTTPRequest{URL: "http://h", Save: `a\b`}, `save "a\\b": ` + below},
+		{HTTPRequest{URL: "http://h", Save: "a\x00"}, `save "a\x00": ` + below},
+		{HTTPRequest{URL: "http://h", Save: "a\xff"}, `save "a\xff": ` + below},
+		{HTTPRequest{URL: "http://h/?k=${env:}"}, `url: ` + ref},
+		{HTTPRequest{URL: "http://h/?k=${env:A"}, `url: ` + ref},
+		{HTTPRequest{URL: "http://${env:A}/"}, `url: secret ${env:A}: want secrets in the path or the query alone`},
+		{HTTPRequest{URL: "http://u:${env:A}@h/"}, `url: secret ${env:A}: want secrets in the path or the query alone`},
+		{header("X-A", "${file:/a"), `headers: X-A: ` + ref},
+		{header("host", "${env:A}"), `headers: Host: want it without a secret`},
 		{header("", "x"), `headers: name "": want letters, digits and hyphens such as Content-Type`},
 		{header("X A", "x"), `headers: name "X A": want letters, digits and hyphens such as Content-Type`},
 		{header("X-A:", "x"), `headers: name "X-A:": want letters, digits and hyphens such as Content-Type`},
@@ -127,6 +155,15 @@ func TestHTTPRequestRoundTrip(t *testing.T) {
 			URL:     "http://h/?q=" + rapid.StringMatching(`[a-z<>&é]*`).Draw(t, "query"),
 			Body:    rapid.String().Draw(t, "body"),
 			Timeout: time.Duration(rapid.Int64Min(0).Draw(t, "timeout")),
+		}
+		call.Redirects = rapid.SampledFrom([]Redirects{"", RedirectsOff, RedirectsSameHost, RedirectsRequeue}).Draw(t, "redirects")
+		call.Hops = rapid.IntRange(0, MaxRedirects).Draw(t, "hops")
+		call.MaxBody = rapid.Int64Range(0, MaxResultBody).Draw(t, "max_body")
+		if rapid.Bool().Draw(t, "save") {
+			call.Save = rapid.StringMatching(`([a-z]/){0,2}[a-z]/?`).Draw(t, "path")
+		}
+		if kept := rapid.SliceOf(rapid.StringMatching(`X-[A-Z]`)).Draw(t, "keep_headers"); len(kept) > 0 {
+			call.KeepHeaders = kept
 		}
 		if names := rapid.SliceOfDistinct(rapid.StringMatching(`X-[A-Z]`), rapid.ID).Draw(t, "headers"); len(names) > 0 {
 			call.Headers = make(map[string]string)

@@ -11,8 +11,14 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// MaxResultBody is how many bytes of an answer's body are kept in the result.
-const MaxResultBody = 64 << 10
+const (
+	// DefaultResultBody is how many bytes of an answer's body are kept in the
+	// result if the payload does not say.
+	DefaultResultBody = 64 << 10
+	// MaxResultBody is the most that a payload may ask for: results are kept in
+	// Redis. A longer body can be saved to a file.
+	MaxResultBody = 1 << 20
+)
 
 // maxDrain is how many bytes more are read and dropped, so that the connection
 // can be used again; a longer body costs less to cut off than to read.
@@ -20,44 +26,118 @@ const maxDrain = 256 << 10
 
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps it
 // with the task: while the task waits for a retry or is archived, and after it
-// has succeeded for as long as its asynq.Retention says.
+// has succeeded for as long as its asynq.Retention says. Secrets that the other
+// side repeated are references again, but not in a saved body.
 type HTTPResult struct {
 	Status int `json:"status"`
-	// Body is the first MaxResultBody bytes of the body as text, without a
-	// character that they cut through.
+	// URL is the one that answered, if redirects led to it.
+	URL string `json:"url,omitempty"`
+	// Headers are those of the answer that the call asked for.
+	Headers http.Header `json:"headers,omitempty"`
+	// Body is the beginning of the body as text, as much as the call asked for,
+	// without a character that this cuts through. It is empty if the body was
+	// saved.
 	Body string `json:"body"`
 	// Base64 is whether the body was not UTF-8, and Body is its base64.
 	Base64 bool `json:"base64,omitempty"`
 	// Truncated is whether there was more of the body, or it broke off.
 	Truncated bool `json:"truncated"`
-	// DurationMS is the time from the call to the end of Body.
+	// Length is how many bytes the whole body has: -1 if that is not known,
+	// because it broke off, or was not read to its end and the other side did
+	// not say.
+	Length int64 `json:"length"`
+	// Saved is the file that the body was saved to, below the worker's folder
+	// for them, and SHA256 its hash in hexadecimal digits.
+	Saved  string `json:"saved,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	// DurationMS is the time from the call to the end of the body.
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// readResult reads what is kept of the answer. It returns a result even if the
-// body breaks off, and then the error too.
-func readResult(resp *http.Response, start time.Time) (*HTTPResult, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxResultBody+1))
-	result := &HTTPResult{
-		Status:     resp.StatusCode,
-		Truncated:  err != nil || len(body) > MaxResultBody,
-		DurationMS: time.Since(start).Milliseconds(),
+// read reads what is kept of the answer and closes it. It returns a result even
+// if the body breaks off, and then the error too. Only a wanted answer is saved
+// or may be too long; of others as much is kept as fits.
+func (h *HTTPHandler) read(a *answer, start time.Time, wanted bool) (*HTTPResult, error) {
+	defer a.resp.Body.Close()
+	result := &HTTPResult{Status: a.resp.StatusCode, Headers: a.headers(), Length: -1}
+	if a.call.Hops > 0 {
+		result.URL = a.call.URL
 	}
-	body = body[:min(len(body), MaxResultBody)]
+	var err error
+	if wanted && a.call.Save != "" {
+		err = h.save(a, result)
+	} else {
+		err = a.readBody(result, wanted)
+	}
+	result.DurationMS = time.Since(start).Milliseconds()
+	return result, err
+}
+
+// headers are those of the answer that the call asked for.
+func (a *answer) headers() http.Header {
+	var kept http.Header
+	for _, name := range a.call.KeepHeaders {
+		name = http.CanonicalHeaderKey(name)
+		for _, value := range a.resp.Header[name] {
+			if kept == nil {
+				kept = http.Header{}
+			}
+			kept.Add(name, a.secrets.hide(value))
+		}
+	}
+	return kept
+}
+
+// readBody reads the body into the result.
+func (a *answer) readBody(result *HTTPResult, wanted bool) error {
+	most := int64(DefaultResultBody)
+	if a.call.MaxBody > 0 && a.call.MaxBody < MaxResultBody {
+		most = a.call.MaxBody
+	} else if a.call.MaxBody > 0 {
+		most = MaxResultBody // it was the bound of a file
+	}
+	// A secret that begins within the bound is read whole, or it could not be
+	// told from other text.
+	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1+int64(a.secrets.longest())))
+	result.Truncated = err != nil || int64(len(body)) > most
+	result.setBody(a.secrets.hideUpTo(body, int(most)))
+	if err != nil {
+		return &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: a.secrets.hideIn(err)}
+	}
+	result.Length = a.length(int64(len(body)))
+	if result.Truncated && wanted && a.call.OnMaxBody == OnMaxBodyFail {
+		return fmt.Errorf("%w: %w", &BodyError{URL: a.call.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
+	}
+	return nil
+}
+
+// length is how many bytes the body has, of which n are read: it reads on for
+// a while.
+func (a *answer) length(n int64) int64 {
+	more, err := io.CopyN(io.Discard, a.resp.Body, maxDrain)
+	if err == io.EOF {
+		return n + more
+	}
+	return a.resp.ContentLength // -1 if unknown, as it is for a compressed body
+}
+
+// drop makes the connection ready for another request, if that costs little.
+func (a *answer) drop() {
+	_ = a.length(0)
+	_ = a.resp.Body.Close()
+}
+
+// setBody takes the text or, if it is none, its base64.
+func (r *HTTPResult) setBody(body []byte) {
 	text := body
-	if result.Truncated {
+	if r.Truncated {
 		text = trimPartialRune(body)
 	}
 	if utf8.Valid(text) {
-		result.Body = string(text)
+		r.Body = string(text)
 	} else {
-		result.Body, result.Base64 = base64.StdEncoding.EncodeToString(body), true
+		r.Body, r.Base64 = base64.StdEncoding.EncodeToString(body), true
 	}
-	if err == nil {
-		// Only the connection's reuse hangs on the rest, so errors are no loss.
-		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
-	}
-	return result, err
 }
 
 // trimPartialRune drops the beginning of a character at the end of a text

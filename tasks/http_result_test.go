@@ -18,8 +18,8 @@ import (
 )
 
 func TestResultBody(t *testing.T) {
-	full := strings.Repeat("x", MaxResultBody)
-	binary := bytes.Repeat([]byte{0xff, 0}, MaxResultBody)
+	full := strings.Repeat("x", DefaultResultBody)
+	binary := bytes.Repeat([]byte{0xff, 0}, DefaultResultBody)
 	tests := []struct {
 		name, body string
 		want       HTTPResult
@@ -35,17 +35,17 @@ func TestResultBody(t *testing.T) {
 		{"text that ends in half a character", "a\xc3", HTTPResult{Body: "YcM=", Base64: true}},
 		{
 			"long binary", string(binary),
-			HTTPResult{Body: base64.StdEncoding.EncodeToString(binary[:MaxResultBody]), Base64: true, Truncated: true},
+			HTTPResult{Body: base64.StdEncoding.EncodeToString(binary[:DefaultResultBody]), Base64: true, Truncated: true},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.body) })
-			got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+			got, err := local().fetch(t, HTTPRequest{URL: url})
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.want.Status = 200
+			tt.want.Status, tt.want.Length = 200, int64(len(tt.body))
 			if diff := cmp.Diff(&tt.want, got, cmpopts.IgnoreFields(HTTPResult{}, "DurationMS")); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -61,12 +61,12 @@ func TestEndlessBodyIsCutOff(t *testing.T) {
 			}
 		}
 	})
-	got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+	got, err := local().fetch(t, HTTPRequest{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Truncated || len(got.Body) != MaxResultBody {
-		t.Errorf("kept %d bytes, truncated %t; want %d, true", len(got.Body), got.Truncated, MaxResultBody)
+	if !got.Truncated || len(got.Body) != DefaultResultBody || got.Length != -1 {
+		t.Errorf("kept %d bytes, truncated %t, of %d; want %d, true, of -1", len(got.Body), got.Truncated, got.Length, DefaultResultBody)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		})
-		got, err := new(HTTPHandler).do(t.Context(), HTTPRequest{URL: url})
+		got, err := local().fetch(t, HTTPRequest{URL: url})
 		if got == nil || got.Status != status || got.Body != "begin" || !got.Truncated {
 			t.Errorf("%d: result %+v, want the status and the beginning of the body", status, got)
 		}
@@ -97,7 +97,7 @@ func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
 func TestConnectionsAreReused(t *testing.T) {
 	var opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(make([]byte, MaxResultBody+maxDrain/2))
+		_, _ = w.Write(make([]byte, DefaultResultBody+maxDrain/2))
 	}))
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -106,8 +106,9 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 	srv.Start()
 	t.Cleanup(srv.Close)
+	h := local()
 	for range 5 {
-		if err := process(t, HTTPRequest{URL: srv.URL}); err != nil {
+		if err := processBy(t, h, HTTPRequest{URL: srv.URL}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,11 +1,9 @@
 package tasks
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -17,11 +15,15 @@ type StatusError struct {
 	Status int
 	// Expect lists the statuses that were wanted; none means any 2xx.
 	Expect []int
-	// RetryAfter is how long the other side asked to wait, in whole seconds
-	// and at most a year: 0 if it did not ask. A limit can be told with Block.
+	// RetryAfter is how long the other side asked to wait, by Retry-After or
+	// by a quota that is used up, and at most a year: 0 if it did not ask. A
+	// limit can be told with Block.
 	RetryAfter time.Duration
-	// URL is the one that answered, after redirects, without a password.
+	// URL is the one that answered, after redirects, with its secrets hidden.
 	URL string
+	// Redirect is why a redirect was not followed, and where it leads to.
+	// Nil means that the answer was none.
+	Redirect error
 }
 
 // Error says who answered what, and what was wanted.
@@ -30,63 +32,55 @@ func (e *StatusError) Error() string {
 	if len(e.Expect) > 0 {
 		want = strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Expect), " ", " or "), "[]")
 	}
-	answer := strings.TrimSpace(fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)))
-	text := fmt.Sprintf("%s answered %s, want %s", e.URL, answer, want)
+	text := fmt.Sprintf("%s answered %s, want %s", e.URL, statusText(e.Status), want)
+	if e.Redirect != nil {
+		text += "; " + e.Redirect.Error()
+	}
 	if e.RetryAfter > 0 {
 		text += fmt.Sprintf(", and asked to wait %s", e.RetryAfter)
 	}
 	return text
 }
 
-// permanent is whether the same call would only be refused again: any 4xx but
-// the three that speak of the moment, and but one that says when to come back.
-func (e *StatusError) permanent() bool {
+// statusText is a status with its name, such as "404 Not Found".
+func statusText(status int) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
+}
+
+// permanent reports whether the same call would only be refused again: a
+// redirect that was not followed, and any 4xx but the three that speak of the
+// moment, but one that says when to come back, and but a 403 because of a
+// quota that is used up, which is how GitHub says 429.
+func (e *StatusError) permanent(h http.Header) bool {
+	switch {
+	case e.Redirect != nil:
+		return true
+	case e.Status < 400 || e.Status >= 500:
+		return false
+	}
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return false
+	case http.StatusForbidden:
+		return e.RetryAfter == 0
 	}
-	return e.Status >= 400 && e.Status < 500 && e.RetryAfter == 0
+	return retryAfter(h, time.Now()) == 0
 }
 
-// checkStatus is nil if the status is one of expect, or any 2xx if that is
-// empty, and else a StatusError.
-func checkStatus(resp *http.Response, expect []int) *StatusError {
-	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
-	if len(expect) > 0 {
-		ok = slices.Contains(expect, resp.StatusCode)
+// checkStatus is nil if the status is one of those that the call expects, or
+// any 2xx if it lists none, and else a StatusError.
+func (a *answer) checkStatus(redirect error) *StatusError {
+	status := a.resp.StatusCode
+	ok := status >= 200 && status < 300
+	if len(a.call.Expect) > 0 {
+		ok = slices.Contains(a.call.Expect, status)
 	}
 	if ok {
 		return nil
 	}
-	return &StatusError{
-		Status:     resp.StatusCode,
-		Expect:     expect,
-		RetryAfter: retryAfter(resp.Header, time.Now()),
-		URL:        resp.Request.URL.Redacted(),
+	wrong := &StatusError{Status: status, Expect: a.call.Expect, URL: a.call.URL, Redirect: redirect}
+	if until := a.upstream.Until; !until.IsZero() {
+		wrong.RetryAfter = until.Sub(a.at)
 	}
-}
-
-// maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
-// and the sum of it and now from leaving the times that a limiter can hold.
-const maxRetryAfter = 365 * 24 * time.Hour
-
-// retryAfter reads Retry-After, a number of seconds or a date, as whole
-// seconds from now, rounded up: 0 if there is none, or none that can be read,
-// or one that is over. A date is compared with the answer's own Date where it
-// has one, so that the two clocks need not agree.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := strings.TrimSpace(h.Get("Retry-After"))
-	seconds, err := strconv.ParseUint(text, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	until, err := http.ParseTime(text)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	wait := min(max(0, until.Sub(now)), maxRetryAfter)
-	return (wait + time.Second - 1).Truncate(time.Second)
+	return wrong
 }

@@ -1,10 +1,14 @@
 package tasks
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -42,7 +46,59 @@ func (r HTTPRequest) Validate() error {
 			return fmt.Errorf("expect %d: want HTTP statuses from 100 to 599", status)
 		}
 	}
+	if err := r.validateRedirects(); err != nil {
+		return err
+	}
+	return r.validateKept()
+}
+
+func (r HTTPRequest) validateRedirects() error {
+	switch r.Redirects {
+	case "", RedirectsOff, RedirectsSameHost, RedirectsRequeue:
+	default:
+		return fmt.Errorf("redirects %q: want off, same-host or requeue", r.Redirects)
+	}
+	if r.Hops < 0 || r.Hops > MaxRedirects {
+		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)
+	}
 	return nil
+}
+
+// validateKept checks what is to be kept of the answer.
+func (r HTTPRequest) validateKept() error {
+	for _, name := range r.KeepHeaders {
+		if !token.MatchString(name) {
+			return fmt.Errorf("keep_headers: name %q: want letters, digits and hyphens such as ETag", name)
+		}
+	}
+	if r.Save != "" && !validSave(r.Save) {
+		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
+	}
+	switch {
+	case r.MaxBody < 0:
+		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
+	case r.Save == "" && r.MaxBody > MaxResultBody:
+		return fmt.Errorf("max_body %d: want at most %d bytes in the result; a longer body can be saved to a file", r.MaxBody, MaxResultBody)
+	}
+	switch r.OnMaxBody {
+	case "", OnMaxBodyTruncate:
+	case OnMaxBodyFail:
+		return nil
+	default:
+		return fmt.Errorf("on_max_body %q: want truncate or fail", r.OnMaxBody)
+	}
+	if r.Save != "" && r.OnMaxBody == OnMaxBodyTruncate {
+		return errors.New("on_max_body \"truncate\": want fail or nothing with save, for half a file is not saved")
+	}
+	return nil
+}
+
+// validSave reports whether the path leads to a file or a folder below where
+// it starts, on every system, and can be written in JSON.
+func validSave(name string) bool {
+	clean := path.Clean(name)
+	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&
+		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
 func validateURL(text string) error {
@@ -50,9 +106,15 @@ func validateURL(text string) error {
 	if text == "" {
 		return fmt.Errorf("url is missing: %s", want)
 	}
+	if err := validateReferencesIn(text); err != nil {
+		return err
+	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return fmt.Errorf("url is not a URL: %w: %s", err, want)
+		return fmt.Errorf("url is not a URL: %w: %s", parseReason(err), want)
+	}
+	if u.User != nil {
+		return fmt.Errorf("url %q: want it without user and password: a header Authorization with a secret is for these", u.Redacted())
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("url %q: want it to begin with http:// or https://", u.Redacted())
@@ -64,6 +126,32 @@ func validateURL(text string) error {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("url %q: want a port from 1 to 65535", u.Redacted())
 		}
+	}
+	return nil
+}
+
+// parseReason is what is wrong with a URL, without the URL: it may hold a
+// password.
+func parseReason(err error) error {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		return outer.Err
+	}
+	return err
+}
+
+// validateReferencesIn checks the secrets that a URL refers to. They stand
+// behind the host, for a permit is asked for the host that the payload names.
+func validateReferencesIn(text string) error {
+	if err := checkReferences(text); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	at := reference.FindStringIndex(text)
+	if at == nil {
+		return nil
+	}
+	_, behind, _ := strings.Cut(text[:at[0]], "://")
+	if !strings.ContainsAny(behind, "/?") {
+		return fmt.Errorf("url: secret %s: want secrets in the path or the query alone", text[at[0]:at[1]])
 	}
 	return nil
 }
@@ -85,6 +173,12 @@ func validateHeaders(headers map[string]string) error {
 		}
 		if !validHeaderValue(headers[name]) {
 			return fmt.Errorf("headers: %s %q: want one line of text", name, headers[name])
+		}
+		if err := checkReferences(headers[name]); err != nil {
+			return fmt.Errorf("headers: %s: %w", name, err)
+		}
+		if canonical == "Host" && reference.MatchString(headers[name]) {
+			return errors.New("headers: Host: want it without a secret")
 		}
 		given[canonical] = name
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -103,6 +104,7 @@ func needRestart(old, next *config.Config) []string {
 	changed("concurrency", old.Concurrency != next.Concurrency)
 	changed("queues", !maps.Equal(old.Queues, next.Queues))
 	changed("strict_priority", old.StrictPriority != next.StrictPriority)
+	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
 	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields
 }

@@ -34,7 +34,7 @@ func TestWorkersTickOnce(t *testing.T) {
 	}))
 	defer api.Close()
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
-	text := fmt.Sprintf("redis: %s\nconcurrency: %d\nschedules:\n", redistest.Run(t).URL(), schedules)
+	text := fmt.Sprintf("redis: %s\nconcurrency: %d\nhttp: {allow_private: [127.0.0.1]}\nschedules:\n", redistest.Run(t).URL(), schedules)
 	for i := range schedules {
 		text += fmt.Sprintf("  every-%d: {cron: '@every 1s', task: 'http:request', payload: {url: '%s/%d/${tick.Unix()}'}}\n", i, api.URL, i)
 	}

@@ -50,6 +50,9 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	if conf.Absent != "" {
 		return fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
 	}
+	if _, err := conf.HTTP.Handler(); err != nil {
+		return err
+	}
 	if !conf.Redis.IsZero() {
 		rdb, err := cli.Dial(ctx, conf.Redis)
 		if err != nil {
@@ -105,6 +108,9 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
+	}
+	if text := c.HTTP.String(); text != "" {
+		line("http", text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
 		s := c.Schedules[name]

@@ -54,9 +54,13 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if err != nil {
 		return nil, err
 	}
+	calls, err := c.HTTP.Handler()
+	if err != nil {
+		return nil, err
+	}
 	mux := asynq.NewServeMux()
 	mux.Use(w.blockOnRetryAfter)
-	tasks.Register(mux)
+	mux.Handle(tasks.TypeHTTPRequest, calls)
 	return w, w.server.Start(mux)
 }
 

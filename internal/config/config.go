@@ -42,6 +42,8 @@ type Config struct {
 	// Tasks says how the jobs of a type run, by type. Types that are not
 	// here run without limits and with the default retry policy.
 	Tasks map[string]Task `yaml:"tasks"`
+	// HTTP says what the calls of jobs may do.
+	HTTP HTTP `yaml:"http"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
@@ -93,6 +95,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.limits(doc.Limits)
 	d.checkTasks(&doc.Config)
+	d.checkHTTP(doc.HTTP)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
 		d.errs.sort()

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -76,7 +77,7 @@ func TestFull(t *testing.T) {
 			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "Schedules")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "HTTP", "Schedules")); diff != "" {
 		t.Error(diff)
 	}
 	if url := got.Redis.String(); url != "rediss://redis.example.com:6380/2" {
@@ -119,11 +120,15 @@ func TestRetryPolicy(t *testing.T) {
 			{Backoff: scheduler.Backoff{Growth: scheduler.Constant, Base: 2 * time.Second, Cap: time.Hour}, MaxRetry: new(int)},
 		},
 	}
-	if diff := cmp.Diff(want, policy, cmpopts.IgnoreFields(scheduler.ErrorClass{}, "Match")); diff != "" {
+	if diff := cmp.Diff(want, policy, cmpopts.IgnoreFields(scheduler.ErrorClass{}, "Match", "Is")); diff != "" {
 		t.Error(diff)
 	}
 	if match := policy.Classes[0].Match.String(); match != "answered 5.." {
 		t.Errorf("match: %s", match)
+	}
+	late := policy.Classes[1].Is
+	if policy.Classes[0].Is != nil || !late(&tasks.NetworkError{Err: errors.New("timeout")}) || late(&tasks.StatusError{Status: 504}) {
+		t.Error("a class: want the network's errors, and of those alone; and any where there is none")
 	}
 	zero := scheduler.Backoff{Base: time.Second, Cap: time.Hour}
 	if diff := cmp.Diff(scheduler.RetryPolicy{Backoff: zero}, Retry{}.Policy()); diff != "" {

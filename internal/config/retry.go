@@ -3,9 +3,11 @@ package config
 import (
 	"cmp"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 )
 
 // Retry is a scheduler.RetryPolicy as the file writes it: a Backoff for every
@@ -16,9 +18,11 @@ type Retry struct {
 	Errors []ErrorClass `yaml:"errors"`
 }
 
-// ErrorClass is the Backoff for errors whose text matches. What it leaves out
-// is as in the policy that it belongs to.
+// ErrorClass is the Backoff for errors of a class, or whose text matches, or
+// for which both hold. What it leaves out is as in the policy that it belongs to.
 type ErrorClass struct {
+	// Class is what tasks.Class says of the error.
+	Class string         `yaml:"class"`
 	Match *regexp.Regexp `yaml:"match"`
 	Backoff
 	// MaxRetry is the most retries after such an error, if fewer than the
@@ -44,10 +48,18 @@ func (r Retry) Policy() scheduler.RetryPolicy {
 	policy := scheduler.RetryPolicy{Backoff: own.policy()}
 	for _, class := range r.Errors {
 		policy.Classes = append(policy.Classes, scheduler.ErrorClass{
-			Match: class.Match, Backoff: class.Backoff.or(own).policy(), MaxRetry: class.MaxRetry,
+			Match: class.Match, Is: class.is(), Backoff: class.Backoff.or(own).policy(), MaxRetry: class.MaxRetry,
 		})
 	}
 	return policy
+}
+
+// is reports whether an error is of the class. It is nil where that is left out.
+func (c ErrorClass) is() func(error) bool {
+	if c.Class == "" {
+		return nil
+	}
+	return func(err error) bool { return tasks.Class(err) == c.Class }
 }
 
 func (b Backoff) policy() scheduler.Backoff {
@@ -64,14 +76,20 @@ func (b Backoff) or(other Backoff) Backoff {
 	}
 }
 
+// errorClasses are those of tasks.Class.
+var errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassNetwork}
+
 // checkRetry reports what is wrong with a policy.
 func (d *decoder) checkRetry(path string, r Retry) {
 	own := r.Backoff.or(defaultBackoff)
 	d.checkBackoff(path, own)
 	for i, class := range r.Errors {
 		at := indexed(path+".errors", i)
-		if !d.has(at + ".match") {
-			d.errorf(at+".match", "missing: want a regular expression for the error's text, such as \"answered 5..\"")
+		switch {
+		case d.has(at + ".class"):
+			d.checkReference(at+".class", "class", class.Class, errorClasses)
+		case !d.has(at + ".match"):
+			d.errorf(at+".match", "missing: want a regular expression for the error's text, such as \"no such host\", or a class: %s", strings.Join(errorClasses, ", "))
 		}
 		d.checkMaxRetry(at+".max_retry", class.MaxRetry)
 		d.checkBackoff(at, class.Backoff.or(own))

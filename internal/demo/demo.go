@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -129,7 +130,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	mux := asynq.NewServeMux()
-	tasks.Register(mux)
+	mux.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{AllowPrivate: loopback})
 	d.start = time.Now()
 	if err := worker.Start(mux); err != nil {
 		return err
@@ -137,6 +138,9 @@ func (d *demo) run(ctx context.Context) error {
 	defer worker.Shutdown()
 	return d.wait(ctx)
 }
+
+// loopback is where the demo's own server is.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func (d *demo) enqueue(ctx context.Context, url string) error {
 	client := scheduler.NewClient(d.rdb)

@@ -21,8 +21,8 @@ type server struct {
 
 func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
 
-// api answers 200, on /slow only after release, on /status/N with N, and on
-// /busy with 429 and a Retry-After of an hour.
+// api answers 200, on /slow only after release, on /status/N with N, on /to/PATH
+// with a redirect to /PATH, and on /busy with 429 and a Retry-After of an hour.
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 0, "api")
 	s := of(ts)
@@ -46,6 +46,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/busy":
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)
+	case strings.HasPrefix(path, "/to/"):
+		http.Redirect(w, r, strings.TrimPrefix(path, "/to"), http.StatusFound)
 	case strings.HasPrefix(path, "/status/"):
 		status, err := strconv.Atoi(strings.TrimPrefix(path, "/status/"))
 		if err != nil {

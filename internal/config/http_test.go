@@ -1,0 +1,122 @@
+package config
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headgate/headgate/tasks"
+)
+
+func handler(t *testing.T, text string) *tasks.HTTPHandler {
+	t.Helper()
+	c, err := Parse("headgate.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.HTTP.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestHTTPHandler(t *testing.T) {
+	c := load(t, "testdata/full.yaml")
+	got, err := c.HTTP.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &tasks.HTTPHandler{
+		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+		Secrets:      []string{"env:API_*", "file:/run/secrets/*"},
+		SaveDir:      "testdata", MaxSave: 100e6,
+	}
+	same := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+	ignored := cmpopts.IgnoreFields(tasks.HTTPHandler{}, "TLS", "Proxy", "PutBackAs")
+	if diff := cmp.Diff(want, got, same, ignored, cmpopts.IgnoreUnexported(tasks.HTTPHandler{})); diff != "" {
+		t.Error(diff)
+	}
+	if got.TLS == nil || got.TLS.MinVersion != 0x0304 || got.TLS.InsecureSkipVerify {
+		t.Errorf("TLS: %+v, want 1.3 at least", got.TLS)
+	}
+	request := httptest.NewRequest(http.MethodGet, "https://example.com/", nil)
+	if u, err := got.Proxy(request); err != nil || u.String() != "http://user:hidden@proxy.example:3128" {
+		t.Errorf("proxy: %v, %v", u, err)
+	}
+	const shown = "may call 10.0.0.0/8 ::1/128; gives out env:API_* file:/run/secrets/*; saves below testdata; through http://user:xxxxx@proxy.example:3128"
+	if text := c.HTTP.String(); text != shown {
+		t.Errorf("shown: %s\nwant   %s", text, shown)
+	}
+	careful := handler(t, "")
+	if careful.AllowPrivate != nil || careful.Secrets != nil || careful.SaveDir != "" || careful.TLS != nil || careful.Proxy != nil {
+		t.Errorf("a file that says nothing: %+v", careful)
+	}
+}
+
+// A server whose certificate is the config's own is called, and one of unknown
+// origin is not.
+func TestHTTPTLS(t *testing.T) {
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	defer srv.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: srv.URL, Expect: []int{404}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const local = "http:\n  allow_private: [127.0.0.1]\n"
+	if err := handler(t, local+"  tls: {ca: "+ca+"}\n").ProcessTask(t.Context(), task); err != nil {
+		t.Errorf("with its certificate: %v", err)
+	}
+	if err := handler(t, local).ProcessTask(t.Context(), task); tasks.Class(err) != tasks.ClassNetwork {
+		t.Errorf("without: %v, want a network error", err)
+	}
+}
+
+// What only the worker's machine can tell is an error of the handler that names
+// the field.
+func TestHTTPFiles(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"save_dir: FOLDER/none":            `http.save_dir: "FOLDER/none": want a folder that is there`,
+		"save_dir: FOLDER/file":            `http.save_dir: "FOLDER/file": want a folder that is there`,
+		"tls: {ca: FOLDER/none}":           "http.tls.ca: open FOLDER/none: ",
+		"tls: {ca: FOLDER/file}":           `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
+		"tls: {cert: FOLDER/file, key: k}": "http.tls.cert: open k: ",
+	} {
+		c, err := Parse("headgate.yaml", []byte("http: {"+strings.ReplaceAll(text, "FOLDER", folder)+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.HTTP.Handler()
+		if want = strings.ReplaceAll(want, "FOLDER", folder); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestProxyOfTheEnvironment(t *testing.T) {
+	if h := handler(t, "http: {proxy: environment}"); h.Proxy == nil {
+		t.Error("no proxy")
+	}
+	c, err := Parse("headgate.yaml", []byte("http: {proxy: 'ftp://user:secret@proxy'}"))
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, %v; want an error without the password", c, err)
+	}
+}

@@ -1,0 +1,219 @@
+package tasks
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+)
+
+// pipe is a transport to a server in memory, which writes one answer.
+func pipe(answer func(to io.Writer)) *http.Transport {
+	return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer server.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(server)); err == nil {
+				answer(server)
+			}
+		}()
+		return client, nil
+	}}
+}
+
+// raw is a transport to a server whose answer is the text.
+func raw(text string) *http.Transport {
+	return pipe(func(to io.Writer) { _, _ = io.WriteString(to, text) })
+}
+
+// A body that comes by a byte a second ends when the call's time does.
+func TestSlowBody(t *testing.T) {
+	drip := func(to io.Writer) {
+		_, _ = io.WriteString(to, "HTTP/1.1 200 OK\r\n\r\n")
+		for {
+			if _, err := io.WriteString(to, "x"); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}
+	for _, save := range []string{"", "page"} {
+		h := saving(t)
+		synctest.Test(t, func(t *testing.T) {
+			transport := pipe(drip)
+			h.Transport = transport
+			start := time.Now()
+			got, err := h.fetch(t, HTTPRequest{URL: "http://h/", Timeout: 20*time.Second + time.Millisecond, Save: save})
+			if took := time.Since(start); took != 20*time.Second+time.Millisecond {
+				t.Errorf("gave up after %s, want 20.001s", took)
+			}
+			if Class(err) != ClassNetwork || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want a NetworkError, deadline exceeded", err)
+			}
+			if !got.Truncated || got.Length != -1 || save == "" && got.Body != strings.Repeat("x", 21) {
+				t.Errorf("result %+v, want the 21 bytes of 20 s, truncated, length unknown", got)
+			}
+			time.Sleep(2 * time.Second) // until the server has seen that nobody reads
+		})
+		if left := saved(t, h); len(left) > 0 {
+			t.Errorf("the folder holds %q, want nothing", left)
+		}
+	}
+}
+
+func TestBrokenAnswers(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n"
+	tests := []struct{ name, answer, body, class string }{
+		{"fine", ok + "Content-Length: 4\r\n\r\ntext", "text", ""},
+		{"longer than it says", ok + "Content-Length: 2\r\n\r\ntext", "te", ""},
+		{"shorter than it says", ok + "Content-Length: 9\r\n\r\ntext", "text", ClassNetwork},
+		{"two lengths", ok + "Content-Length: 4\r\nContent-Length: 2\r\n\r\ntext", "", ClassNetwork},
+		{"a length below zero", ok + "Content-Length: -4\r\n\r\ntext", "", ClassNetwork},
+		{"a length that is none", ok + "Content-Length: all\r\n\r\ntext", "", ClassNetwork},
+		{"chunks that stop", ok + "Transfer-Encoding: chunked\r\n\r\n4\r\ntext\r\n", "text", ClassNetwork},
+		{"chunks that are none", ok + "Transfer-Encoding: chunked\r\n\r\n4\r\ntext\r\nzz\r\n", "text", ClassNetwork},
+		{"gzip that is none", ok + "Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\ntext", "", ClassNetwork},
+		{"no HTTP", "\xff\xfe\x00garbage\r\n\r\n", "", ClassNetwork},
+		{"nothing", "", "", ClassNetwork},
+		{"endless header", ok + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 12_000), "", ClassNetwork},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			transport := raw(tt.answer)
+			defer transport.CloseIdleConnections()
+			h := &HTTPHandler{Transport: transport}
+			got, err := h.fetch(t, HTTPRequest{URL: "http://h/"})
+			if Class(err) != tt.class || (err == nil) != (tt.class == "") || errors.Is(err, asynq.SkipRetry) {
+				t.Errorf("got %v, want class %q", err, tt.class)
+			}
+			if got != nil && got.Body != tt.body || got == nil && tt.body != "" {
+				t.Errorf("result %+v, want body %q", got, tt.body)
+			}
+			if err := h.ProcessTask(t.Context(), asynq.NewTask(TypeHTTPRequest, []byte(`{"url":"http://h/"}`))); err != nil && !utf8.ValidString(err.Error()) {
+				t.Errorf("error %q is not UTF-8: asynq cannot write it down", err)
+			}
+		})
+	}
+}
+
+// 64 MiB of zeros in 64 kB cost no more than the bound.
+func TestGzipBomb(t *testing.T) {
+	var bomb bytes.Buffer
+	w := gzip.NewWriter(&bomb)
+	zeros := make([]byte, 1<<20)
+	for range 64 {
+		_, _ = w.Write(zeros)
+	}
+	_ = w.Close()
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb.Bytes())
+	})
+	h := saving(t)
+	h.MaxSave = 1 << 20
+	got, err := h.fetch(t, HTTPRequest{URL: url})
+	if err != nil || len(got.Body) != DefaultResultBody || !got.Truncated || got.Length != -1 {
+		t.Errorf("kept %d bytes, truncated %t, length %d, error %v; want the bound, true, -1", len(got.Body), got.Truncated, got.Length, err)
+	}
+	_, err = h.fetch(t, HTTPRequest{URL: url, Save: "bomb"})
+	if _, ok := errors.AsType[*BodyError](err); !ok || !errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("saved: got %v, want a BodyError, and the job archived", err)
+	}
+	if left := saved(t, h); len(left) > 0 {
+		t.Errorf("the folder holds %d files, want none", len(left))
+	}
+}
+
+func TestNonUTF8(t *testing.T) {
+	const latin = "caf\xe9"
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["X-Name"] = []string{latin}
+		w.Header()["Location"] = []string{"/" + latin}
+		w.WriteHeader(http.StatusFound)
+		_, _ = io.WriteString(w, latin)
+	})
+	h := local()
+	got, err := h.fetch(t, HTTPRequest{URL: url, KeepHeaders: []string{"X-Name"}})
+	if want := base64.StdEncoding.EncodeToString([]byte(latin)); !got.Base64 || got.Body != want {
+		t.Errorf("body %q, base64 %t; want %q, true", got.Body, got.Base64, want)
+	}
+	if text, err := marshal(got); err != nil || !utf8.Valid(text) || !bytes.Contains(text, []byte(`"X-Name":["caf\ufffd"]`)) {
+		t.Errorf("result %s, %v; want it as UTF-8", text, err)
+	}
+	if err = presentable(err); err == nil || !utf8.ValidString(err.Error()) {
+		t.Errorf("got %q, want an error in UTF-8", err)
+	}
+}
+
+func TestResultThatDoesNotFit(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), 3000)) })
+	tests := []struct {
+		call   HTTPRequest
+		length int64 // as the error has it, 0 for none
+		kept   int
+	}{
+		{HTTPRequest{MaxBody: 3000, OnMaxBody: OnMaxBodyFail}, 0, 3000},
+		{HTTPRequest{MaxBody: 2999, OnMaxBody: OnMaxBodyFail}, 3000, 2999},
+		{HTTPRequest{MaxBody: 2999, OnMaxBody: OnMaxBodyFail, Expect: []int{201}}, 0, 2999}, // the status is what is wrong
+		{HTTPRequest{MaxBody: 1, OnMaxBody: OnMaxBodyTruncate}, 0, 1},
+		{HTTPRequest{MaxBody: 1}, 0, 1},
+	}
+	for _, tt := range tests {
+		tt.call.URL = url
+		got, err := local().fetch(t, tt.call)
+		long, ok := errors.AsType[*BodyError](err)
+		if ok != (tt.length > 0) || ok && (long.Length != tt.length || !errors.Is(err, asynq.SkipRetry)) {
+			t.Errorf("%+v: got %v, want a BodyError of length %d", tt.call, err, tt.length)
+		}
+		if len(got.Body) != tt.kept || got.Truncated != (tt.kept < 3000) || got.Length != 3000 {
+			t.Errorf("%+v: kept %d bytes of %d, truncated %t", tt.call, len(got.Body), got.Length, got.Truncated)
+		}
+	}
+}
+
+func TestPresentable(t *testing.T) {
+	inner := errors.New(strings.Repeat("é", maxErrorText))
+	got := presentable(inner)
+	if !errors.Is(got, inner) || !utf8.ValidString(got.Error()) || len(got.Error()) > maxErrorText+10 {
+		t.Errorf("an error of %d bytes: %d bytes, UTF-8 %t", len(inner.Error()), len(got.Error()), utf8.ValidString(got.Error()))
+	}
+	if short := errors.New("short"); presentable(short) != short {
+		t.Error("a short error is changed")
+	}
+	if presentable(nil) != nil {
+		t.Error("no error has become one")
+	}
+}
+
+func TestClass(t *testing.T) {
+	tests := []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{errors.New("other"), ""},
+		{&NetworkError{Err: io.EOF}, ClassNetwork},
+		{errors.Join(&StatusError{Status: 404}, asynq.SkipRetry), Class4xx},
+		{&StatusError{Status: 503}, Class5xx},
+		{&StatusError{Status: 301}, Class3xx},
+		{&BodyError{}, ""},
+		{&AddressError{}, ""},
+	}
+	for _, tt := range tests {
+		if got := Class(tt.err); got != tt.want {
+			t.Errorf("Class(%v) = %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package tasks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// AddressError refuses to connect to an address that is not public. It is a
+// worker's guard against payloads, links and name servers that lead it into
+// the network it stands in.
+type AddressError struct {
+	Address netip.Addr
+}
+
+// Error says what is refused and what would allow it: in a config of headgate's
+// and in a program.
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config (HTTPHandler.AllowPrivate) if jobs may call it",
+		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
+}
+
+// reserved lists the networks that are not the public internet, as IANA's
+// registries of special-purpose addresses have them, as far as netip's own
+// predicates leave them out. Of IPv6 only 2000::/3 is given out at all.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers; some clouds keep their metadata there
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("2001::/23"), // Teredo among them, which holds an IPv4 address
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("3fff::/20"),
+}
+
+var (
+	unicast6  = netip.MustParsePrefix("2000::/3")
+	nat64     = netip.MustParsePrefix("64:ff9b::/96") // an IPv4 address in its last four bytes
+	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
+)
+
+// public reports whether the address is one of the public internet. One that
+// holds an IPv4 address is what that is.
+func public(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	b := a.As16()
+	switch {
+	case nat64.Contains(a):
+		return public(netip.AddrFrom4([4]byte(b[12:16])))
+	case sixToFour.Contains(a):
+		return public(netip.AddrFrom4([4]byte(b[2:6])))
+	case a.Is6() && !unicast6.Contains(a):
+		return false
+	}
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
+}
+
+func anyContains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// guard lets connections to public addresses through, and to those listed.
+type guard []netip.Prefix
+
+// control is a net.Dialer's. It sees the very address that is about to be
+// connected to, so that a name which leads elsewhere by the time it is looked
+// up again cannot slip by.
+func (g guard) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
+	}
+	a := to.Addr().Unmap().WithZone("")
+	if public(a) || anyContains(g, a) {
+		return nil
+	}
+	return &AddressError{Address: a}
+}

@@ -1,0 +1,104 @@
+package tasks
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hibiken/asynq"
+)
+
+func TestPublic(t *testing.T) {
+	tests := map[bool][]string{
+		true: {
+			"1.1.1.1", "93.184.216.34", "223.255.255.255", "::ffff:1.1.1.1", "2606:4700::1111", "2a00::1",
+			"64:ff9b::1.1.1.1", "2002:101:101::1",
+		},
+		false: {
+			"127.0.0.1", "127.255.255.255", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+			"169.254.169.254", "0.0.0.0", "0.1.2.3", "100.64.0.1", "100.100.100.200", "192.0.0.1", "192.0.2.1",
+			"198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
+			"::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "fe80::1", "fe80::1%eth0", "fec0::1",
+			"fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "2001::1", "3fff::1", "100::1",
+			"64:ff9b::127.0.0.1", "64:ff9b:1::1", "2002:7f00:1::1", "2002:a00:1::1", "5f00::1",
+		},
+	}
+	for want, addresses := range tests {
+		for _, text := range addresses {
+			if got := public(netip.MustParseAddr(text)); got != want {
+				t.Errorf("public(%s) = %t, want %t", text, got, want)
+			}
+		}
+	}
+}
+
+func TestPrivateAddressesAreRefused(t *testing.T) {
+	for _, url := range []string{
+		"http://127.0.0.1/", "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://0.0.0.0/", "http://[::]/",
+		"http://localhost/", "http://169.254.169.254/latest/meta-data/", "https://10.0.0.1:8443/", "http://[fe80::1%25lo]/", "http://224.0.0.1/",
+	} {
+		err := processBy(t, new(HTTPHandler), HTTPRequest{URL: url})
+		if _, ok := errors.AsType[*AddressError](err); !ok || !errors.Is(err, asynq.SkipRetry) || Class(err) != "" {
+			t.Errorf("%s: got %v, want an AddressError, and the job archived", url, err)
+		}
+	}
+}
+
+func TestListedPrivateAddressesAreCalled(t *testing.T) {
+	url := serve(t, func(http.ResponseWriter, *http.Request) {})
+	h := &HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
+	if err := processBy(t, h, HTTPRequest{URL: url}); err != nil {
+		t.Error(err)
+	}
+	err := processBy(t, h, HTTPRequest{URL: "http://127.0.0.2/"})
+	if _, ok := errors.AsType[*AddressError](err); !ok {
+		t.Errorf("got %v, want an AddressError", err)
+	}
+}
+
+// A name that leads to an allowed address first, and to another when it is
+// looked up again: what counts is where each connection goes.
+func TestDNSThatChangesToAPrivateAddress(t *testing.T) {
+	var calls atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.Header().Set("Connection", "close")
+	}))
+	t.Cleanup(srv.Close)
+	names := newNameServer(t, "127.0.0.1")
+	h := &HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, resolver: names.resolver()}
+	call := HTTPRequest{URL: "http://rebind.example:" + port(srv.URL) + "/"}
+	if err := processBy(t, h, call); err != nil {
+		t.Fatal(err)
+	}
+	names.lead("127.0.0.3")
+	err := processBy(t, h, call)
+	refused, ok := errors.AsType[*AddressError](err)
+	if !ok || refused.Address != netip.MustParseAddr("127.0.0.3") {
+		t.Errorf("got %v, want an AddressError of 127.0.0.3", err)
+	}
+	if got := calls.Load(); got != 1 {
+		t.Errorf("the server saw %d calls, want 1", got)
+	}
+}
+
+// A proxy in the environment would decide where calls go.
+func TestProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
+	var proxied atomic.Int32
+	proxy := serve(t, func(http.ResponseWriter, *http.Request) { proxied.Add(1) })
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, proxy)
+	}
+	url := serve(t, func(http.ResponseWriter, *http.Request) {})
+	h := local()
+	h.resolver = newNameServer(t, "127.0.0.1").resolver()
+	if err := processBy(t, h, HTTPRequest{URL: "http://direct.example:" + port(url)}); err != nil {
+		t.Error(err)
+	}
+	if got := proxied.Load(); got != 0 {
+		t.Errorf("the proxy saw %d calls, want none", got)
+	}
+}

@@ -1,0 +1,162 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+)
+
+// Redirects is what becomes of an answer that redirects. One whose status is
+// among those that the call expects is never followed.
+type Redirects string
+
+// The values of HTTPRequest.Redirects.
+const (
+	// RedirectsOff makes a redirect an answer as any other. It is the default,
+	// because it alone keeps what a limit promises without help: one permit, one
+	// request, to the host that the permit is for.
+	RedirectsOff Redirects = "off"
+	// RedirectsSameHost follows up to MaxRedirects redirects within the host,
+	// at once: one permit then pays for up to 1 + MaxRedirects requests. One to
+	// another host, or from https to http, is an answer as any other.
+	RedirectsSameHost Redirects = "same-host"
+	// RedirectsRequeue ends the run at every redirect, and the job goes on at the
+	// next URL under the permits of that: see HTTPHandler.PutBackAs.
+	RedirectsRequeue Redirects = "requeue"
+)
+
+// MaxRedirects is how many redirects one job follows, in one run or in several.
+// It is what RFC 9309 asks of crawlers at least; what needs more is a loop.
+const MaxRedirects = 5
+
+// RedirectError ends the run of a job that asked for RedirectsRequeue: what is
+// left to do is Next. It comes wrapped with the error of HTTPHandler.PutBackAs,
+// or with asynq.SkipRetry where that is nil, because the same call would only be
+// redirected again.
+type RedirectError struct {
+	Status int
+	// From is the URL that answered.
+	From string
+	// Next is the job's payload from now on. Headers that were not for
+	// another host are gone from it: Authorization, Cookie, Host and those with
+	// a secret. Its Hops are one more.
+	Next HTTPRequest
+}
+
+// Error says who leads where.
+func (e *RedirectError) Error() string {
+	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
+}
+
+// goOn is the error that has the job go on as Next.
+func (h *HTTPHandler) goOn(moved *RedirectError) error {
+	if h.PutBackAs == nil {
+		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
+	}
+	payload, err := moved.Next.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("%w: %w: %w", moved, err, asynq.SkipRetry)
+	}
+	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
+}
+
+// next is the call that the answer redirects to, and nil if it is final. The
+// error says why a redirect is not followed.
+func (a *answer) next() (*HTTPRequest, error) {
+	location := a.resp.Header.Get("Location")
+	if !redirects(a.resp.StatusCode) || location == "" || slices.Contains(a.call.Expect, a.resp.StatusCode) {
+		return nil, nil
+	}
+	next, err := a.locate(location)
+	if err != nil {
+		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(a.secrets.hide(location))), err)
+	}
+	call := a.call.redirected(a.resp.StatusCode, next)
+	within := sameHost(a.call.URL, call.URL)
+	switch {
+	case a.call.Redirects == "" || a.call.Redirects == RedirectsOff:
+		err = errors.New("redirects are off")
+	case a.call.Redirects == RedirectsSameHost && !within:
+		err = errors.New("another host, and redirects are for the same host")
+	case a.call.Hops >= MaxRedirects:
+		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it leads to %s: %w", call.URL, err)
+	}
+	return &call, nil
+}
+
+func redirects(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// locate is the absolute URL of a Location. What looks like the reference to a
+// secret in it is not one: the other side wrote it. The secrets of the URL that
+// was called become references again.
+func (a *answer) locate(location string) (string, error) {
+	u, err := a.url.Parse(location)
+	if err != nil {
+		return "", errors.New("not a URL")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	next := a.secrets.hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
+	if err := validateURL(next); err != nil {
+		return "", err
+	}
+	return next, nil
+}
+
+// redirected is the call as it goes on at another URL: after 301, 302 and 303
+// as a GET without a body, as browsers do; after 307 and 308 as it is.
+func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
+	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+	away := !sameHost(r.URL, next)
+	if !keeps && r.Method != http.MethodHead {
+		r.Method = ""
+	}
+	r.Headers = maps.Clone(r.Headers)
+	maps.DeleteFunc(r.Headers, func(name, value string) bool {
+		name = http.CanonicalHeaderKey(name)
+		return !keeps && strings.HasPrefix(name, "Content-") || away && private(name, value)
+	})
+	if !keeps {
+		r.Body = ""
+	}
+	r.URL = next
+	r.Hops++
+	return r
+}
+
+// private reports whether a header is for the host alone that it was given for.
+func private(name, value string) bool {
+	switch name {
+	case "Authorization", "Cookie", "Host", "Proxy-Authorization":
+		return true
+	}
+	return reference.MatchString(value)
+}
+
+// sameHost reports whether a permit for one URL's host is one for the other's,
+// and whether what was sent to the one may be sent to the other.
+func sameHost(from, to string) bool {
+	a, errA := url.Parse(from)
+	b, errB := url.Parse(to)
+	return errA == nil && errB == nil && hostName(a) == hostName(b) &&
+		(a.Scheme == b.Scheme || b.Scheme == "https")
+}
+
+func hostName(u *url.URL) string {
+	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+}

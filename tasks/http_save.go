@@ -1,0 +1,122 @@
+package tasks
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+)
+
+// DefaultMaxSave is how many bytes a saved body may have if the handler does
+// not say.
+const DefaultMaxSave = 1 << 30
+
+// save streams the body into a file and writes to the result where it is. The
+// file has its name only once it is whole; a process that dies before that
+// leaves one behind whose name ends in ".part".
+func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
+	if h.SaveDir == "" {
+		return fmt.Errorf("save %q: this worker has no folder to save to", a.call.Save)
+	}
+	root, err := os.OpenRoot(h.SaveDir)
+	if err != nil {
+		return fmt.Errorf("save %q: %w", a.call.Save, err)
+	}
+	defer root.Close()
+	part := path.Join(path.Dir(a.call.Save), ".headgate-"+uuid.NewString()+".part")
+	if err := root.MkdirAll(path.Dir(a.call.Save), 0o755); err != nil {
+		return fmt.Errorf("save %q: %w", a.call.Save, err)
+	}
+	defer root.Remove(part) // which is gone if all went well
+	hash, err := h.write(root, part, a, result)
+	if err != nil {
+		return err
+	}
+	name := a.call.Save
+	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
+		name = path.Join(name, hash)
+	}
+	if err := root.Rename(part, name); err != nil {
+		return fmt.Errorf("save %q: %w", a.call.Save, err)
+	}
+	result.Saved, result.SHA256 = name, hash
+	return nil
+}
+
+// write streams the body into the file of that name and returns its hash.
+func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPResult) (string, error) {
+	create := createFile
+	if h.create != nil {
+		create = h.create
+	}
+	file, err := create(root, name)
+	if err != nil {
+		return "", fmt.Errorf("save %q: %w", a.call.Save, err)
+	}
+	defer file.Close() // a second time where all goes well, which does nothing
+	most := h.maxSave(a.call.MaxBody)
+	body := &body{Reader: io.LimitReader(a.resp.Body, most+1)}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(file, sum), body)
+	switch {
+	case body.broken != nil:
+		result.Truncated = true
+		return "", &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: a.secrets.hideIn(body.broken)}
+	case n > most:
+		result.Truncated = true
+		result.Length = a.resp.ContentLength
+		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.call.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
+	case err == nil:
+		err = errors.Join(file.Sync(), file.Close())
+	}
+	if err != nil {
+		result.Truncated = true
+		return "", fmt.Errorf("save %q: %w", a.call.Save, err)
+	}
+	result.Length = n
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// maxSave is how long a file may get: the payload may ask for less than the
+// handler allows.
+func (h *HTTPHandler) maxSave(asked int64) int64 {
+	most := h.MaxSave
+	if most <= 0 {
+		most = DefaultMaxSave
+	}
+	if asked > 0 {
+		most = min(most, asked)
+	}
+	return most
+}
+
+// body tells an error in reading from one in writing.
+type body struct {
+	io.Reader
+	broken error
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		b.broken = err
+	}
+	return n, err
+}
+
+// saveFile is what of an *os.File is used.
+type saveFile interface {
+	io.WriteCloser
+	Sync() error
+}
+
+func createFile(root *os.Root, name string) (saveFile, error) {
+	return root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+}

@@ -1,0 +1,168 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// reference matches ${env:NAME} and ${file:PATH}.
+var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
+
+// opening matches how a reference begins.
+var opening = regexp.MustCompile(`\$\{(?:env|file):`)
+
+const (
+	// minSecret is as short as a secret may be: a shorter one cannot be told
+	// from other text when it is hidden.
+	minSecret = 8
+	maxSecret = 16 << 10
+)
+
+// checkReferences reports a reference that is not complete.
+func checkReferences(text string) error {
+	if opening.MatchString(reference.ReplaceAllString(text, "")) {
+		return errors.New("want a secret as ${env:NAME} or ${file:/path}")
+	}
+	return nil
+}
+
+// secrets are those of one call, in the order in which they are looked for.
+type secrets []secret
+
+type secret struct{ value, reference string }
+
+// reveal is the call with its secrets in it, and the secrets. It exists from
+// just before the request is sent, and must not be shown to anybody.
+func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
+	var found secrets
+	var failed error
+	fill := func(text string, escape func(string) string) string {
+		return reference.ReplaceAllStringFunc(text, func(ref string) string {
+			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
+			if err != nil {
+				failed = errors.Join(failed, err)
+			}
+			found = append(found, secret{value, ref}, secret{escape(value), ref})
+			return escape(value)
+		})
+	}
+	open := call
+	open.URL = fill(call.URL, escapeURL)
+	open.Headers = make(map[string]string, len(call.Headers))
+	for name, value := range call.Headers {
+		open.Headers[name] = fill(value, func(s string) string { return s })
+	}
+	if failed != nil {
+		return call, nil, failed
+	}
+	slices.SortStableFunc(found, func(a, b secret) int { return len(b.value) - len(a.value) })
+	return open, found, nil
+}
+
+// escapeURL makes a value fit for the path and the query of a URL.
+func escapeURL(value string) string {
+	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
+}
+
+// secret is the value of "env:NAME" or "file:PATH". What is wrong with it is
+// the worker's fault, not the payload's, so the job may be tried again.
+func (h *HTTPHandler) secret(name string) (string, error) {
+	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+	if !slices.ContainsFunc(h.Secrets, allowed) {
+		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
+	}
+	kind, where, _ := strings.Cut(name, ":")
+	value, err := os.Getenv(where), error(nil)
+	if kind == "file" {
+		value, err = readSecret(where)
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("secret %s: %w", name, err)
+	case value == "":
+		return "", fmt.Errorf("secret %s is not set, or empty", name)
+	case len(value) < minSecret:
+		return "", fmt.Errorf("secret %s has %d bytes: want at least %d, for a shorter one cannot be kept out of results and logs", name, len(value), minSecret)
+	case !validHeaderValue(value):
+		return "", fmt.Errorf("secret %s: want one line of text", name)
+	}
+	return value, nil
+}
+
+// readSecret is the text of a file without the end of its last line.
+func readSecret(name string) (string, error) {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
+		return "", errors.New("want the absolute path of a file")
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	if err == nil && len(text) > maxSecret {
+		err = fmt.Errorf("want a file of at most %d bytes", maxSecret)
+	}
+	return strings.TrimRight(string(text), "\r\n"), err
+}
+
+// hide is the text with references in place of the secrets.
+func (s secrets) hide(text string) string { return string(s.hideUpTo([]byte(text), len(text))) }
+
+// hideUpTo is the first most bytes of the text, and to the end of a secret that
+// begins in them, with references in place of the secrets.
+func (s secrets) hideUpTo(text []byte, most int) []byte {
+	most = min(most, len(text))
+	if len(s) == 0 {
+		return text[:most]
+	}
+	hidden := make([]byte, 0, most)
+	for i := 0; i < most; {
+		at := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[i:]) })
+		if at < 0 {
+			hidden = append(hidden, text[i])
+			i++
+			continue
+		}
+		hidden = append(hidden, s[at].reference...)
+		i += len(s[at].value)
+	}
+	return hidden
+}
+
+// begins reports whether the text begins with the secret.
+func (s secret) begins(text []byte) bool {
+	return len(text) >= len(s.value) && string(text[:len(s.value)]) == s.value
+}
+
+// longest is the length of the longest secret.
+func (s secrets) longest() int {
+	if len(s) == 0 {
+		return 0
+	}
+	return len(s[0].value)
+}
+
+// hideIn is the error with a text that has no secrets in it.
+func (s secrets) hideIn(err error) error {
+	if text := s.hide(err.Error()); text != err.Error() {
+		return &hiddenError{text, err}
+	}
+	return err
+}
+
+type hiddenError struct {
+	text string
+	err  error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.err }

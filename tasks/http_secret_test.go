@@ -1,0 +1,145 @@
+package tasks
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+)
+
+const apiKey = "k3y with/odd&signs"
+
+// secretive is a handler that knows a secret in the environment and in a file.
+func secretive(t *testing.T) (h *HTTPHandler, file string) {
+	t.Helper()
+	t.Setenv("API_KEY", apiKey)
+	file = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("t0ken-of-file\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = local()
+	h.Secrets = []string{"env:API_*", "file:" + filepath.Dir(file) + "/*"}
+	return h, file
+}
+
+func TestSecretsAreSentAndShownNowhere(t *testing.T) {
+	h, file := secretive(t)
+	var key, token string
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		key, token = r.URL.Query().Get("key"), r.Header.Get("Authorization")
+		w.Header().Set("X-Echo", token)
+		if r.URL.Path == "/no" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		if r.URL.Path == "/moved" {
+			w.Header().Set("Location", "/there?"+r.URL.RawQuery)
+			w.WriteHeader(http.StatusFound)
+		}
+		if r.URL.Path == "/broken" {
+			w.Header().Set("Content-Length", "1000")
+		}
+		_, _ = io.WriteString(w, "you sent "+key+" and "+token)
+	})
+	for _, path := range []string{"/yes", "/no", "/moved", "/broken"} {
+		call := HTTPRequest{
+			URL: url + path + "?key=${env:API_KEY}", KeepHeaders: []string{"x-echo"},
+			Headers: map[string]string{"Authorization": "Bearer ${file:" + file + "}"},
+		}
+		result, err := h.fetch(t, call)
+		if key != apiKey || token != "Bearer t0ken-of-file" {
+			t.Fatalf("%s: the server got %q and %q, want the secrets", path, key, token)
+		}
+		shown, _ := marshal(result)
+		if err != nil {
+			shown = append(shown, err.Error()...)
+		}
+		for _, secret := range []string{apiKey, escapeURL(apiKey), "t0ken-of-file"} {
+			if strings.Contains(string(shown), secret) {
+				t.Errorf("%s: %s shows the secret %q", path, shown, secret)
+			}
+		}
+		if want := "you sent ${env:API_KEY} and Bearer ${file:" + file + "}"; result.Body != want {
+			t.Errorf("%s: body %q, want %q", path, result.Body, want)
+		}
+		if got := result.Headers.Get("X-Echo"); got != "Bearer ${file:"+file+"}" {
+			t.Errorf("%s: header %q, want the reference", path, got)
+		}
+	}
+}
+
+// The payload of the next run has the reference, and one that the other side
+// made up is not one.
+func TestSecretsInRedirects(t *testing.T) {
+	h, _ := secretive(t)
+	t.Setenv("API_OTHER", "not for you!")
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/there?"+r.URL.RawQuery+"&more=${env:API_OTHER}")
+		w.WriteHeader(http.StatusFound)
+	})
+	_, err := h.fetch(t, HTTPRequest{URL: url + "/?key=${env:API_KEY}", Redirects: RedirectsRequeue})
+	moved, ok := errors.AsType[*RedirectError](err)
+	if !ok {
+		t.Fatalf("got %v, want a RedirectError", err)
+	}
+	if want := url + "/there?key=${env:API_KEY}&more=%24%7Benv:API_OTHER}"; moved.Next.URL != want {
+		t.Errorf("next %s\nwant %s", moved.Next.URL, want)
+	}
+}
+
+func TestSecretsThatAreNotGivenOut(t *testing.T) {
+	h, file := secretive(t)
+	dir := filepath.Dir(file)
+	t.Setenv("API_SHORT", "short")
+	t.Setenv("API_LINES", "two lines\r\nX-Evil: 1")
+	t.Setenv("PRIVATE", "nobody's business")
+	if err := os.WriteFile(filepath.Join(dir, "large"), make([]byte, maxSecret+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server was called") })
+	tests := []struct{ name, want string }{
+		{"env:PRIVATE", "does not give it out"},
+		{"file:/etc/passwd", "does not give it out"},
+		{"file:" + dir + "/../token", "does not give it out"},
+		{"file:" + dir + "/..", "absolute path of a file"},
+		{"file:" + dir + "/none", "no such file"},
+		{"file:" + dir + "/large", "at most 16384 bytes"},
+		{"env:API_NONE", "is not set"},
+		{"env:API_SHORT", "want at least 8"},
+		{"env:API_LINES", "want one line"},
+	}
+	for _, tt := range tests {
+		err := processBy(t, h, HTTPRequest{URL: url, Headers: map[string]string{"X-Key": "${" + tt.name + "}"}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, asynq.SkipRetry) {
+			t.Errorf("%s: got %v, want %q, to be retried", tt.name, err, tt.want)
+		}
+	}
+	err := process(t, HTTPRequest{URL: url + "/${env:API_KEY}"})
+	if err == nil || !strings.Contains(err.Error(), "does not give it out") {
+		t.Errorf("a handler without secrets: got %v", err)
+	}
+}
+
+func TestHideUpTo(t *testing.T) {
+	s := secrets{{"long secret", "${env:L}"}, {"secret", "${env:S}"}}
+	tests := []struct {
+		text string
+		most int
+		want string
+	}{
+		{"a secret, a long secret", 100, "a ${env:S}, a ${env:L}"},
+		{"a secret", 4, "a ${env:S}"}, // begins within
+		{"a secret", 2, "a "},
+		{"a secre", 7, "a secre"},
+		{"", 5, ""},
+	}
+	for _, tt := range tests {
+		if got := string(s.hideUpTo([]byte(tt.text), tt.most)); got != tt.want {
+			t.Errorf("hideUpTo(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package tasks
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// Upstream is what an answer says about the limits of the side that gave it:
+// in Retry-After, in the IETF's RateLimit and RateLimit-Policy, and in the
+// X-RateLimit-… of many APIs. What cannot be read counts as not said, for the
+// fields are advice. The zero value says nothing.
+type Upstream struct {
+	// Until is when the other side wants to be called again. The zero value
+	// means that it does not say.
+	Until time.Time
+	// Quotas are in the order of their names.
+	Quotas []Quota
+}
+
+// Quota is one of the limits that an answer speaks of.
+type Quota struct {
+	// Name is the other side's, such as "requests" or "tokens", in lower case;
+	// empty if it gave none.
+	Name string
+	// Limit is what may be used in each window, and Remaining what is left of
+	// it: -1 if not said.
+	Limit, Remaining int64
+	// Window is how long Limit is for. The zero value means not said.
+	Window time.Duration
+	// Reset is when there will be more. The zero value means not said.
+	Reset time.Time
+}
+
+// ReadUpstream reads an answer's header, of which now is the moment. All times
+// of the other side are taken as distances from its own Date, where it gives
+// one, so that the two clocks need not agree; none is further off than a year.
+func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
+	r := upstreamReader{header: h, now: now, quotas: map[string]*Quota{}}
+	r.readStructured()
+	r.readNamed()
+	var u Upstream
+	for _, q := range r.quotas {
+		u.Quotas = append(u.Quotas, *q)
+	}
+	slices.SortFunc(u.Quotas, func(a, b Quota) int { return cmp.Compare(a.Name, b.Name) })
+	u.Until = r.until(status, u.Quotas)
+	return u
+}
+
+// until goes by Retry-After alone where there is one, as the IETF's draft asks.
+// Else it is when the last of the used-up quotas is there again; an answer that
+// refuses tells of a used-up one, even if it does not say how much is left.
+func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
+	if wait := retryAfter(r.header, r.now); wait > 0 {
+		return r.now.Add(wait)
+	}
+	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	var last time.Time
+	for _, q := range quotas {
+		usedUp := q.Remaining == 0 || refused && q.Remaining < 0
+		if usedUp && q.Reset.After(r.now) && q.Reset.After(last) {
+			last = q.Reset
+		}
+	}
+	return last
+}
+
+// upstreamReader collects quotas by name: their parts come in several fields.
+type upstreamReader struct {
+	header http.Header
+	now    time.Time
+	quotas map[string]*Quota
+}
+
+func (r *upstreamReader) quota(name string) *Quota {
+	name = strings.ToLower(name)
+	if r.quotas[name] == nil {
+		r.quotas[name] = &Quota{Name: name, Limit: -1, Remaining: -1}
+	}
+	return r.quotas[name]
+}
+
+// readStructured reads the fields of draft-ietf-httpapi-ratelimit-headers, both
+// as lists of named items and as the draft had them up to its seventh version:
+// "limit=100, remaining=50, reset=5".
+func (r *upstreamReader) readStructured() {
+	if items, err := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy")); err == nil {
+		for _, item := range items {
+			r.readPolicy(item)
+		}
+	}
+	fields := r.header.Values("RateLimit")
+	if items, err := httpsfv.UnmarshalList(fields); err == nil && len(items) > 0 {
+		for _, item := range items {
+			r.readItem(item)
+		}
+		return
+	}
+	if dict, err := httpsfv.UnmarshalDictionary(fields); err == nil {
+		for _, key := range dict.Names() {
+			if member, ok := dict.Get(key); ok {
+				r.readPart("", key, member)
+			}
+		}
+	}
+}
+
+// readPolicy reads `"burst";q=100;w=60`, or `100;w=60` of an old draft.
+func (r *upstreamReader) readPolicy(member httpsfv.Member) {
+	item, ok := member.(httpsfv.Item)
+	if !ok {
+		return
+	}
+	limit, unnamed := item.Value.(int64)
+	q := r.quota(itemName(item))
+	if given, ok := parameter(item, "q"); ok {
+		q.Limit = given
+	} else if unnamed && limit >= 0 {
+		q.Limit = limit
+	}
+	if seconds, ok := parameter(item, "w"); ok {
+		q.Window = upTo(float64(seconds))
+	}
+}
+
+// readItem reads `"burst";r=50;t=30`.
+func (r *upstreamReader) readItem(member httpsfv.Member) {
+	item, ok := member.(httpsfv.Item)
+	if !ok {
+		return
+	}
+	name := itemName(item)
+	if left, ok := parameter(item, "r"); ok {
+		r.quota(name).Remaining = left
+	}
+	if seconds, ok := parameter(item, "t"); ok {
+		r.quota(name).Reset = r.now.Add(upTo(float64(seconds)))
+	}
+}
+
+func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
+	if item, ok := member.(httpsfv.Item); ok {
+		if n, ok := item.Value.(int64); ok {
+			r.set(name, part, strconv.FormatInt(n, 10))
+		}
+	}
+}
+
+func itemName(item httpsfv.Item) string {
+	switch name := item.Value.(type) {
+	case string:
+		return name
+	case httpsfv.Token:
+		return string(name)
+	}
+	return ""
+}
+
+// parameter is a number above or at zero.
+func parameter(item httpsfv.Item, name string) (int64, bool) {
+	value, _ := item.Params.Get(name)
+	n, ok := value.(int64)
+	return n, ok && n >= 0
+}
+
+// namedField matches X-RateLimit-Remaining, RateLimit-Reset, and OpenAI's
+// X-RateLimit-Limit-Tokens.
+var namedField = regexp.MustCompile(`(?i)^(?:x-)?rate-?limit-(limit|remaining|reset)(?:-(.+))?$`)
+
+// readNamed reads the fields that have one number each.
+func (r *upstreamReader) readNamed() {
+	for field := range r.header {
+		if m := namedField.FindStringSubmatch(field); m != nil {
+			r.set(m[2], strings.ToLower(m[1]), strings.TrimSpace(r.header.Get(field)))
+		}
+	}
+}
+
+// set takes one part of a quota. Some write "100, 100;w=60" for a limit.
+func (r *upstreamReader) set(name, part, text string) {
+	if part == "reset" {
+		if at, ok := r.moment(text); ok {
+			r.quota(name).Reset = at
+		}
+		return
+	}
+	first, _, _ := strings.Cut(text, ",")
+	n, err := strconv.ParseInt(strings.TrimSpace(first), 10, 64)
+	if err != nil || n < 0 {
+		return
+	}
+	switch part {
+	case "limit":
+		r.quota(name).Limit = n
+	case "remaining":
+		r.quota(name).Remaining = n
+	}
+}
+
+// moment reads the ways to write a reset: seconds from now, seconds or
+// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own.
+func (r *upstreamReader) moment(text string) (time.Time, bool) {
+	const anEpoch = 1e9 // as seconds from now it would be thirty years
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
+		switch {
+		case n >= 1000*anEpoch:
+			n = n/1000 - r.date()
+		case n >= anEpoch:
+			n -= r.date()
+		}
+		return r.now.Add(upTo(n)), true
+	}
+	if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
+		return r.now.Add(upTo(wait.Seconds())), true
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		at, err = http.ParseTime(text)
+	}
+	if err != nil {
+		return time.Time{}, false
+	}
+	return r.now.Add(upTo(float64(at.UnixMilli())/1000 - r.date())), true
+}
+
+// date is what the other side's clock showed, in seconds since 1970.
+func (r *upstreamReader) date() float64 {
+	at := r.now
+	if date, err := http.ParseTime(r.header.Get("Date")); err == nil {
+		at = date
+	}
+	return float64(at.UnixMilli()) / 1000
+}
+
+// maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
+// and the sum of it and now from leaving the times that a limiter can hold.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+// upTo is so many seconds: at least none, at most maxRetryAfter, to the
+// millisecond, which is finer than anybody means it.
+func upTo(seconds float64) time.Duration {
+	seconds = min(max(0, seconds), maxRetryAfter.Seconds())
+	return (time.Duration(seconds * float64(time.Second))).Round(time.Millisecond)
+}
+
+// retryAfter reads Retry-After, a number of seconds or a date, as whole
+// seconds from now, rounded up: 0 if there is none, or none that can be read,
+// or one that is over. A date is compared with the answer's own Date where it
+// has one, so that the two clocks need not agree.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	seconds, err := strconv.ParseUint(text, 10, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
+	}
+	until, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	wait := min(max(0, until.Sub(now)), maxRetryAfter)
+	return (wait + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,105 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	whatwg "github.com/nlnwa/whatwg-url/url"
+)
+
+// MaxURL is how long a URL may be. Longer ones are traps or mistakes.
+const MaxURL = 2048
+
+// Canonical is the one form of a URL, by which a crawl knows that it has been
+// there: absolute, as browsers understand it (WHATWG), so that the host is in
+// lower case and in ASCII, the scheme's own port and the fragment are gone and
+// the path has no dots to resolve; besides, percent-encoding has capital digits
+// and is not used where it need not be. The order of a query's parts stays, for
+// to some servers it matters. The reference is resolved against base; an empty
+// base means that it is absolute.
+//
+// It is an error if the URL is not http or https, has a user or a password, or
+// is longer than MaxURL.
+func Canonical(base, reference string) (string, error) {
+	if len(reference) > MaxURL {
+		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
+	}
+	u, err := parse(base, reference)
+	if err != nil {
+		return "", fmt.Errorf("%.100q is not a URL: %w", reference, err)
+	}
+	switch {
+	case u.Scheme() != "http" && u.Scheme() != "https":
+		return "", fmt.Errorf("URL of scheme %.20q: want http or https", u.Scheme())
+	case u.Username() != "" || u.Password() != "":
+		return "", errors.New("URL with user or password: want it without")
+	}
+	text := normalizeEncoding(u.Href(true))
+	if len(text) > MaxURL {
+		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
+	}
+	// What is fetched is read by net/url, which must see the same host.
+	if again, err := url.Parse(text); err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") {
+		return "", fmt.Errorf("%.100q is a URL to browsers only", reference)
+	}
+	return text, nil
+}
+
+func parse(base, reference string) (*whatwg.Url, error) {
+	if base == "" {
+		return whatwg.Parse(reference)
+	}
+	return whatwg.ParseRef(base, reference)
+}
+
+// normalizeEncoding decodes the unreserved characters of RFC 3986, writes all
+// other percent-encoding with capital digits, and encodes a percent sign that
+// stands for itself, which net/url does not take.
+func normalizeEncoding(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			b.WriteByte(text[i])
+			continue
+		}
+		code := text[i:min(i+3, len(text))]
+		c, err := url.PathUnescape(code)
+		switch {
+		case err != nil:
+			b.WriteString("%25")
+			continue
+		case unreserved(c[0]):
+			b.WriteByte(c[0])
+		default:
+			b.WriteString(strings.ToUpper(code))
+		}
+		i += 2
+	}
+	return b.String()
+}
+
+// unreserved leaves the dot out: decoded, it could become a part of the path
+// that has to be resolved.
+func unreserved(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_~", c) >= 0
+}
+
+// Within reports whether the URL's host is one of those allowed: "example.com"
+// is that host alone, "*.example.com" all below it.
+func Within(text string, allowed []string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	return slices.ContainsFunc(allowed, func(pattern string) bool {
+		pattern = strings.ToLower(pattern)
+		if below, ok := strings.CutPrefix(pattern, "*."); ok {
+			return strings.HasSuffix(host, "."+below)
+		}
+		return host == pattern
+	})
+}

@@ -1,0 +1,236 @@
+package links
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCanonical(t *testing.T) {
+	const base = "https://h.example/a/b?q"
+	tests := []struct{ base, reference, want string }{
+		{"", "HTTP://H.Example:80", "http://h.example/"},
+		{"", "https://h.example:443/a/../b/./c#part", "https://h.example/b/c"},
+		{"", "https://h.example:8443/", "https://h.example:8443/"},
+		{"", "https://bücher.example/straße?ü", "https://xn--bcher-kva.example/stra%C3%9Fe?%C3%BC"},
+		{"", "http://0x7f.1/", "http://127.0.0.1/"},
+		{"", "http://[::0001]/", "http://[::1]/"},
+		{"", " http://h.example/a b\n", "http://h.example/a%20b"},
+		{"", `http:\\h.example\a`, "http://h.example/a"},
+		{"", "http://h.example/%7euser/%e3%2f%41", "http://h.example/~user/%E3%2FA"},
+		{"", "http://h.example/%2e%2e/x", "http://h.example/x"},
+		{"", "http://h.example/%zz%", "http://h.example/%25zz%25"},
+		{"", "http://h.example/?b=2&a=1", "http://h.example/?b=2&a=1"},
+		{base, "c", "https://h.example/a/c"},
+		{base, "?r", "https://h.example/a/b?r"},
+		{base, "#part", base},
+		{base, "//other.example", "https://other.example/"},
+		{base, "", base},
+	}
+	for _, tt := range tests {
+		got, err := Canonical(tt.base, tt.reference)
+		if err != nil || got != tt.want {
+			t.Errorf("Canonical(%q, %q) = %q, %v; want %q", tt.base, tt.reference, got, err, tt.want)
+			continue
+		}
+		if again, err := Canonical("", got); again != got {
+			t.Errorf("%q again is %q, %v", got, again, err)
+		}
+	}
+}
+
+func TestNoURLsToCrawl(t *testing.T) {
+	const base = "https://h.example/"
+	for reference, want := range map[string]string{
+		"file:///etc/passwd":          "want http or https",
+		"javascript:alert(1)":         "want http or https",
+		"mailto:a@h.example":          "want http or https",
+		"data:text/html,x":            "want http or https",
+		"ftp://h.example/":            "want http or https",
+		"https://u:p@h.example/":      "want it without",
+		"https://u@h.example/":        "want it without",
+		"https://h.example:99999/":    "is not a URL",
+		"https://[::1/":               "is not a URL",
+		"https://":                    "is not a URL",
+		strings.Repeat("a", MaxURL+1): "want at most",
+		strings.Repeat("ä", MaxURL/2): "want at most",
+	} {
+		if got, err := Canonical(base, reference); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("Canonical(%.40q) = %q, %v; want an error with %q", reference, got, err, want)
+		}
+	}
+}
+
+func FuzzCanonical(f *testing.F) {
+	f.Add("https://h.example/a", "../b?%41#c")
+	f.Add("", "http://%68/%2e/%")
+	f.Fuzz(func(t *testing.T, base, reference string) {
+		once, err := Canonical(base, reference)
+		if err != nil {
+			return
+		}
+		if twice, err := Canonical("", once); twice != once {
+			t.Errorf("%q is %q, and that is %q, %v", reference, once, twice, err)
+		}
+	})
+}
+
+func TestWithin(t *testing.T) {
+	tests := []struct {
+		url, allowed string
+		want         bool
+	}{
+		{"https://h.example/", "h.example", true},
+		{"https://H.example:8080/", "H.Example", true},
+		{"https://a.h.example/", "h.example", false},
+		{"https://a.h.example/", "*.h.example", true},
+		{"https://h.example/", "*.h.example", false},
+		{"https://evilh.example/", "*.h.example", false},
+		{"https://h.example.evil.example/", "h.example", false},
+		{"https://%", "h.example", false},
+	}
+	for _, tt := range tests {
+		if got := Within(tt.url, []string{"other.example", tt.allowed}); got != tt.want {
+			t.Errorf("Within(%q, %q) = %t, want %t", tt.url, tt.allowed, got, tt.want)
+		}
+	}
+}
+
+func TestFromPage(t *testing.T) {
+	const at = "https://h.example/dir/page"
+	h := func(paths ...string) []string {
+		for i, p := range paths {
+			paths[i] = "https://h.example" + p
+		}
+		return paths
+	}
+	tests := []struct {
+		name, contentType, page string
+		tags                    []string
+		want                    Page
+	}{
+		{name: "kinds of links", page: `<A HREF=" a "><area href=b><iframe src=c></iframe><link rel="next prefetch" href=d><link rel=stylesheet href=e><img src=f>`,
+			want: Page{Links: h("/dir/a", "/dir/b", "/dir/c", "/dir/d")}},
+		{name: "each once", page: `<a href=/a><a href=/a#x><a href=/%61><a>`, want: Page{Links: h("/a")}},
+		{name: "schemes", page: `<a href="javascript:x"><a href=mailto:x><a href=file:///x><a href=http://u:p@h.example/><a href="//o.example">`,
+			want: Page{Links: []string{"https://o.example/"}}},
+		{name: "base", page: `<base target=_blank><base href="/new/"><base href="/newer/"><a href=a>`, want: Page{Links: h("/new/a")}},
+		{name: "a base that is no URL", page: `<base href="javascript:x"><a href=a>`, want: Page{Links: h("/dir/a")}},
+		{name: "rel nofollow", page: `<a href=a rel="external NoFollow"><a href=b rel=nofollower>`, want: Page{Links: h("/dir/b")}},
+		{name: "meta nofollow", page: `<a href=a><meta name=Robots content="NOFOLLOW, noarchive">`, want: Page{}},
+		{name: "meta noindex", page: `<meta name=robots content=noindex><a href=a>`, want: Page{Links: h("/dir/a"), NoIndex: true}},
+		{name: "meta for us", page: `<meta name=headgate content=none><a href=a>`, want: Page{NoIndex: true}},
+		{name: "meta for another", page: `<meta name=otherbot content=none><a href=a>`, want: Page{Links: h("/dir/a")}},
+		{name: "header", tags: []string{"noindex, nofollow"}, page: `<a href=a>`, want: Page{NoIndex: true}},
+		{name: "header for us", tags: []string{"HeadGate: noindex"}, page: `<a href=a>`, want: Page{Links: h("/dir/a"), NoIndex: true}},
+		{name: "header for another", tags: []string{"otherbot: none", "unavailable_after: 1 Jan 2030"}, page: `<a href=a>`, want: Page{Links: h("/dir/a")}},
+		{name: "no links in scripts and comments", page: `<script>"<a href=a>"</script><!-- <a href=b> --><textarea><a href=c></textarea>`, want: Page{}},
+		{name: "entities", page: `<a href="?a=1&amp;b=2">`, want: Page{Links: h("/dir/page?a=1&b=2")}},
+		{name: "of two attributes the first", page: `<a href=a href=b>`, want: Page{Links: h("/dir/a")}},
+		{name: "latin 1", contentType: "text/html; charset=iso-8859-1", page: "<a href=caf\xe9>", want: Page{Links: h("/dir/caf%C3%A9")}},
+		{name: "charset in the page", page: "<meta charset=windows-1251><a href=\xe4>", want: Page{Links: h("/dir/%D0%B4")}},
+		{name: "unknown charset", contentType: "text/html; charset=klingon", page: "<a href=a>", want: Page{Links: h("/dir/a")}},
+		{name: "garbage", page: "\xff\x00<<a href=a <a/href='b'>\x80</", want: Page{Links: h("/dir/a")}},
+		{name: "nothing", want: Page{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := FromPage(at, tt.contentType, tt.tags, "headgate", []byte(tt.page))
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLinksOfAPageAreBounded(t *testing.T) {
+	var page bytes.Buffer
+	for i := range MaxLinks + 10 {
+		fmt.Fprintf(&page, "<a href=%d>", i)
+	}
+	if got := len(FromPage("http://h/", "", nil, "a", page.Bytes()).Links); got != MaxLinks {
+		t.Errorf("%d links, want %d", got, MaxLinks)
+	}
+}
+
+func zip(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write([]byte(text))
+	_ = w.Close()
+	return b.String()
+}
+
+func TestReadSitemap(t *testing.T) {
+	const (
+		at    = "https://h.example/sitemap.xml"
+		pages = `<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:image="urn:image">
+ <url><loc> https://h.example/a?x=1&amp;y=2 </loc><lastmod>2026-03-01</lastmod><image:image><image:loc>https://h.example/i.png</image:loc></image:image></url>
+ <url><loc>https://h.example/b</loc><lastmod>2026-03-01T12:30+02:00</lastmod></url>
+ <url><loc>file:///etc/passwd</loc></url><url/>
+</urlset>`
+	)
+	day := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+	want := Sitemap{Pages: []Entry{{"https://h.example/a?x=1&y=2", day}, {"https://h.example/b", day.Add(10*time.Hour + 30*time.Minute)}}}
+	tests := []struct {
+		name, text string
+		want       Sitemap
+		err        string
+	}{
+		{"pages", pages, want, ""},
+		{"gzip", zip(pages), want, ""},
+		{"byte order mark", "\ufeff\n" + strings.TrimPrefix(pages, `<?xml version="1.0" encoding="UTF-8"?>`), want, ""},
+		{"an index", `<sitemapindex><sitemap><loc>/b.xml.gz</loc><lastmod>soon</lastmod></sitemap></sitemapindex>`,
+			Sitemap{Sitemaps: []Entry{{URL: "https://h.example/b.xml.gz"}}}, ""},
+		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
+		{"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",
+			Sitemap{Pages: []Entry{{URL: "https://h.example/%C3%A9"}}}, ""},
+		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
+		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
+		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
+		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"nothing", "", Sitemap{}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ReadSitemap(at, strings.NewReader(tt.text))
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if (err == nil) != (tt.err == "") || err != nil && !strings.HasPrefix(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+func TestEntriesOfASitemapAreBounded(t *testing.T) {
+	var text strings.Builder
+	for i := range MaxSitemapEntries + 10 {
+		fmt.Fprintf(&text, "https://h.example/%d\n", i)
+	}
+	got, err := ReadSitemap("https://h.example/sitemap.txt", strings.NewReader(text.String()))
+	if err != nil || len(got.Pages) != MaxSitemapEntries {
+		t.Errorf("%d entries, %v; want %d", len(got.Pages), err, MaxSitemapEntries)
+	}
+}
+
+func ExampleFromPage() {
+	page := FromPage("https://example.com/news/", "text/html", nil, "headgate",
+		[]byte(`<a href="today#top">Today</a> <a href="/ads" rel="nofollow">Ads</a>`))
+	fmt.Println(page.Links)
+	// Output:
+	// [https://example.com/news/today]
+}
+
+func ExampleCanonical() {
+	fmt.Println(Canonical("https://example.com/a/b", "../%7Euser/?q#part"))
+	// Output:
+	// https://example.com/~user/?q <nil>
+}

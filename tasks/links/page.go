@@ -1,0 +1,142 @@
+package links
+
+import (
+	"bytes"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+	"golang.org/x/net/html/charset"
+)
+
+// MaxLinks is how many links are taken from one page.
+const MaxLinks = 10_000
+
+// Page is what a crawl needs of an HTML page.
+type Page struct {
+	// Links are where it leads to, in canonical form and in the page's order,
+	// each once. Those marked nofollow are left out, and so are all if the page
+	// asks for that.
+	Links []string
+	// NoIndex is whether the page asks not to be kept.
+	NoIndex bool
+}
+
+// FromPage reads a page that was fetched from the URL, with the Content-Type
+// and the X-Robots-Tag values that it came with. The agent is the crawler's
+// product token, by which a page can speak to it alone. It takes anything: HTML
+// has no errors.
+func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
+	r := reader{agent: strings.ToLower(agent), base: url, seen: map[string]bool{}}
+	for _, tag := range robotsTags {
+		r.header(tag)
+	}
+	text, err := charset.NewReader(bytes.NewReader(page), contentType)
+	if err != nil { // for an unknown charset: what links are made of is ASCII
+		text = bytes.NewReader(page)
+	}
+	z := html.NewTokenizer(text)
+	for z.Next() != html.ErrorToken && len(r.page.Links) < MaxLinks {
+		token := z.Token()
+		if token.Type == html.StartTagToken || token.Type == html.SelfClosingTagToken {
+			r.tag(token)
+		}
+	}
+	if r.noFollow {
+		r.page.Links = nil
+	}
+	return r.page
+}
+
+// reader goes through the tags of a page.
+type reader struct {
+	agent    string
+	base     string
+	based    bool // whether there has been a base with href: the first counts
+	noFollow bool
+	seen     map[string]bool
+	page     Page
+}
+
+func (r *reader) tag(token html.Token) {
+	attr := attributes(token)
+	switch token.DataAtom {
+	case atom.Base:
+		href, ok := attr["href"]
+		if !ok || r.based {
+			return
+		}
+		r.based = true
+		if base, err := Canonical(r.base, href); err == nil {
+			r.base = base
+		}
+	case atom.A, atom.Area:
+		if href, ok := attr["href"]; ok && !hasWord(attr["rel"], "nofollow") {
+			r.link(href)
+		}
+	case atom.Iframe, atom.Frame:
+		if src, ok := attr["src"]; ok {
+			r.link(src)
+		}
+	case atom.Link:
+		if href, ok := attr["href"]; ok && (hasWord(attr["rel"], "next") || hasWord(attr["rel"], "canonical")) {
+			r.link(href)
+		}
+	case atom.Meta:
+		if name := strings.ToLower(attr["name"]); name == "robots" || name == r.agent {
+			r.directives(attr["content"])
+		}
+	}
+}
+
+func (r *reader) link(reference string) {
+	reference = strings.TrimSpace(reference)
+	if to, err := Canonical(r.base, reference); err == nil && !r.seen[to] {
+		r.seen[to] = true
+		r.page.Links = append(r.page.Links, to)
+	}
+}
+
+// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler.
+func (r *reader) header(tag string) {
+	agent, rest, named := strings.Cut(tag, ":")
+	switch {
+	case !named, strings.ContainsAny(agent, ", "):
+		r.directives(tag)
+	case strings.EqualFold(strings.TrimSpace(agent), r.agent):
+		r.directives(rest)
+	}
+}
+
+func (r *reader) directives(text string) {
+	for word := range strings.SplitSeq(strings.ToLower(text), ",") {
+		switch strings.TrimSpace(word) {
+		case "none":
+			r.page.NoIndex, r.noFollow = true, true
+		case "noindex":
+			r.page.NoIndex = true
+		case "nofollow":
+			r.noFollow = true
+		}
+	}
+}
+
+// attributes are a tag's by name; of two with one name HTML takes the first.
+func attributes(token html.Token) map[string]string {
+	found := make(map[string]string, len(token.Attr))
+	for _, a := range token.Attr {
+		if _, twice := found[a.Key]; !twice {
+			found[a.Key] = a.Val
+		}
+	}
+	return found
+}
+
+func hasWord(text, word string) bool {
+	for w := range strings.FieldsSeq(text) {
+		if strings.EqualFold(w, word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package robots
+
+import (
+	"fmt"
+	"strings"
+)
+
+// rule allows or disallows what its path matches.
+type rule struct {
+	path  string // canonical, with * as it is written
+	end   bool   // whether the match has to end where the path does
+	allow bool
+}
+
+func newRule(path string, allow bool) rule {
+	trimmed, end := strings.CutSuffix(path, "$")
+	r := rule{path: canonical(trimmed, true), end: end, allow: allow}
+	for strings.Contains(r.path, "**") {
+		r.path = strings.ReplaceAll(r.path, "**", "*")
+	}
+	return r
+}
+
+// matches reports whether the rule is about a canonical target. It takes every
+// part between stars where it comes first; only the last can have to be at the
+// end.
+func (r rule) matches(target string) bool {
+	first, rest, starred := strings.Cut(r.path, "*")
+	target, ok := strings.CutPrefix(target, first)
+	if !ok {
+		return false
+	}
+	for starred {
+		var part string
+		part, rest, starred = strings.Cut(rest, "*")
+		if !starred && r.end {
+			return strings.HasSuffix(target, part)
+		}
+		_, target, ok = strings.Cut(target, part)
+		if !ok {
+			return false
+		}
+	}
+	return !r.end || target == ""
+}
+
+// pathOf is the path and the query of a URL.
+func pathOf(url string) string {
+	url, _, _ = strings.Cut(url, "#")
+	if scheme, rest, ok := strings.Cut(url, "://"); ok && !strings.ContainsAny(scheme, "/?") {
+		url = ""
+		if at := strings.IndexAny(rest, "/?"); at >= 0 {
+			url = rest[at:]
+		}
+	}
+	if !strings.HasPrefix(url, "/") {
+		url = "/" + url
+	}
+	return url
+}
+
+// canonical writes a path with its query such that two that mean the same are
+// the same: what need not be percent-encoded is not, everything else is, with
+// capital digits. A star and a dollar that stand for themselves are encoded, so
+// that in a pattern a star is always a wildcard.
+func canonical(path string, pattern bool) string {
+	var b strings.Builder
+	inQuery := false
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		decoded, encoded := unhex(path[i:])
+		switch {
+		case encoded && keepsMeaning(decoded, inQuery):
+			b.WriteByte(decoded)
+			i += 2
+		case encoded:
+			fmt.Fprintf(&b, "%%%02X", decoded)
+			i += 2
+		case c == '*' && pattern:
+			b.WriteByte(c)
+		case c <= ' ' || c >= 0x7f || c == '*' || c == '$':
+			fmt.Fprintf(&b, "%%%02X", c)
+		default:
+			inQuery = inQuery || c == '?'
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// keepsMeaning reports whether a character means the same percent-encoded and
+// not: the unreserved ones of RFC 3986, and such reserved ones as part nothing
+// where they stand.
+func keepsMeaning(c byte, inQuery bool) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		return true
+	case c == '/' || c == '?':
+		return inQuery
+	}
+	return strings.IndexByte("-._~:@!'(),;[]", c) >= 0
+}
+
+// unhex is the character that a text begins with percent-encoded, if it does.
+func unhex(text string) (byte, bool) {
+	if len(text) < 3 || text[0] != '%' {
+		return 0, false
+	}
+	high, ok1 := hexDigit(text[1])
+	low, ok2 := hexDigit(text[2])
+	return high<<4 | low, ok1 && ok2
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	}
+	return 0, false
+}

@@ -1,0 +1,263 @@
+// Package warc writes web archives: WARC 1.1 (ISO 28500:2017), each record a
+// gzip member of its own, so that a reader can start at any record and files
+// can be joined. Whoever replays archives of the web reads it.
+package warc
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha1"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Writer writes records one after the other. A record is written by one Write
+// of the file below, whole; after an error the file may end in a part of one,
+// and should be cut back to where it was. It is not for several goroutines.
+type Writer struct {
+	to     io.Writer
+	offset int64
+	broken error
+}
+
+// NewWriter writes to a file that is empty, or to the end of one that has so
+// many bytes already.
+func NewWriter(to io.Writer, size int64) *Writer { return &Writer{to: to, offset: size} }
+
+// Position is where a record is: what an index has to know.
+type Position struct {
+	Offset, Length int64  // of its gzip member, in bytes
+	ID             string // its WARC-Record-ID
+}
+
+// Exchange is a request and its answer, as a crawler saw them.
+type Exchange struct {
+	Request *http.Request
+	// RequestBody is what the request sent; nil for none.
+	RequestBody []byte
+	Response    *http.Response
+	// Body is the whole body of the answer, without transfer coding and
+	// unpacked if the transport did that.
+	Body []byte
+	// At is when the request was sent.
+	At time.Time
+	// Address is the IP address that answered. Empty means not known.
+	Address string
+	// Truncated is why Body is not whole: "length", "time" or "disconnect".
+	// Empty means that it is.
+	Truncated string
+	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink".
+	// Without any there is no metadata record.
+	Metadata []Field
+}
+
+// Field is a line of a metadata record. A name may come more than once.
+type Field struct{ Name, Value string }
+
+// WriteInfo writes the record that a file should begin with: who made it, with
+// fields such as "software", "format" and "description". The file's name is for
+// readers who get it without.
+func (w *Writer) WriteInfo(filename string, at time.Time, fields ...Field) (Position, error) {
+	block, err := fieldBlock(fields)
+	if err != nil {
+		return Position{}, err
+	}
+	r := record{kind: "warcinfo", at: at, contentType: "application/warc-fields", block: block}
+	r.add("WARC-Filename", filename)
+	return w.write(r)
+}
+
+// WriteExchange writes the answer, the request that led to it and what there is
+// to say about both. The position is the answer's.
+func (w *Writer) WriteExchange(e Exchange) (Position, error) {
+	records, err := e.records()
+	if err != nil {
+		return Position{}, err
+	}
+	var first Position
+	for i, r := range records {
+		at, err := w.write(r)
+		if err != nil {
+			return Position{}, err
+		}
+		if i == 0 {
+			first = at
+		}
+	}
+	return first, nil
+}
+
+// records are the answer's, the request's and the metadata's, of which each
+// refers to the answer's.
+func (e Exchange) records() ([]record, error) {
+	target, err := targetOf(e.Request.URL)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := fieldBlock(e.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	response := record{kind: "response", id: newID(), at: e.At, contentType: "application/http;msgtype=response"}
+	head := e.responseHead()
+	response.block = append(head, e.Body...)
+	response.add("WARC-Target-URI", target)
+	response.add("WARC-IP-Address", e.Address)
+	response.add("WARC-Payload-Digest", digest(e.Body))
+	response.add("WARC-Truncated", e.Truncated)
+
+	request := record{kind: "request", at: e.At, contentType: "application/http;msgtype=request"}
+	request.block = append(e.requestHead(), e.RequestBody...)
+	request.add("WARC-Target-URI", target)
+	request.add("WARC-IP-Address", e.Address)
+	request.add("WARC-Concurrent-To", response.id)
+
+	records := []record{response, request}
+	if len(e.Metadata) > 0 {
+		metadata := record{kind: "metadata", at: e.At, contentType: "application/warc-fields", block: meta}
+		metadata.add("WARC-Target-URI", target)
+		metadata.add("WARC-Concurrent-To", response.id)
+		records = append(records, metadata)
+	}
+	return records, nil
+}
+
+// targetOf is the URL as the archive names it, without what is nobody's
+// business.
+func targetOf(u *url.URL) (string, error) {
+	if u.User != nil {
+		return "", errors.New("URL with user or password: want it without in an archive")
+	}
+	plain := *u
+	plain.Fragment, plain.RawFragment = "", ""
+	return plain.String(), nil
+}
+
+// secretHeaders are not written: archives are made to be passed on.
+var secretHeaders = map[string]bool{"Authorization": true, "Cookie": true, "Proxy-Authorization": true}
+
+func (e Exchange) requestHead() []byte {
+	var b bytes.Buffer
+	method := e.Request.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	host := e.Request.Host
+	if host == "" {
+		host = e.Request.URL.Host
+	}
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, e.Request.URL.RequestURI(), host)
+	_ = e.Request.Header.WriteSubset(&b, secretHeaders) // a Buffer takes all
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// responseHead is the answer's status and header as HTTP/1.1 has them. The
+// codings that are gone from the body go from the header too, or a reader would
+// try to undo them, and the length is that of the body as it is here.
+func (e Exchange) responseHead() []byte {
+	var b bytes.Buffer
+	h := e.Response.Header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Del("Transfer-Encoding")
+	if e.Response.Uncompressed {
+		h.Del("Content-Encoding")
+	}
+	h.Set("Content-Length", fmt.Sprint(len(e.Body)))
+	status := e.Response.StatusCode
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	_ = h.Write(&b)
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// fieldBlock is application/warc-fields.
+func fieldBlock(fields []Field) ([]byte, error) {
+	var b bytes.Buffer
+	for _, f := range fields {
+		if f.Name == "" || strings.ContainsAny(f.Name, ":\r\n") || strings.ContainsAny(f.Value, "\r\n") {
+			return nil, fmt.Errorf("field %q: %q: want a name and a value of one line", f.Name, f.Value)
+		}
+		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
+	}
+	return b.Bytes(), nil
+}
+
+// digest is a hash in the form that archives of the web have used since their
+// beginning. It finds equal bodies; it keeps nobody from forging one.
+func digest(block []byte) string {
+	sum := sha1.Sum(block)
+	return "sha1:" + base32.StdEncoding.EncodeToString(sum[:])
+}
+
+func newID() string { return "<urn:uuid:" + uuid.NewString() + ">" }
+
+// record is one of the file's.
+type record struct {
+	kind        string
+	id          string // empty means a new one
+	at          time.Time
+	contentType string
+	fields      []Field // besides those that every record has
+	block       []byte
+}
+
+// add adds a field, unless it is empty.
+func (r *record) add(name, value string) {
+	if value = textproto.TrimString(value); value != "" {
+		r.fields = append(r.fields, Field{name, value})
+	}
+}
+
+// write compresses a record and writes it at once.
+func (w *Writer) write(r record) (Position, error) {
+	if w.broken != nil {
+		return Position{}, w.broken
+	}
+	if r.id == "" {
+		r.id = newID()
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := r.writeTo(z); err != nil {
+		return Position{}, err
+	}
+	if err := z.Close(); err != nil {
+		return Position{}, err
+	}
+	at := Position{Offset: w.offset, Length: int64(b.Len()), ID: r.id}
+	n, err := w.to.Write(b.Bytes())
+	w.offset += int64(n)
+	if err != nil {
+		w.broken = fmt.Errorf("archive, at byte %d: %w", at.Offset, err)
+		return Position{}, w.broken
+	}
+	return at, nil
+}
+
+func (r *record) writeTo(to io.Writer) error {
+	fields, err := fieldBlock(append([]Field{
+		{"WARC-Type", r.kind},
+		{"WARC-Record-ID", r.id},
+		{"WARC-Date", r.at.UTC().Format("2006-01-02T15:04:05.000000Z")},
+		{"Content-Type", r.contentType},
+		{"Content-Length", fmt.Sprint(len(r.block))},
+		{"WARC-Block-Digest", digest(r.block)},
+	}, r.fields...))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to, "WARC/1.1\r\n%s\r\n%s\r\n\r\n", fields, r.block)
+	return err
+}

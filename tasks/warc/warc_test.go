@@ -1,0 +1,222 @@
+package warc
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var at = time.Date(2026, time.March, 1, 12, 0, 0, 123456789, time.FixedZone("", 3600))
+
+func exchange(t *testing.T) Exchange {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "https://h.example/a?b=1#c", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "headgate")
+	req.Header.Set("Authorization", "Bearer hidden")
+	req.Header.Set("Cookie", "hidden=1")
+	return Exchange{
+		Request: req, RequestBody: []byte("sent"), At: at, Address: "192.0.2.1",
+		Response: &http.Response{StatusCode: 200, Uncompressed: true, Header: http.Header{
+			"Content-Type": {"text/html"}, "Content-Encoding": {"gzip"}, "Transfer-Encoding": {"chunked"}, "Content-Length": {"7"},
+		}},
+		Body:     []byte("<p>Hi\r\n\r\n\x00"),
+		Metadata: []Field{{"fetchTimeMs", "12"}, {"outlink", "https://h.example/x"}},
+	}
+}
+
+// read reads the record that begins at a position, by that alone.
+func read(t *testing.T, file []byte, p Position) (version string, header textproto.MIMEHeader, block string) {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(file[p.Offset : p.Offset+p.Length]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := textproto.NewReader(bufio.NewReader(z))
+	version, err = r.ReadLine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err = r.ReadMIMEHeader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(r.R)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, ok := strings.CutSuffix(string(rest), "\r\n\r\n")
+	if !ok || header.Get("Content-Length") != fmt.Sprint(len(block)) || header.Get("WARC-Block-Digest") != digest([]byte(block)) {
+		t.Errorf("record %v\n%q: its end, length or digest is wrong", header, rest)
+	}
+	return version, header, block
+}
+
+// positions finds where the gzip members of a file are.
+func positions(t *testing.T, file []byte) []Position {
+	t.Helper()
+	var found []Position
+	in := bytes.NewReader(file)
+	for in.Len() > 0 {
+		start := int64(len(file) - in.Len())
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z.Multistream(false)
+		if _, err := io.Copy(io.Discard, z); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, Position{Offset: start, Length: int64(len(file)-in.Len()) - start})
+	}
+	return found
+}
+
+func TestRecords(t *testing.T) {
+	var file bytes.Buffer
+	w := NewWriter(&file, 0)
+	if _, err := w.WriteInfo("a.warc.gz", at, Field{"software", "headgate"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.WriteExchange(exchange(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := positions(t, file.Bytes())
+	if len(all) != 4 || all[1].Offset != got.Offset || all[1].Length != got.Length {
+		t.Fatalf("members at %+v, and the answer at %+v; want 4, the answer's second", all, got)
+	}
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Type: text/html\r\n\r\n<p>Hi\r\n\r\n\x00"
+	want := []struct{ kind, contentType, uri, block string }{
+		{"warcinfo", "application/warc-fields", "", "software: headgate\r\n"},
+		{"response", "application/http;msgtype=response", "https://h.example/a?b=1", answer},
+		{"request", "application/http;msgtype=request", "https://h.example/a?b=1", "POST /a?b=1 HTTP/1.1\r\nHost: h.example\r\nUser-Agent: headgate\r\n\r\nsent"},
+		{"metadata", "application/warc-fields", "https://h.example/a?b=1", "fetchTimeMs: 12\r\noutlink: https://h.example/x\r\n"},
+	}
+	for i, p := range all {
+		version, h, block := read(t, file.Bytes(), p)
+		if version != "WARC/1.1" || h.Get("WARC-Type") != want[i].kind || h.Get("Content-Type") != want[i].contentType ||
+			h.Get("WARC-Target-URI") != want[i].uri || h.Get("WARC-Date") != "2026-03-01T11:00:00.123456Z" || block != want[i].block {
+			t.Errorf("record %d: %s %v\n%q\nwant %+v", i, version, h, block, want[i])
+		}
+		if i > 1 && h.Get("WARC-Concurrent-To") != got.ID {
+			t.Errorf("record %d is of %q, want %q", i, h.Get("WARC-Concurrent-To"), got.ID)
+		}
+	}
+	_, h, _ := read(t, file.Bytes(), got)
+	if h.Get("WARC-IP-Address") != "192.0.2.1" || h.Get("WARC-Payload-Digest") != digest([]byte("<p>Hi\r\n\r\n\x00")) || h.Get("WARC-Record-ID") != got.ID {
+		t.Errorf("the answer's header is %v", h)
+	}
+}
+
+func TestDigest(t *testing.T) {
+	// SHA-1 of nothing, in base 32, as every archive has it.
+	if got := digest(nil); got != "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ" {
+		t.Error(got)
+	}
+}
+
+// A file is written on behind what it has.
+func TestPositionsInAFileThatIsThere(t *testing.T) {
+	var file bytes.Buffer
+	if _, err := NewWriter(&file, 0).WriteInfo("a", at); err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewWriter(&file, int64(file.Len())).WriteExchange(exchange(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, h, _ := read(t, file.Bytes(), got); h.Get("WARC-Type") != "response" {
+		t.Errorf("at %+v is %v", got, h)
+	}
+}
+
+func TestTruncated(t *testing.T) {
+	var file bytes.Buffer
+	e := exchange(t)
+	e.Truncated = "length"
+	got, err := NewWriter(&file, 0).WriteExchange(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, h, _ := read(t, file.Bytes(), got); h.Get("WARC-Truncated") != "length" {
+		t.Errorf("header %v", h)
+	}
+}
+
+func TestNothingIsWrittenOfABadExchange(t *testing.T) {
+	tests := map[string]func(*Exchange){
+		"a password in the URL":  func(e *Exchange) { e.Request.URL, _ = e.Request.URL.Parse("https://u:p@h.example/") },
+		"two lines of metadata":  func(e *Exchange) { e.Metadata = []Field{{"a", "b\r\nWARC-Type: x"}} },
+		"a colon in a name":      func(e *Exchange) { e.Metadata = []Field{{"a:b", "c"}} },
+		"metadata without names": func(e *Exchange) { e.Metadata = []Field{{"", "c"}} },
+		"two lines of address":   func(e *Exchange) { e.Address = "1\r\n2" },
+	}
+	for name, spoil := range tests {
+		var file bytes.Buffer
+		e := exchange(t)
+		spoil(&e)
+		if got, err := NewWriter(&file, 0).WriteExchange(e); err == nil || file.Len() > 0 || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%s: at %+v, %v, %d bytes; want an error and none", name, got, err, file.Len())
+		}
+	}
+}
+
+// fullDisk takes so many bytes.
+type fullDisk struct {
+	bytes.Buffer
+	room int
+}
+
+func (d *fullDisk) Write(p []byte) (int, error) {
+	if len(p) > d.room {
+		n, _ := d.Buffer.Write(p[:d.room])
+		d.room = 0
+		return n, syscall.ENOSPC
+	}
+	d.room -= len(p)
+	return d.Buffer.Write(p)
+}
+
+// After a record that did not fit no other is written: it would stand behind a
+// broken one.
+func TestFullDisk(t *testing.T) {
+	disk := &fullDisk{room: 1000}
+	w := NewWriter(disk, 0)
+	first, err := w.WriteInfo("a", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.room = 10
+	for range 2 {
+		_, err = w.WriteExchange(exchange(t))
+		if want := fmt.Sprintf("archive, at byte %d: no space left on device", first.Length); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		disk.room = 1000
+	}
+	if got := int64(disk.Len()); got != first.Length+10 {
+		t.Errorf("%d bytes, want %d", got, first.Length+10)
+	}
+}
+
+func ExampleWriter_WriteExchange() {
+	request, _ := http.NewRequest("GET", "https://example.com/", nil)
+	var file bytes.Buffer
+	page, err := NewWriter(&file, 0).WriteExchange(Exchange{
+		Request: request, Response: &http.Response{StatusCode: 200}, Body: []byte("hello"), At: time.Now(),
+	})
+	fmt.Println(page.Offset, err)
+	// Output:
+	// 0 <nil>
+}

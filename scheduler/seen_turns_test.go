@@ -301,7 +301,9 @@ func deletedBacklog(t *testing.T) {
 
 // Was: it ran after a minute.
 func deletedIDAgain(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}}, func(t *testing.T, st *stack) {
+	one := idle
+	one.Concurrency = 1 // they ask in order
+	virtual(t, settings{config: one, limits: []throttle.Limit{perMinute(1, 1)}}, func(t *testing.T, st *stack) {
 		for i := range 4 {
 			st.enqueue(needing(""), numbered("job", i))
 		}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,12 +67,7 @@ const late = 1
 func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
-		var limit throttle.Limit
-		for _, l := range w.limits {
-			if l.Name == name {
-				limit = l
-			}
-		}
+		limit := w.defined(name)
 		from := w.began
 		for _, e := range append(w.events, simEvent{at: time.Now(), lost: true}) {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) {
@@ -80,11 +76,18 @@ func (w *sim) judgeMeters() {
 			if err := throttletest.Check(limit, w.during(admissions, from, e.at)); err != nil {
 				w.breaks("meter %s, from %s to %s: %v", meter, from.Sub(w.began), e.at.Sub(w.began), err)
 			}
-			if from = e.at; e.limit != nil {
+			if from = e.at; e.lost {
+				limit = w.defined(name)
+			} else {
 				limit = *e.limit
 			}
 		}
 	}
+}
+
+// defined is a limit as the config says.
+func (w *sim) defined(name string) throttle.Limit {
+	return w.limits[slices.IndexFunc(w.limits, func(l throttle.Limit) bool { return l.Name == name })]
 }
 
 // during lists what was admitted from one moment on and before another. What a
@@ -145,18 +148,14 @@ func (w *sim) round(l *simLane) (round time.Duration) {
 // turn is how long a lane's turn keeps a meter busy. A window gives all its
 // permits at once, once each period.
 func (w *sim) turn(l *simLane, n throttle.Need) time.Duration {
-	for _, limit := range w.limits {
-		switch {
-		case limit.Name != n.Limit:
-		case limit.Kind == throttle.Concurrency:
-			return l.takes + w.config.TaskCheckInterval
-		case limit.Kind == throttle.Funnel || limit.Kind == throttle.TokenBucket:
-			return time.Duration(n.Cost) * limit.Rate.Per / time.Duration(limit.Rate.N)
-		default:
-			return limit.Rate.Per
-		}
+	limit := w.defined(n.Limit)
+	switch limit.Kind {
+	case throttle.Concurrency:
+		return l.takes + w.config.TaskCheckInterval
+	case throttle.Funnel, throttle.TokenBucket:
+		return time.Duration(n.Cost) * limit.Rate.Per / time.Duration(limit.Rate.N)
 	}
-	return 0
+	return limit.Rate.Per
 }
 
 // story tells what is wrong, in which world, and what happened there.
@@ -175,6 +174,9 @@ func (w *sim) story() string {
 	}
 	for _, l := range w.lanes {
 		fmt.Fprintf(&s, "  %s, its jobs take %s\n", l.name, l.takes)
+	}
+	for _, e := range w.events {
+		fmt.Fprintf(&s, "  after %s: %s\n", e.at.Sub(w.began), e.text)
 	}
 	return s.String() + w.history.Story(0, w.now(), 120)
 }

@@ -9,7 +9,10 @@ import (
 	"time"
 )
 
-var seeds = flag.Int("seeds", 25, "how many random worlds are simulated")
+var (
+	seeds = flag.Int("seeds", 25, "how many random worlds are simulated")
+	first = flag.Uint64("first", 0, "the first of their seeds")
+)
 
 // TestSimulation is the second floor of the proof: the real scripts and real
 // asynq servers, in virtual time, with random limits, lanes, processes and
@@ -17,7 +20,7 @@ var seeds = flag.Int("seeds", 25, "how many random worlds are simulated")
 func TestSimulation(t *testing.T) {
 	var sum simFigures
 	var rounds []float64
-	for seed := range uint64(*seeds) {
+	for seed := *first; seed < *first+uint64(*seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			w := newSim(t, seed)
 			w.play()

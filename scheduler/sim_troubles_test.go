@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -62,7 +63,12 @@ func (w *sim) trouble() {
 	queue := []string{"one", "two"}[w.rand.IntN(2)]
 	p := w.processes[w.rand.IntN(len(w.processes))]
 	wait := milliseconds(between(w.rand, 100, 3000))
-	switch w.rand.IntN(7) {
+	what := w.rand.IntN(7)
+	lost := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.lost })
+	if lost && (what == 0 || what == 2) { // until a job asks there may be no limit to change
+		return
+	}
+	switch what {
 	case 0:
 		w.note(simEvent{text: fmt.Sprintf("limit %s is paused for %s", limit.Name, wait)})
 		w.hand.must(w.hand.limiter.Pause(ctx, limit.Name))

@@ -23,6 +23,7 @@ var scripts = map[string]*redis.Script{
 	"block":     Block,
 	"carry":     Carry,
 	"cell":      Cell,
+	"claim":     Claim,
 	"crash":     Crash,
 	"cron_move": CronMove,
 	"cron_read": CronRead,

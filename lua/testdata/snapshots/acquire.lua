@@ -65,6 +65,7 @@ local function int(x) return string.format('%.0f', x) end
 --   sharing            hash    meter -> how many lanes take turns there
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
+--   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
 --   epoch              string  set once; gone where Redis has lost its data
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end

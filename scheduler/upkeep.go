@@ -43,13 +43,16 @@ func (u *upkeep) add(queue string) {
 // tend moves put-backs on and goes on with comparing, if it is time.
 func (g *giver) tend(ctx context.Context) error {
 	now := time.Now()
+	pause := min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), tending), seldom)
+	if latest := now.Add(pause); g.upkeep.next.After(latest) {
+		g.upkeep.next = latest
+	}
 	if now.Before(g.upkeep.next) {
 		return nil
 	}
-	next := min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), tending), seldom)
-	g.upkeep.next = now.Add(next)
+	g.upkeep.next = now.Add(pause)
 	for _, queue := range g.upkeep.queues {
-		if err := g.postpone(ctx, queue, now.Add(next+soon)); err != nil {
+		if err := g.postpone(ctx, queue, now.Add(pause+soon)); err != nil {
 			return err
 		}
 	}

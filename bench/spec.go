@@ -80,15 +80,35 @@ func (s spec) ideal() time.Duration {
 		ideal = max(ideal, after(s.Jobs, s.Arrive))
 	}
 	if s.Hosts > 0 {
-		counts := map[string]int{}
-		for _, j := range s.jobs() {
-			counts[j.Host]++
-		}
-		for _, n := range counts {
-			ideal = max(ideal, after(n-1, s.HostRate))
-		}
+		ideal = max(ideal, s.equalTurns())
 	}
 	return ideal
+}
+
+// equalTurns is how long the jobs take if the hosts have their turns at the shared
+// limit one after the other and nothing else takes time. The host that had its
+// turn longest ago is also the first that may have the next.
+func (s spec) equalTurns() time.Duration {
+	var hosts []string // that have jobs left, in the order of their last turns
+	left, ready := map[string]int{}, map[string]time.Duration{}
+	for _, j := range s.jobs() {
+		if left[j.Host]++; left[j.Host] == 1 {
+			hosts = append(hosts, j.Host)
+		}
+	}
+	every := time.Second / time.Duration(s.Rate)
+	var last, tat time.Duration
+	for len(hosts) > 0 {
+		host := hosts[0]
+		hosts = hosts[1:]
+		last = max(tat-time.Duration(s.burst()-1)*every, ready[host], last)
+		tat = max(tat, last) + every
+		ready[host] = last + time.Second/time.Duration(s.HostRate)
+		if left[host]--; left[host] > 0 {
+			hosts = append(hosts, host)
+		}
+	}
+	return last
 }
 
 // patience is how long a run may take: what has not run by then would only

@@ -120,7 +120,7 @@ func (g *giver) round(ctx context.Context) time.Time {
 
 // work has the core's decisions carried out until nothing is due.
 func (g *giver) work(ctx context.Context) error {
-	for range 100 { // whatever there is to do, the lease must be renewed
+	for !time.Now().After(g.lead) { // whatever there is to do, the lease must be renewed
 		if err := errors.Join(g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ type Limiter interface {
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
 	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error)
-	Forget(ctx context.Context, jobs ...throttle.JobID) error
+	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)
 	Turns() *turns.Store
 }
 

@@ -8,9 +8,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// grant has Redis try the turns that are due, until none is.
+// batches bounds what is done in a row: the lease must be renewed meanwhile.
+const batches = 20
+
+// grant has Redis try the turns that are due.
 func (g *giver) grant(ctx context.Context) error {
-	for g.core != nil {
+	for range batches {
+		if g.core == nil {
+			return nil
+		}
 		list := g.core.Turns(g.clock.now(), batch)
 		if len(list) == 0 {
 			return nil
@@ -36,7 +42,10 @@ func (g *giver) grant(ctx context.Context) error {
 // tell moves called jobs to the head of their queues, those whose permits exist
 // now and those that were told and have not come.
 func (g *giver) tell(ctx context.Context) error {
-	for g.core != nil {
+	for range batches {
+		if g.core == nil {
+			return nil
+		}
 		told := g.core.Tell(g.clock.now(), page)
 		if len(told) == 0 {
 			return nil
@@ -73,12 +82,19 @@ func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 			lost = append(lost, throttle.JobID{Queue: jobs[i].queue, ID: jobs[i].id})
 		}
 	}
-	return fates, g.limits.note(ctx, g.limiter.Forget(ctx, lost...))
+	forgotten, err := g.limiter.Forget(ctx, lost...)
+	if forgotten > 0 {
+		g.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", forgotten, "one of them", lost[0].ID)
+	}
+	return fates, g.limits.note(ctx, err)
 }
 
 // recall takes back what is reserved for jobs that have not come in time.
 func (g *giver) recall(ctx context.Context) error {
-	for g.core != nil {
+	for range batches {
+		if g.core == nil {
+			return nil
+		}
 		lanes := g.core.Recalls(g.clock.now(), page)
 		if len(lanes) == 0 {
 			return nil

@@ -167,8 +167,9 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 			}
 		}
 	}
-	c.forgotten += len(lost)
-	return g.limits.note(ctx, g.limiter.Forget(ctx, lost...))
+	forgotten, err := g.limiter.Forget(ctx, lost...)
+	c.forgotten += forgotten
+	return g.limits.note(ctx, err)
 }
 
 // findStrays sends denied jobs that no lane knows back to ask.

@@ -395,7 +395,7 @@ func (y *yard) lose(t *rapid.T) { delete(y.jobs, y.any(t, "called", isCalled).Jo
 func (y *yard) forget(t *rapid.T) {
 	j := y.any(t, "waiting or called", func(j *yardJob) bool { return !running(j) })
 	delete(y.jobs, j.JobID)
-	if err := y.stage.lanes.Forget(background, j.JobID); err != nil {
+	if _, err := y.stage.lanes.Forget(background, j.JobID); err != nil {
 		t.Fatalf("%v", err)
 	}
 }

@@ -54,7 +54,7 @@ func (s *stage) wantTaken(t *testing.T, jobs []string, needs ...throttle.Need) {
 func (s *stage) forget(t redistest.TB, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if err := s.lanes.Forget(background, job(id).JobID); err != nil {
+		if _, err := s.lanes.Forget(background, job(id).JobID); err != nil {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -214,7 +214,9 @@ func TestRepeatedCall(t *testing.T) {
 		}
 		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
 		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
-		must(t, s.lanes.Forget(background, job("b").JobID, job("nobody").JobID))
+		known, err := s.lanes.Forget(background, job("b").JobID, job("nobody").JobID)
+		must(t, err)
+		expect(t, "known", known, 1)
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})
@@ -450,4 +452,4 @@ func TestAcquireRefuses(t *testing.T) {
 	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
 }
 
-func second(_ throttle.Decision, err error) error { return err }
+func second[T any](_ T, err error) error { return err }

@@ -7,6 +7,7 @@
 // AllowAll, all or none.
 //
 // Redis is the limiter that all processes share, and Local the same within one.
-// Package scheduler uses Redis to make queued jobs wait: Acquire puts a denied
-// job in a lane, and Pump calls it back when its permits exist.
+// Lanes is a Redis limiter for whose permits queued jobs can wait: a denied job
+// joins a lane, lanes that share a meter take turns there, and a job whose turn has
+// come is called. Package scheduler has asynq's jobs do that.
 package throttle

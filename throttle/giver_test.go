@@ -237,7 +237,7 @@ func (g *giver) work() (list []called, err error) {
 			list = append(list, called{id, false})
 		}
 		if fate == turns.Gone || fate == turns.Done {
-			if err := g.stage.lanes.Forget(background, id); err != nil {
+			if _, err := g.stage.lanes.Forget(background, id); err != nil {
 				return list, err
 			}
 		}

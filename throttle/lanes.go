@@ -101,12 +101,14 @@ type caller struct {
 }
 
 // Forget drops waiting or called jobs that will not come: deleted, archived or
-// run by hand. What was reserved for them goes to the next at once.
-func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) error {
+// run by hand. What was reserved for them goes to the next at once. It returns how
+// many of them waited or were called.
+func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) (known int, err error) {
 	if len(jobs) == 0 {
-		return nil
+		return 0, nil
 	}
-	return unavailable(l.run(ctx, lua.Forget, jobArgs(jobs)...).Err())
+	known, err = l.run(ctx, lua.Forget, jobArgs(jobs)...).Int()
+	return known, unavailable(err)
 }
 
 func jobArgs(jobs []JobID) []any {

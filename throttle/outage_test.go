@@ -58,7 +58,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 			_, err := lanes.Acquire(ctx, throttle.Job{JobID: throttle.JobID{ID: "j"}}, need)
 			return err
 		},
-		"Forget":   func(ctx context.Context) error { return lanes.Forget(ctx, throttle.JobID{ID: "j"}) },
+		"Forget":   func(ctx context.Context) error { _, err := lanes.Forget(ctx, throttle.JobID{ID: "j"}); return err },
 		"Waiting":  func(ctx context.Context) error { _, _, err := lanes.Waiting(ctx, throttle.JobID{ID: "j"}); return err },
 		"Places":   func(ctx context.Context) error { _, err := lanes.Places(ctx, throttle.JobID{ID: "j"}); return err },
 		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, need); return err },

@@ -49,6 +49,7 @@ var (
 	Reset    = script("reset")
 	Resign   = script("resign")
 	Settle   = script("settle")
+	Shelve   = script("shelve")
 	Waiting  = script("waiting")
 )
 

@@ -24,7 +24,7 @@ local function recall(lane)
       call('ZREM', called, late[i])
     end
   end
-  local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, 0, 0, 'LIMIT', 0, 1000) }
+  local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000) }
   if #late > 0 then freed(lane) end
   leave_if_empty(lane)
   return out

@@ -45,6 +45,7 @@ var scripts = map[string]*redis.Script{
 	"reset":     Reset,
 	"resign":    Resign,
 	"settle":    Settle,
+	"shelve":    Shelve,
 	"waiting":   Waiting,
 }
 

@@ -58,9 +58,29 @@ func (g *giver) tell(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var active []turns.Told
 		for i, t := range told {
 			g.core.Fate(g.clock.now(), t, fates[i])
+			if fates[i] == turns.Active {
+				active = append(active, t)
+			}
 		}
+		if err := g.shelve(ctx, active); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shelve lets the lanes of jobs go on that a worker has taken, and that have not
+// asked in time: it may have died with them.
+func (g *giver) shelve(ctx context.Context, active []turns.Told) error {
+	shelved, err := g.store.Shelve(ctx, active)
+	if g.limits.note(ctx, err) != nil || shelved == 0 {
+		return err
+	}
+	for _, t := range active {
+		g.core.Came(g.clock.now(), t.Lane)
 	}
 	return nil
 }

@@ -163,6 +163,20 @@ func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) 
 	return recalled, nil
 }
 
+// Shelve says of called jobs that a worker has had them for long and they have not
+// asked. Those for which nothing is reserved any more count no more against how
+// many of their lane may be called.
+func (s *Store) Shelve(ctx context.Context, jobs []Told) (shelved int, err error) {
+	if len(jobs) == 0 {
+		return 0, nil
+	}
+	var args []any
+	for _, job := range jobs {
+		args = append(args, job.Lane, job.ID)
+	}
+	return s.run(ctx, lua.Shelve, args...).Int()
+}
+
 // Marks lists the meters at which newcomers may not take.
 func (s *Store) Marks(ctx context.Context) (meters []string, err error) {
 	scan := s.rdb.HScan(ctx, s.prefix+"contended", 0, "", 1000).Iterator()

@@ -12,7 +12,8 @@ local function claim(job, r)
   local until_us = call('ZSCORE', called, job.id)
   if not until_us then return nil end
   call('ZREM', called, job.id)
-  if until_us == '0' then
+  local late = tonumber(until_us) <= 0
+  if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
     for i = #others - 1, 1, -2 do
@@ -23,7 +24,7 @@ local function claim(job, r)
     call('ZADD', called, 0, other)
   end
   count_all(hg('reserved'), r, -1)
-  return RESERVED, until_us == '0'
+  return RESERVED, late
 end
 
 -- The first of the job's meters at which a lane waits, or nil.

@@ -729,7 +729,7 @@ local function forget_job(queue, id, r)
   local called = call('ZSCORE', hg('called', r.lane), id)
   if called then
     call('ZREM', hg('called', r.lane), id)
-    if called ~= '0' then
+    if tonumber(called) > 0 then
       count_all(hg('reserved'), r, -1)
       freed(r.lane)
     end
@@ -765,7 +765,7 @@ local function line_of(lane)
   local line = by_lane[lane]
   if line then return line end
   local queue, ids = parse_lane(lane)
-  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', hg('called', lane)) }
+  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', hg('called', lane)), shelved = call('ZCOUNT', hg('called', lane), -1, -1) }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
 end
@@ -844,7 +844,7 @@ local function turn(line, ahead_us, held_text)
     called(line, id, 0)
     return { LEARN, id, now_us, 0 }
   end
-  if line.called >= most_called(meters) then
+  if line.called - line.shelved >= most_called(meters) then
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end

@@ -1,0 +1,18 @@
+-- Says of called jobs that a worker took them long ago and they have not asked:
+-- it may have died with them. They count no more against how many of their lane
+-- may be called, so that the lane goes on.
+-- Touches: called (rw).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1…] lane, ID of each job
+-- Returns how many of them are shelved now
+-- @include scope
+local shelved = 0
+for i = 1, #ARGV, 2 do
+  local called = hg('called', ARGV[i])
+  local id = ARGV[i + 1]
+  if call('ZSCORE', called, id) == '0' then
+    call('ZADD', called, -1, id)
+    shelved = shelved + 1
+  end
+end
+return shelved

@@ -6,13 +6,14 @@
 -- ARGV[1…] lane, ID of each job
 -- Returns how many of them are shelved now
 -- @include scope
-local shelved = 0
-for i = 1, #ARGV, 2 do
-  local called = hg('called', ARGV[i])
-  local id = ARGV[i + 1]
-  if call('ZSCORE', called, id) == '0' then
-    call('ZADD', called, -1, id)
-    shelved = shelved + 1
-  end
+
+local function shelve(lane, id)
+  local called = hg('called', lane)
+  if call('ZSCORE', called, id) ~= '0' then return 0 end
+  call('ZADD', called, '-1', id)
+  return 1
 end
+
+local shelved = 0
+for i = 1, #ARGV, 2 do shelved = shelved + shelve(ARGV[i], ARGV[i + 1]) end
 return shelved

@@ -31,6 +31,8 @@ func files(t *testing.T, match func(path string) bool) []string {
 			return err
 		case entry.IsDir() && slices.Contains(notOurs, entry.Name()):
 			return fs.SkipDir
+		case slices.Contains(notOurs, entry.Name()): // .git is a file in a worktree
+			return nil
 		case entry.Type().IsRegular() && match(path):
 			found = append(found, path)
 		}

@@ -23,7 +23,7 @@ var (
 	designKey  = regexp.MustCompile("`hg:\\{scope\\}:(\\w+)")
 	touches    = regexp.MustCompile(`(?s)-- Touches: ([^.]*)\.\n`)
 	touched    = regexp.MustCompile(`(\w+) \((r|w|rw)\)`)
-	bound      = regexp.MustCompile(`(?m)(?:local )?([\w, ]+) = (hg\('.*)$`)
+	bound      = regexp.MustCompile(`(?m)^ *(?:local )?([\w, ]+) = (hg\('.*)$`)
 	named      = regexp.MustCompile(`hg\('(\w+)'`)
 	command    = regexp.MustCompile(`'([A-Z]{3,})', ?([^\n]*)`)
 	counted    = regexp.MustCompile(`\bcount(?:_all)?\(hg\('(\w+)'`)

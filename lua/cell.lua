@@ -1,5 +1,5 @@
 -- redis-cell's CL.THROTTLE: a funnel that is given with the call.
--- Touches: cell (rw), limit (r).
+-- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1

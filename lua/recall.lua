@@ -1,6 +1,6 @@
 -- Takes back what is reserved for called jobs that have not come in time, and
 -- says who of a lane is called and has not come. They keep their tickets.
--- Touches: blocked (r), called (r), changes (w), demand (w), full (w),
+-- Touches: blocked (r), called (rw), changes (w), demand (w), full (w),
 --   jobs (r), lane (r), lanes (rw), limit (r), m (rw), patience (w), reserved (w),
 --   sharing (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

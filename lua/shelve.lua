@@ -1,5 +1,5 @@
--- Says of called jobs that a worker took them long ago and they have not asked:
--- it may have died with them. They count no more against how many of their lane
+-- Shelves called jobs that a worker took long ago and that have not asked.
+-- They may have died with it: they count no more against how many of their lane
 -- may be called, so that the lane goes on.
 -- Touches: called (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

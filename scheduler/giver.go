@@ -199,6 +199,9 @@ func (g *giver) hear(word turns.Word) bool {
 	case word.Kind == turns.LimitChanged:
 		g.core.ChangedLimit(word.Name)
 	}
+	if word.Number > g.changes+1 { // the one before got lost
+		g.core.ChangedAll()
+	}
 	g.changes = max(g.changes, word.Number)
 	return true
 }

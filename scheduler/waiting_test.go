@@ -172,8 +172,8 @@ func TestWithPolling(t *testing.T) {
 	})
 }
 
-// When the process that pumps is gone, another takes over within 7 s.
-func TestPumpFailover(t *testing.T) {
+// When the process that gives turns is gone, another takes over within 7 s.
+func TestFailover(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Second) // the first has the lease by then
 		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(60, 1)}})

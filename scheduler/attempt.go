@@ -64,7 +64,8 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 	}
 	d, err := s.acquire(ctx, a)
 	if errors.Is(err, throttle.ErrUnavailable) {
-		return d, &putBackError{error: err, at: time.Now().Add(time.Second)}
+		// It may have a place in its lane, and be called from there.
+		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	}
 	if err != nil {
 		return d, finalError{err}

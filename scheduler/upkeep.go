@@ -13,8 +13,10 @@ const (
 	// turn is due before, since then no put-back ends before either.
 	tending = 2 * time.Second
 	seldom  = 30 * time.Second
-	// soon is how long before its end a put-back is moved on. None is shorter.
-	soon = 5 * time.Second
+	// soon is how long before its end a put-back is moved on, at least. With
+	// tending it is as long as a put-back outlasts the wait that was told: where
+	// that was true, the job is called before its put-back need be moved.
+	soon = 3 * time.Second
 	// passes is how often all waiting jobs are compared with asynq's, and passTime
 	// how long that may take.
 	passes   = time.Minute
@@ -66,7 +68,8 @@ func (g *giver) tend(ctx context.Context) error {
 }
 
 // postpone moves on the put-backs of waiting jobs that end before a moment, so
-// that none comes early. Each gets what it would be told now.
+// that none comes early. Each gets what it would be told now, and that moment at
+// least.
 func (g *giver) postpone(ctx context.Context, queue string, before time.Time) error {
 	for offset, pages := 0, 0; offset >= 0 && pages < maxPages; pages++ {
 		ids, next, err := g.promoter.due(ctx, queue, before, offset)
@@ -80,7 +83,11 @@ func (g *giver) postpone(ctx context.Context, queue string, before time.Time) er
 		var later []putBackAt
 		for job, place := range places {
 			if !place.Called {
-				later = append(later, putBackAt{job.ID, time.Now().Add(place.PutBack())})
+				at := time.Now().Add(place.PutBack())
+				if at.Before(before) {
+					at = before
+				}
+				later = append(later, putBackAt{job.ID, at})
 			}
 		}
 		if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {

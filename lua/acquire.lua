@@ -77,7 +77,10 @@ if r then
     r = nil
   end
 end
-if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
+if not r then
+  job.before = call('ZCARD', job.waiting)
+  job.mark = job.before == 0 and contended(job)
+end
 
 -- What is reserved for a called job is its own; all others leave it alone.
 if called ~= RESERVED then load_reserved(meters) end

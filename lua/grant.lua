@@ -19,6 +19,10 @@ local process, ahead_us = ARGV[1], tonumber(ARGV[2])
 
 if call('GET', hg('turns')) ~= process then return { 0 } end
 local out = { now_us, '' }
+for i = 3, #ARGV, 3 do
+  local line = line_of(ARGV[i])
+  line.turns = line.turns + 1
+end
 for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
 for i = 1, #lines do out[#out + 1] = outlook(lines[i]) end
 store()

@@ -1,6 +1,5 @@
 -- Moves denied jobs from asynq's retry set to the head of their queue's pending
--- list, behind those moved before. The fields `denied` and `called` of a job's
--- hash are our own.
+-- list, behind those moved before.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
@@ -20,7 +19,7 @@ local function move(id)
   if state == 'active' or state == 'pending' then return state end
   if state ~= 'retry' or not is_denied(retry, id, at) then return 'done' end
   redis.call('ZREM', retry, id)
-  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'called', '1', 'denied', '')
+  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', CALLED)
   return 'moved'
 end
 
@@ -31,7 +30,7 @@ local function take_line()
   local line = {}
   while #line < 64 do
     local id = redis.call('LINDEX', pending, -1 - #line)
-    if not id or redis.call('HEXISTS', prefix .. id, 'called') == 0 then break end
+    if not id or redis.call('HGET', prefix .. id, 'denied') ~= CALLED then break end
     line[#line + 1] = id
   end
   if #line > 0 then redis.call('LTRIM', pending, 0, -1 - #line) end
@@ -47,6 +46,8 @@ for i = 3, #ARGV do
     line[#line + 1] = id
   end
 end
--- asynq pops from the right.
-for i = #(line or {}), 1, -1 do redis.call('RPUSH', pending, line[i]) end
+if line then -- asynq pops from the right
+  for i = 1, math.floor(#line / 2) do line[i], line[#line + 1 - i] = line[#line + 1 - i], line[i] end
+  redis.call('RPUSH', pending, unpack(line))
+end
 return fates

@@ -33,7 +33,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	if l.waiting == 0 {
 		return Result{Outcome: Empty}
 	}
-	if int64(len(l.called)) >= l.capacity() {
+	if l.onTheirWay(w.now) >= l.capacity() {
 		w.full++
 		return Result{Outcome: Full, Next: w.next(l, t)}
 	}
@@ -91,6 +91,17 @@ func (l *worldLane) capacity() int64 {
 		least = min(least, n.worldMeter.capacity/n.cost)
 	}
 	return least
+}
+
+// onTheirWay is how many called jobs of a lane are: those called ahead are not yet
+// told.
+func (l *worldLane) onTheirWay(now int64) (n int64) {
+	for _, k := range l.called {
+		if k.at <= now {
+			n++
+		}
+	}
+	return n
 }
 
 // promote is promote.lua: it moves a called job to the head of its queue.
@@ -152,7 +163,7 @@ func (w *world) come(l *worldLane, id string) {
 			oldest = i
 		}
 	}
-	wasFull := int64(len(l.called)) >= l.capacity()
+	wasFull := l.onTheirWay(w.now) >= l.capacity()
 	if oldest < 0 {
 		w.denied++
 		w.history.Note(w.now, l.name, "job %s comes too late and waits again", id)

@@ -18,31 +18,45 @@ local function meter(id)
   return m
 end
 
--- A line is a lane as one call sees it: the first of its waiting jobs, of which
--- so many were called. They leave the lane at the end, all at once.
+-- A line is a lane as one call sees it: so many turns of it are tried; of its
+-- waiting jobs the first, of which so many were taken. Those leave the lane at
+-- the end, all at once.
 local lines, by_lane = {}, {}
 local function line_of(lane)
   local line = by_lane[lane]
   if line then return line end
   local queue, ids = parse_lane(lane)
-  line = { lane = lane, queue = queue, ids = ids, jobs = {}, taken = 0, calls = {}, called = call('ZCARD', hg('called', lane)), shelved = call('ZCOUNT', hg('called', lane), -1, -1) }
+  line = { lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0, called = call('ZCARD', hg('called', lane)) }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
+end
+
+-- Reads as many more of a line's jobs as its turns may need. Reports whether there
+-- are any.
+local function read_more(line)
+  local read = #line.jobs
+  local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
+  for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
+  local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
+  for i = 1, #more do line.records[read + i] = records[i] and parse_job(records[i]) or false end
+  return #more > 0
 end
 
 -- The first waiting job of a line and its record. One without a record (somebody
 -- removed it) stops nobody.
 local function first(line)
-  while true do
-    if line.taken == #line.jobs then
-      local more = call('ZRANGE', hg('lane', line.lane), line.taken, line.taken * 2)
-      for i = 1, #more do line.jobs[#line.jobs + 1] = more[i] end
-    end
-    local id = line.jobs[line.taken + 1]
-    local r = id and read_job(line.queue, id)
-    if r or not id then return id, r end
+  while line.taken < #line.jobs or read_more(line) do
+    local r = line.records[line.taken + 1]
+    if r then return line.jobs[line.taken + 1], r end
     line.taken = line.taken + 1
   end
+end
+
+-- How many called jobs of a line are on their way. Those called ahead are not yet
+-- told, and shelved ones are not waited for.
+local function on_their_way(line, grant_us)
+  line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
+  return line.before + line.told
 end
 
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
@@ -69,8 +83,9 @@ local function horizon(meters, ahead_us)
 end
 
 -- Takes the line's first job out of it, called: permits are reserved until then.
-local function called(line, id, until_us)
+local function called(line, id, at, until_us)
   line.taken, line.called = line.taken + 1, line.called + 1
+  if at <= now_us then line.told = line.told + 1 end
   line.calls[#line.calls + 1] = int(until_us)
   line.calls[#line.calls + 1] = id
 end
@@ -101,10 +116,11 @@ local function turn(line, ahead_us, held_text)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
   if not meters then -- it is called to learn that
-    called(line, id, 0)
+    called(line, id, now_us, 0)
     return { LEARN, id, now_us, 0 }
   end
-  if line.called - line.shelved >= most_called(meters) then
+  local most = most_called(meters)
+  if line.called >= most and on_their_way(line, r.grant_us) >= most then
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end
@@ -118,7 +134,7 @@ local function turn(line, ahead_us, held_text)
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
-  called(line, id, ready + r.grant_us)
+  called(line, id, ready, ready + r.grant_us)
   return { GRANTED, id, ready, ready + r.grant_us }
 end
 

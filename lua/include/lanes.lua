@@ -38,8 +38,8 @@ end
 
 -- Counts a job's permits for or against each of its meters.
 local function count_all(counters, r, sign)
-  local _, ids = parse_lane(r.lane)
-  for i = 1, #ids do count(counters, ids[i], sign * r.cost[i]) end
+  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
+  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
 -- As many of a lane's jobs may be called at once as its meters can give at once.

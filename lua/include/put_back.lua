@@ -8,7 +8,6 @@ local function put_back(job, msg, at, seconds, denied)
   redis.call('ZREM', job.lease, job.id)
   redis.call('ZADD', job.retry, at, job.id)
   redis.call('HSET', job.hash, 'msg', msg, 'state', 'retry', 'denied', denied and at or '')
-  redis.call('HDEL', job.hash, 'called')
   keep_unique(job.hash, job.id, seconds)
   return true
 end

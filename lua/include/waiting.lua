@@ -59,8 +59,12 @@ local function expect(job, place, joins)
     local m = job.meters[i]
     local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
     local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
-    local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
-    local at = m.ready_at(m.reserved + math.max(0, math.min(turns * m.cost, all)) + m.cost)
+    local before = turns * m.cost
+    if before > place then
+      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
+      before = math.max(0, math.min(before, all))
+    end
+    local at = m.ready_at(m.reserved + before + m.cost)
     if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
   end
   return last, expected, known or expected <= now_us

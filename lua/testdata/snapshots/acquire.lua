@@ -694,8 +694,8 @@ end
 
 -- Counts a job's permits for or against each of its meters.
 local function count_all(counters, r, sign)
-  local _, ids = parse_lane(r.lane)
-  for i = 1, #ids do count(counters, ids[i], sign * r.cost[i]) end
+  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
+  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
 -- As many of a lane's jobs may be called at once as its meters can give at once.
@@ -829,8 +829,12 @@ local function expect(job, place, joins)
     local m = job.meters[i]
     local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
     local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
-    local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
-    local at = m.ready_at(m.reserved + math.max(0, math.min(turns * m.cost, all)) + m.cost)
+    local before = turns * m.cost
+    if before > place then
+      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
+      before = math.max(0, math.min(before, all))
+    end
+    local at = m.ready_at(m.reserved + before + m.cost)
     if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
   end
   return last, expected, known or expected <= now_us
@@ -908,7 +912,10 @@ if r then
     r = nil
   end
 end
-if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
+if not r then
+  job.before = call('ZCARD', job.waiting)
+  job.mark = job.before == 0 and contended(job)
+end
 
 -- What is reserved for a called job is its own; all others leave it alone.
 if called ~= RESERVED then load_reserved(meters) end

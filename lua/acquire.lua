@@ -45,48 +45,53 @@ if not waited then
   if at <= now_us then return admit() end
 end
 
--- @include waiting
+-- @include called
 
 local r = waited and read_job(queue, id)
+local ids, costs = {}, {}
+for i = 1, meters and #meters or 0 do
+  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+end
+local job = { lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.concat(costs, ','), ids = ids }
+local same = meters and r and r.lane == job.lane and r.costs == job.costs
+
+-- What is reserved for a called job is its own; all others leave it alone.
+local called, late
+if same then called, late = claim(queue, id, r) end
+if called == RESERVED then
+  local _, at = binding(meters)
+  if at <= now_us then
+    leave(name, id, r, called, late)
+    return admit()
+  end
+end
+
+-- @include waiting
+
 if refusal then
   if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
 if not r and call('GET', admitted) == number then return take_all(meters, true) end
 
-local job = {
-  name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, head_start = head_start,
-  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {}, cost = {},
-}
-local costs = {}
-for i = 1, #meters do
-  job.ids[i], job.cost[i], costs[i] = meters[i].id, meters[i].cost, int(meters[i].cost)
-end
-job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
-job.costs = table.concat(costs, ',')
-job.waiting = hg('lane', job.lane)
-
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called, late
-if r then
-  local same = r.lane == job.lane and r.costs == job.costs
-  if same then called, late = claim(job, r) end
-  if not called and not (same and call('ZSCORE', job.waiting, id)) then
-    forget_job(queue, id, r)
-    r = nil
-  end
+job.name, job.id, job.meters, job.since_us, job.grant_us = name, id, meters, r and r.since_us or now_us, grant_us
+job.head_start, job.max_wait_us, job.useful_us = head_start, max_wait_us, useful_us
+job.waiting = hg('lane', job.lane)
+if r and not called and not (same and call('ZSCORE', job.waiting, id)) then
+  forget_job(queue, id, r)
+  r = nil
 end
 if not r then
   job.before = call('ZCARD', job.waiting)
   job.mark = job.before == 0 and contended(job)
 end
 
--- What is reserved for a called job is its own; all others leave it alone.
 if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
-  if r then leave(job, r, called, late) end
+  if r then leave(name, id, r, called, late) end
   return admit()
 end
 return wait(job, r, called, late, bind)

@@ -51,7 +51,7 @@ local function fixed_window(m, now_us)
 
   local function keep()
     local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
-    call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
+    call('SET', m.state, int(last) .. ' ' .. int(count), 'PX', int(ttl_ms))
   end
 
   function m.take(k)

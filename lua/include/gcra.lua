@@ -74,7 +74,7 @@ local function gcra(m, now_us)
 
   local function keep()
     local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
-    call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
+    call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
   end
 
   function m.take(k)

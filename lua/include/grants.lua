@@ -1,4 +1,5 @@
 -- @include lanes
+-- @include worth
 
 -- What became of a turn, as Go's turns.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
@@ -69,6 +70,17 @@ local function meters_of(line, r)
     m.cost, meters[i] = r.cost[i], m
   end
   return meters
+end
+
+-- As many of a lane's jobs may be called at once as its meters can give at once.
+local function most_called(meters)
+  local most
+  for i = 1, #meters do
+    local m = meters[i]
+    local n = m.cost > 0 and floor(m.capacity / m.cost) or m.capacity
+    if not most or n < most then most = n end
+  end
+  return most
 end
 
 -- Until when a permit must exist for its job to be called now. A job of several

@@ -14,8 +14,13 @@ local FAR = 9007199254740992
 -- a clock that steps back by less finds it.
 local GRACE = 60000
 
--- The only way a number becomes text: tostring would keep 14 digits of 16.
-local function int(x) return string.format('%.0f', x) end
+-- The only way a number becomes text: tostring would keep 14 digits of 16, and
+-- '%.0f' takes five times as long. In two parts it fits a Redis of 32 bits too.
+local function int(x)
+  if x < 1000000000 then return string.format('%d', x) end
+  local low = x % 1000000000
+  return string.format('%d%09d', (x - low) / 1000000000, low)
+end
 
 -- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
 --   limit:<name>       hash    a limit's definition, and what changes beside it

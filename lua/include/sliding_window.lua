@@ -59,7 +59,7 @@ local function sliding_window(m, now_us)
     end
     sum = sum + k
     local text = { int(width) }
-    for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
+    for i = 1, #parts do text[i + 1] = int(parts[i]) .. ' ' .. int(counts[i]) end
     local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
     call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
   end

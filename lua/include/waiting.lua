@@ -1,31 +1,5 @@
+-- @include called
 -- @include lanes
-
--- How a called job stands: with permits reserved for it, or too late for them.
-local RESERVED, OVERDUE = 1, 2
-
--- Has a called job take what is reserved for it; or, where it came too late for
--- that, what is reserved by now for the first of its lane that asked for as much.
--- That one takes a later one's in turn. Returns nil where the job was not called, and
--- whether it came late.
-local function claim(job, r)
-  local called = hg('called', r.lane)
-  local until_us = call('ZSCORE', called, job.id)
-  if not until_us then return nil end
-  call('ZREM', called, job.id)
-  local late = tonumber(until_us) <= 0
-  if late then
-    local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
-    local other
-    for i = #others - 1, 1, -2 do
-      local o = read_job(job.queue, others[i])
-      if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
-    end
-    if not other then return OVERDUE, true end
-    call('ZADD', called, 0, other)
-  end
-  count_all(hg('reserved'), r, -1)
-  return RESERVED, late
-end
 
 -- The first of the job's meters at which a lane waits, or nil.
 local function contended(job)
@@ -42,12 +16,6 @@ local function may_take(job, r, called)
   if called then return true end
   if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
   return not job.mark and job.before == 0
-end
-
--- Forgets a job that runs now.
-local function leave(job, r, called, late)
-  if called then make_room(r.lane, late) else call('ZREM', job.waiting, job.id) end
-  forget_record(job.name, r)
 end
 
 -- When a job would run that so many of its lane are before. Lanes take turns, so
@@ -101,7 +69,8 @@ local function wait(job, r, called, late, bind)
   local patience = latest < math.huge and '1' or '0'
   if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
   if not r then
-    r = { lane = job.lane, costs = job.costs, cost = job.cost }
+    r = { lane = job.lane, costs = job.costs, ids = job.ids, cost = {} }
+    for i = 1, #job.meters do r.cost[i] = job.meters[i].cost end
     count_all(hg('demand'), r, 1)
   end
   call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))

@@ -806,7 +806,7 @@ local function meters_of(line, r)
   return meters
 end
 
--- As many of a lane's jobs may be called at once as its meters can give at once.
+-- As many jobs of a lane may be on their way as its meters can give at once.
 local function most_called(meters)
   local most
   for i = 1, #meters do

@@ -22,9 +22,8 @@ func (w *sim) judge() {
 	w.judgeJobs()
 	w.judgeMeters()
 	w.judgeWaits()
-	w.hand.wantClean()
-	if w.t.Failed() {
-		w.breaks("something is left behind")
+	for _, key := range w.hand.left() {
+		w.breaks("%q is left behind", key)
 	}
 }
 
@@ -51,6 +50,28 @@ func (w *sim) judgeJobs() {
 	for _, queue := range []string{"one", "two"} {
 		if q, err := w.hand.tasks.GetQueueInfo(queue); err == nil && q.Size > 0 {
 			w.breaks("queue %s: %+v", queue, *q)
+		}
+	}
+}
+
+// judgeHealed sees that asynq and the limiter agree about who waits.
+func (w *sim) judgeHealed() {
+	ctx := w.t.Context()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waits := w.hand.limits.HGetAll(ctx, "hg:{default}:jobs").Val()
+	for name := range waits {
+		queue, id, _ := strings.Cut(name, "\n")
+		state := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "state").Val()
+		if !slices.Contains([]string{"retry", "pending", "active"}, state) {
+			w.breaks("%s waits in the limiter, and asynq does not have it", id)
+		}
+	}
+	for _, queue := range []string{"one", "two"} {
+		for _, id := range w.hand.rdb.ZRange(ctx, queuePrefix(queue)+"retry", 0, -1).Val() {
+			if waits[queue+"\n"+id] == "" {
+				w.breaks("%s was denied and waits in asynq, and the limiter does not know it", id)
+			}
 		}
 	}
 }

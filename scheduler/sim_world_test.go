@@ -23,12 +23,14 @@ import (
 // sim is one random world: limits, lanes, jobs, processes, and what happened.
 type sim struct {
 	t         *testing.T
+	without   *piece // nil: all is there
 	rand      *rand.Rand
 	limiter   *miniredis.Miniredis
 	clock     *simClock   // the limiter's
 	deaf      atomic.Bool // words to who gives turns get lost
 	queues    *miniredis.Miniredis
 	limits    []throttle.Limit
+	slow      *throttle.Limit // so slow that its jobs wait for minutes; in most worlds none is
 	lanes     []*simLane
 	processes []*simProcess
 	hand      *stack // of the operator; its server takes no jobs
@@ -79,14 +81,18 @@ type simProcess struct {
 	lossy   int // answers to lose
 }
 
-func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{t: t, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+func newSim(t *testing.T, seed uint64, without *piece) *sim {
+	w := &sim{t: t, without: without, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	w.limiter, _ = redistest.Mini(t)
 	w.clock = &simClock{redis: w.limiter}
 	w.queues, _ = redistest.Mini(t)
 	for i := range between(w.rand, 1, 4) {
 		w.limits = append(w.limits, w.limit(fmt.Sprintf("limit%d", i)))
+	}
+	if w.rand.IntN(4) == 0 && w.limits[0].Kind != throttle.Concurrency {
+		w.limits[0].Rate = throttle.PerMinute(between(w.rand, 3, 6))
+		w.slow = &w.limits[0]
 	}
 	for i := range between(w.rand, 1, 6) {
 		w.lanes = append(w.lanes, w.lane(i))
@@ -98,10 +104,10 @@ func newSim(t *testing.T, seed uint64) *sim {
 	for range between(w.rand, 1, 3) {
 		w.startProcess()
 	}
-	client := redistest.MiniClient(t, w.queues)
+	client, limiter := redistest.MiniClient(t, w.queues), redistest.MiniClient(t, w.limiter)
+	limiter.AddHook(w.clock)
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
-	w.hand.limits = redistest.MiniClient(t, w.limiter)
-	w.hand.limits.AddHook(w.clock)
+	w.hand.limits = limiter
 	w.hand.limiter = &spy{Lanes: throttle.NewLanes(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
 	w.loseWords()
 	return w
@@ -164,6 +170,9 @@ func (w *sim) startProcess() {
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
+		if w.without != nil {
+			rdb.AddHook(w.without)
+		}
 	}
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,

@@ -3,7 +3,7 @@
 -- Touches: changes (w), deleted (rw), limit (rw), limits (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] who says it: file or set
+-- ARGV[2] who says it: file or set; again is a file whose limits Redis has lost
 -- ARGV[3] the definition as one text
 -- ARGV[4…] field, value of the definition
 -- Returns {0 unchanged, 1 changed, 2 the file's new words replaced a `set`; 1 if
@@ -15,6 +15,12 @@ local limit = hg('limit', name)
 
 local was_text, was_file, was_summary, paused, blocked_us, version =
   unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version'))
+-- What was set since the loss stays, and the file's words are known again.
+if source == 'again' and was_text then
+  if not was_file then call('HSET', limit, 'file', text) end
+  return { 0, 0 }
+end
+if source == 'again' then source = 'file' end
 if text == (source == 'file' and was_file or was_text) then return { 0, 0 } end
 local replaced = source == 'file' and was_file and was_file ~= was_text
 was_summary = was_summary or call('HGET', hg('deleted'), name)

@@ -13,7 +13,7 @@ import (
 // judge says what is wrong with the history.
 func (w *sim) judge() {
 	for _, p := range w.processes {
-		if !p.armed {
+		if !p.dead() {
 			p.server.Shutdown()
 		}
 	}
@@ -22,11 +22,9 @@ func (w *sim) judge() {
 	w.judgeJobs()
 	w.judgeMeters()
 	w.judgeWaits()
-	w.hand.wantClean()
-	if w.t.Failed() {
-		w.breaks("something is left behind")
+	for _, key := range w.hand.left() {
+		w.breaks("%q is left behind", key)
 	}
-	w.simFigures.jobs, w.troubles = len(w.jobs), len(w.events)
 }
 
 // judgeJobs sees that each job ends once, or twice where a crash explains it, and
@@ -39,15 +37,13 @@ func (w *sim) judgeJobs() {
 		}
 	}
 	for id, job := range w.jobs {
-		w.denials += job.denials
-		w.most = max(w.most, job.denials)
 		switch {
 		case job.runs == 0 && !job.deleted:
 			w.breaks("%s never ran", id)
 		case job.runs > 1+crashes:
 			w.breaks("%s ran %d times", id, job.runs)
 		}
-		if explained := 1 + len(w.events) + late; job.denials > explained {
+		if explained := w.explained(job); job.denials > explained {
 			w.breaks("%s was denied %d times, of which %d are explained", id, job.denials, explained)
 		}
 	}
@@ -58,9 +54,40 @@ func (w *sim) judgeJobs() {
 	}
 }
 
-// late is how often a job may come too late for its permits because the workers
-// are busy.
-const late = 1
+// judgeHealed sees that asynq and the limiter agree about who waits.
+func (w *sim) judgeHealed() {
+	ctx := w.t.Context()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waits := w.hand.limits.HGetAll(ctx, "hg:{default}:jobs").Val()
+	for name := range waits {
+		queue, id, _ := strings.Cut(name, "\n")
+		state := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "state").Val()
+		if !slices.Contains([]string{"retry", "pending", "active"}, state) {
+			w.breaks("%s waits in the limiter, and asynq does not have it", id)
+		}
+	}
+	for _, queue := range []string{"one", "two"} {
+		for _, id := range w.hand.rdb.ZRange(ctx, queuePrefix(queue)+"retry", 0, -1).Val() {
+			if waits[queue+"\n"+id] == "" {
+				w.breaks("%s was denied and waits in asynq, and the limiter does not know it", id)
+			}
+		}
+	}
+}
+
+// explained is how often a job may be denied: once, once more each time that it
+// came while no worker was free or had been since it was denied before, and for
+// each event that explains it.
+func (w *sim) explained(job *simJob) int {
+	times := 1 + job.late
+	for _, e := range w.events {
+		if e.whose == nil || e.whose(job.lane) {
+			times += e.times
+		}
+	}
+	return times
+}
 
 // judgeMeters asks the oracle about every meter, between the moments at which its
 // limit changed or it was lost.
@@ -73,7 +100,7 @@ func (w *sim) judgeMeters() {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) {
 				continue
 			}
-			if err := throttletest.Check(limit, w.during(admissions, from, e.at)); err != nil {
+			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
 				w.breaks("meter %s, from %s to %s: %v", meter, from.Sub(w.began), e.at.Sub(w.began), err)
 			}
 			if from = e.at; e.lost {
@@ -90,18 +117,23 @@ func (w *sim) defined(name string) throttle.Limit {
 	return w.limits[slices.IndexFunc(w.limits, func(l throttle.Limit) bool { return l.Name == name })]
 }
 
-// during lists what was admitted from one moment on and before another. What a
-// process held that died was held until then.
-func (w *sim) during(admissions []*admission, from, to time.Time) (history []throttletest.Admission) {
+// during lists what was admitted from one moment on and before another, as Redis's
+// clock has it. Leases are held at the same time or not whatever the clock shows,
+// but it decides when one ends that is not given back.
+func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to time.Time) (history []throttletest.Admission) {
 	for _, a := range admissions {
 		if a.at.Before(from) || !a.at.Before(to) {
 			continue
 		}
-		until := a.until
-		if until.IsZero() {
-			until = a.at.Add(1)
+		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost}
+		if limit.Kind == throttle.Concurrency {
+			until := w.clock.reaches(a.byRedis.Add(limit.Lease), a.at)
+			if !a.until.IsZero() && a.until.Before(until) {
+				until = a.until
+			}
+			judged.At, judged.Until = a.at.UnixMicro(), until.UnixMicro()
 		}
-		history = append(history, throttletest.Admission{At: a.at.UnixMicro(), Cost: a.cost, Until: until.UnixMicro()})
+		history = append(history, judged)
 	}
 	return history
 }

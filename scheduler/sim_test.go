@@ -2,8 +2,12 @@ package scheduler
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,36 +22,64 @@ var (
 // asynq servers, in virtual time, with random limits, lanes, processes and
 // troubles. A seed that fails prints its history.
 func TestSimulation(t *testing.T) {
+	// A Lua machine for each call leaves much to collect.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var sum simFigures
-	var rounds []float64
-	for seed := *first; seed < *first+uint64(*seeds); seed++ {
+	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newSim(t, seed)
+			w := newSim(t, seed, nil)
 			w.play()
 			w.judge()
 			if len(w.broken) > 0 {
 				t.Errorf("seed %d:\n%s", seed, w.story())
 			}
-			sum.add(w.simFigures)
-			if len(w.events) == 0 {
-				rounds = append(rounds, w.worst)
-			}
+			w.count(&sum)
 		})
-		if t.Failed() {
-			return
-		}
 	}
-	t.Logf("%d worlds, %d jobs, %.3f denials a job, most %d; %d events", *seeds, sum.jobs, float64(sum.denials)/float64(sum.jobs), sum.most, sum.troubles)
-	if slices.Sort(rounds); len(rounds) > 0 {
-		t.Logf("worst wait where nothing happened: %.2f rounds, median of the worst %.2f", rounds[len(rounds)-1], rounds[len(rounds)/2])
+	t.Logf("%s", sum)
+}
+
+// simFigures are what simulations count.
+type simFigures struct {
+	worlds, jobs, denials int
+	denied                map[int]int    // times → jobs that were denied so often
+	events                map[string]int // by their kind
+	rounds                []float64      // worst waits, of worlds in which nothing happened
+}
+
+// count adds what happened in a world.
+func (w *sim) count(f *simFigures) {
+	if f.denied == nil {
+		f.denied, f.events = map[int]int{}, map[string]int{}
+	}
+	f.worlds++
+	f.jobs += len(w.jobs)
+	for _, job := range w.jobs {
+		f.denials += job.denials
+		f.denied[job.denials]++
+	}
+	for _, e := range w.events {
+		f.events[e.kind]++
+	}
+	if len(w.events) == 0 {
+		f.rounds = append(f.rounds, w.worst)
 	}
 }
 
-// simFigures are what a simulation counts.
-type simFigures struct{ jobs, denials, most, troubles int }
-
-func (f *simFigures) add(o simFigures) {
-	f.jobs, f.denials, f.most, f.troubles = f.jobs+o.jobs, f.denials+o.denials, max(f.most, o.most), f.troubles+o.troubles
+func (f simFigures) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d worlds, %d jobs, %.3f denials a job", f.worlds, f.jobs, float64(f.denials)/float64(f.jobs))
+	for _, times := range slices.Sorted(maps.Keys(f.denied)) {
+		fmt.Fprintf(&s, "\n%8d jobs denied %d times", f.denied[times], times)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(f.events)) {
+		fmt.Fprintf(&s, "\n%8d %s", f.events[kind], kind)
+	}
+	if slices.Sort(f.rounds); len(f.rounds) > 0 {
+		fmt.Fprintf(&s, "\nwhere nothing happened the worst wait was %.2f rounds; the median of the worst, %.2f",
+			f.rounds[len(f.rounds)-1], f.rounds[len(f.rounds)/2])
+	}
+	return s.String()
 }
 
 // between is a random number from one to another, both included.

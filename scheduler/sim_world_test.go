@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +22,15 @@ import (
 
 // sim is one random world: limits, lanes, jobs, processes, and what happened.
 type sim struct {
-	simFigures
 	t         *testing.T
+	without   *piece // nil: all is there
 	rand      *rand.Rand
 	limiter   *miniredis.Miniredis
+	clock     *simClock   // the limiter's
+	deaf      atomic.Bool // words to who gives turns get lost
 	queues    *miniredis.Miniredis
 	limits    []throttle.Limit
+	slow      *throttle.Limit // so slow that its jobs wait for minutes; in most worlds none is
 	lanes     []*simLane
 	processes []*simProcess
 	hand      *stack // of the operator; its server takes no jobs
@@ -37,7 +42,8 @@ type sim struct {
 	jobs    map[string]*simJob
 	meters  map[string][]*admission
 	events  []simEvent
-	worst   float64 // wait of a lane, in rounds
+	busy    time.Time // when all workers were last at work
+	worst   float64   // wait of a lane, in rounds
 	broken  []string
 }
 
@@ -52,41 +58,41 @@ type simLane struct {
 type simJob struct {
 	lane                  *simLane
 	runs, denials, admits int
+	denied                time.Time // last
+	late                  int       // denials since workers were busy
 	deleted               bool
 }
 
 // admission is what one job took of one meter.
 type admission struct {
 	at, until time.Time
+	byRedis   time.Time // at, by the limiter's clock
 	cost      int
 	holder    string
-	process   *simProcess
 }
 
-// simEvent is a trouble: it explains what would be wrong without it.
-type simEvent struct {
-	at    time.Time
-	limit *throttle.Limit // what is in force from then on; nil where none changed
-	lost  bool            // all meters
-	crash bool
-	text  string
-}
-
+// simProcess dies, or loses answers, some calls after it was told to.
 type simProcess struct {
 	*stack
 	*fuse
-	index int
-	armed bool
-	lossy int // answers to lose
+	index   int
+	running int // handlers
+	doomed  int // dies at so many calls from now; 0 where it lives on
+	lossy   int // answers to lose
 }
 
-func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{t: t, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+func newSim(t *testing.T, seed uint64, without *piece) *sim {
+	w := &sim{t: t, without: without, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	w.limiter, _ = redistest.Mini(t)
+	w.clock = &simClock{redis: w.limiter}
 	w.queues, _ = redistest.Mini(t)
 	for i := range between(w.rand, 1, 4) {
 		w.limits = append(w.limits, w.limit(fmt.Sprintf("limit%d", i)))
+	}
+	if w.rand.IntN(4) == 0 && w.limits[0].Kind != throttle.Concurrency {
+		w.limits[0].Rate = throttle.PerMinute(between(w.rand, 3, 6))
+		w.slow = &w.limits[0]
 	}
 	for i := range between(w.rand, 1, 6) {
 		w.lanes = append(w.lanes, w.lane(i))
@@ -98,10 +104,12 @@ func newSim(t *testing.T, seed uint64) *sim {
 	for range between(w.rand, 1, 3) {
 		w.startProcess()
 	}
-	client := redistest.MiniClient(t, w.queues)
+	client, limiter := redistest.MiniClient(t, w.queues), redistest.MiniClient(t, w.limiter)
+	limiter.AddHook(w.clock)
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
-	w.hand.limits = redistest.MiniClient(t, w.limiter)
+	w.hand.limits = limiter
 	w.hand.limiter = &spy{Lanes: throttle.NewLanes(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
+	w.loseWords()
 	return w
 }
 
@@ -153,16 +161,22 @@ func (w *sim) startProcess() {
 	p.fuse = newFuse(func(redis.Cmder) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return p.armed
+		p.doomed = max(p.doomed-1, min(p.doomed, 1))
+		return p.doomed == 1
 	})
 	queues, limiter := redistest.MiniClient(w.t, w.queues), redistest.MiniClient(w.t, w.limiter)
+	queues.AddHook(idlePolls{w.queues})
+	limiter.AddHook(w.clock)
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
+		if w.without != nil {
+			rdb.AddHook(w.without)
+		}
 	}
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
-		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(p, job, needs, d) },
+		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(job, needs, d) },
 		freed: w.freed,
 		handle: func(ctx context.Context, _ *asynq.Task) error {
 			id, _ := asynq.GetTaskID(ctx)
@@ -180,22 +194,37 @@ func (w *sim) handle(p *simProcess, id string) error {
 	w.mu.Lock()
 	job := w.jobs[id]
 	job.runs++
+	p.running++
 	w.history.Note(w.now(), job.lane.name, "process %d runs %s", p.index, id)
 	w.mu.Unlock()
 	time.Sleep(job.lane.takes)
 	if p.dead() {
 		<-p.released
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.allBusy() {
+		w.busy = time.Now()
+	}
+	p.running--
 	return nil
 }
 
-func (w *sim) asked(p *simProcess, asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
+// allBusy reports whether no worker is free.
+func (w *sim) allBusy() bool {
+	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool { return !p.dead() && p.running < w.config.Concurrency })
+}
+
+func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	job := w.jobs[asks.ID]
 	switch d.Outcome {
 	case throttle.Denied:
-		job.denials++
+		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
+			job.late++
+		}
+		job.denied = time.Now()
 		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
 	case throttle.Allowed:
 		if job.admits++; job.admits == 1 {
@@ -204,7 +233,7 @@ func (w *sim) asked(p *simProcess, asks throttle.Job, needs []throttle.Need, d t
 		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
 		for _, need := range needs {
 			meter := need.Limit + "|" + need.Key
-			w.meters[meter] = append(w.meters[meter], &admission{at: d.At, cost: need.Cost, holder: d.Holder, process: p})
+			w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder})
 		}
 	default:
 		w.breaks("%s: %s", asks.ID, d)

@@ -215,12 +215,20 @@ func (st *stack) wantOnceEach(n int) {
 // wantClean fails if the limiter keeps anything of jobs that have all run.
 func (st *stack) wantClean() {
 	st.t.Helper()
+	for _, key := range st.left() {
+		st.t.Errorf("%q is left behind", key)
+	}
+}
+
+// left lists what the limiter keeps of jobs that wait.
+func (st *stack) left() (keys []string) {
 	for _, key := range st.limits.Keys(st.t.Context(), "hg:{default}:*").Val() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
 		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "reserved", "demand", "patience"}, name) {
-			st.t.Errorf("%q is left behind", key)
+			keys = append(keys, key)
 		}
 	}
+	return keys
 }
 
 type silent struct{}

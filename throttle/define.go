@@ -46,7 +46,7 @@ func (r *Redis) remember(l Limit) {
 }
 
 // defineAgain defines all that Define was told, if the limit that Redis lost is
-// among it, and reports whether it is. What was set at run time is lost.
+// among it, and reports whether it is. What was set at run time before is lost.
 func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	}
 	count := 0
 	for _, name := range slices.Sorted(maps.Keys(r.told)) {
-		changed, err := r.define(ctx, "file", r.told[name])
+		changed, err := r.define(ctx, "again", r.told[name])
 		if err != nil {
 			return false, err
 		}

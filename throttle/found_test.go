@@ -358,6 +358,23 @@ func TestLostLimitsAreDefinedAgain(t *testing.T) {
 	})
 }
 
+// TestWhatIsSetAfterALossStays: neither the limits that are defined again nor the
+// config's same words override it.
+func TestWhatIsSetAfterALossStays(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		l := throttle.New(s.rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})
+		define(t, l, perMinute("a", 3), perMinute("b", 3))
+		s.restart(t)
+		must(t, l.Set(background, perMinute("a", 7)))
+		expect(t, "what was lost", ask(t, l, "b", 1).Outcome, allowed)
+		expect(t, "what was set", ask(t, l, "a", 0).Capacity, 7)
+		define(t, s, perMinute("a", 3), perMinute("b", 3))
+		expect(t, "after a restart", ask(t, l, "a", 0).Capacity, 7)
+		define(t, s, perMinute("a", 4))
+		expect(t, "after new words in the config", ask(t, l, "a", 0).Capacity, 4)
+	})
+}
+
 // TestFreeTellsThoseWhoWait, and nobody else.
 func TestFreeTellsThoseWhoWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {

@@ -182,6 +182,20 @@ func TestJobWithoutARecord(t *testing.T) {
 	})
 }
 
+// TestBehindADearerHead: there is enough for the newcomer, but not for the one
+// before it, so it is not told to come at once.
+func TestBehindADearerHead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5})
+		all := throttle.Need{Limit: "l", Key: "k", Cost: 5}
+		s.acquire(t, "a", all)
+		s.acquire(t, "b", all)
+		s.wait(3 * time.Second)
+		d := s.acquire(t, "c", one("l"))
+		expect(t, "c", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 3 * time.Second})
+	})
+}
+
 // A lane of 100,000: the place of the last is known, and taking the limit away
 // calls them all back, a bounded number at a time.
 func TestLongLane(t *testing.T) {

@@ -38,6 +38,17 @@ local function expect(job, place, joins)
   return last, expected, known or expected <= now_us
 end
 
+-- When a job would run that stands behind a dearer one, for which there is too
+-- little though there would be enough for the job itself.
+local function after_head(job, expected)
+  local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
+  for i = 1, head and #job.meters or 0 do
+    local m = job.meters[i]
+    expected = math.max(expected, m.ready_at(m.reserved + head.cost[i] + m.cost))
+  end
+  return expected
+end
+
 -- For how long a denied job is put back, in case that nobody calls it. To come
 -- early would cost it a second denial, so that is a little longer than it is told
 -- to wait. Where nobody knows, it is a minute, and then as long as it has waited.
@@ -60,6 +71,7 @@ local function wait(job, r, called, late, bind)
   local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
+  if place > 0 and expected <= now_us then expected = after_head(job, expected) end
   local latest = latest_us(job)
   if now_us >= latest or (known and expected > latest) then
     if not called then call('ZREM', job.waiting, job.id) end

@@ -27,7 +27,7 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 4, 1, 12, 0, 0, 0, newYork)))
 		_, rdb := redistest.Mini(t)
-		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour})
+		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour, quiet: 10 * time.Minute})
 		for i := range 5000 {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
 		}

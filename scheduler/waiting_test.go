@@ -18,6 +18,7 @@ import (
 // 2000 a day in New York, 5,000 jobs, from Saturday noon over the day that is
 // an hour short.
 func TestDailyQuotaOverADSTChange(t *testing.T) {
+	t.Parallel()
 	newYork, err := time.LoadLocation("America/New_York")
 	if err != nil {
 		t.Fatal(err)

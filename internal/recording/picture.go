@@ -15,7 +15,7 @@ const (
 	lineHeight = 20
 	margin     = 16
 	width      = columns*cell + 2*margin
-	height     = (rows+1)*lineHeight + 2*margin
+	height     = rows*lineHeight + 2*margin
 	pitch      = height + 20 // from frame to frame of the film
 )
 

@@ -16,7 +16,7 @@ import (
 // The terminal's size in characters: as wide as can be read on a phone.
 const (
 	columns = 68
-	rows    = 11
+	rows    = 10
 )
 
 // A frame is what the screen shows from a moment on: its lines, without the

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo up redis-server
+.PHONY: help test race sim lint fmt bench demo recording up redis-server
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -11,7 +11,7 @@ export HOME := $(CURDIR)/.cache
 endif
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: redis-server ## vet, check the format and run all tests
 	go vet ./...
@@ -38,6 +38,11 @@ bench: redis-server ## measure against other systems
 
 demo: ## watch 200 jobs obey a limit
 	go run ./cmd/worker demo
+
+recording: redis-server ## record worker demo as docs/demo.svg
+	@bin=$$(mktemp -d) && trap 'rm -r "$$bin"' EXIT && \
+	go build -o "$$bin" ./cmd/worker && \
+	PATH="$$bin:$$PATH" go run ./internal/recording docs/demo.svg worker demo
 
 up: ## run Redis and a worker in containers
 	docker compose up

@@ -93,6 +93,7 @@ type backlogRow struct {
 	WaitingBytes  *int64   `json:"bytes_per_waiting_job"`
 	Elapsed       float64  `json:"elapsed_s"`
 	Ideal         *float64 `json:"ideal_s"`
+	InTime        *float64 `json:"in_time,omitempty"` // see spec.inTime
 	Inversions    *int     `json:"inversions,omitempty"`
 }
 
@@ -111,6 +112,7 @@ var backlogColumns = []column[backlogRow]{
 	{"bytes/waiting", func(r backlogRow) string { return number(r.WaitingBytes, 0) }},
 	{"elapsed s", func(r backlogRow) string { return number(&r.Elapsed, 2) }},
 	{"ideal s", func(r backlogRow) string { return number(r.Ideal, 2) }},
+	{"in time", func(r backlogRow) string { return percent(r.InTime) }},
 	{"inversions", func(r backlogRow) string { return number(r.Inversions, 0) }},
 }
 
@@ -162,6 +164,9 @@ func summary(runs []backlogRow) backlogRow {
 		row.LatenessP50 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP50 })))
 		row.LatenessP99 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP99 })))
 	}
+	if row.InTime != nil {
+		row.InTime = new(median(figures(func(r backlogRow) *float64 { return r.InTime })))
+	}
 	for _, r := range runs {
 		row.Done = min(row.Done, r.Done)
 		if row.Over != nil {
@@ -192,6 +197,9 @@ func newBacklogRow(system system, s spec, out outcome) backlogRow {
 	row.Over, row.BusiestWindow = &over, &busiest
 	late := quantilesMS(out.late, 50, 99)
 	row.LatenessP50, row.LatenessP99 = &late[0], &late[1]
+	if s.Hosts > 0 && s.Arrive == 0 {
+		row.InTime = new(s.inTime(out.begin, out.starts))
+	}
 	if s.Arrive > 0 {
 		row.Inversions = new(inversions(out.starts))
 	}

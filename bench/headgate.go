@@ -12,21 +12,11 @@ import (
 
 // startHeadgate is a program as its users write it, with stock settings.
 func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
-	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
-	limits := []throttle.Limit{s.limit()}
-	if s.Hosts > 0 {
-		limits = append(limits, s.hostLimit())
-	}
-	if err := limiter.Define(b.ctx, limits...); err != nil {
+	limiter, err := define(b, s, shut)
+	if err != nil {
 		return nil, err
 	}
-	if shut {
-		if err := limiter.Pause(b.ctx, shared); err != nil {
-			return nil, err
-		}
-	}
-
-	rules := scheduler.Rules{Limits: limits, For: headgateRule}
+	rules := scheduler.Rules{Limits: s.limits(), For: headgateRule}
 	config := serverConfig(s)
 	config.BaseContext = func() context.Context { // asked for each job
 		ctx, _ := withVisit(context.Background())
@@ -38,6 +28,18 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 		return nil, err
 	}
 	return srv.Shutdown, srv.Start(handler(h))
+}
+
+// define gives Redis the limits, the shared one shut or open.
+func define(b *bench, s spec, shut bool) (*throttle.Lanes, error) {
+	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
+	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
+		return nil, err
+	}
+	if shut {
+		return limiter, limiter.Pause(b.ctx, shared)
+	}
+	return limiter, nil
 }
 
 func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {

@@ -4,6 +4,7 @@
 //	go run ./bench overhead    jobs a second when no limit denies
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
+//	go run ./bench failover    the process that gives turns is killed
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -24,6 +25,7 @@ type commands struct {
 	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
+	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
 }
 
 func main() {
@@ -37,6 +39,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 2 && args[0] == workerCommand {
+		return work(ctx, args[1], stdout, stderr)
+	}
 	parser, err := kong.New(&commands{}, kong.Name("bench"), kong.Writers(stdout, stderr),
 		kong.Description("Measures headgate beside other systems on a redis-server of its own."))
 	if err != nil {

@@ -44,20 +44,44 @@ var (
 	latenessP99   = measure{"Lateness p99, ms: permit to handler", func(r backlogRow) (float64, bool) { return known(r.LatenessP99) }, short}
 )
 
-const footnote = "wiki: the pattern of asynq's wiki with redis_rate and short polls; wiki-stock: at asynq's own polls; " +
-	"bullmq: global rate limit; asynq: no limit at all; asynq-paced: that at the limit's rate"
+// about says in a few words what the systems are.
+var about = map[string]string{
+	"wiki":        "wiki: the pattern of asynq's wiki with redis_rate and short polls",
+	"wiki-stock":  "wiki-stock: the same at asynq's own polls",
+	"bullmq":      "bullmq: its global rate limit",
+	"asynq":       "asynq: no limit at all",
+	"asynq-paced": "asynq-paced: no limit, jobs arrive at the limit's rate",
+}
+
+// footnotes are as many lines as it takes to say that of the rows' systems.
+func footnotes(rows []backlogRow) []string {
+	const longest = 120 // characters of this size fit into the picture
+	var lines []string
+	for _, r := range rows {
+		text, ok := about[r.System]
+		if last := len(lines) - 1; ok && last >= 0 && len(lines[last]+"; "+text) <= longest {
+			lines[last] += "; " + text
+		} else if ok {
+			lines = append(lines, text)
+		}
+	}
+	return lines
+}
 
 // backlogPlot is a panel of bars for each measure, a bar for each system.
 func backlogPlot(s spec, rows []backlogRow) *canvas {
 	const width, panelWidth, barHeight = 860, 410, 26
 	panelHeight := float64(len(rows))*barHeight + 48
-	c := &canvas{width: width, height: 90 + 2*panelHeight}
+	notes := footnotes(rows)
+	c := &canvas{width: width, height: 74 + 2*panelHeight + float64(len(notes))*16}
 	c.text(20, 34, left, "title", "A backlog under one limit: "+s.String())
 	for i, m := range []measure{limitUsed, denialsPerJob, cpuPerJob, latenessP99} {
 		x, y := 20+float64(i%2)*(panelWidth+10), 60+float64(i/2)*panelHeight
 		c.bars(x, y, panelWidth, barHeight, m, rows)
 	}
-	c.text(20, c.height-16, left, "small", footnote)
+	for i, note := range notes {
+		c.text(20, 74+2*panelHeight+float64(i)*16, left, "small", note)
+	}
 	return c
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -59,6 +60,14 @@ func (s spec) hostLimit() throttle.Limit {
 	return throttle.Limit{Name: perHost, Kind: throttle.Funnel, Rate: throttle.PerSecond(s.HostRate), Capacity: 1}
 }
 
+// limits are all of them.
+func (s spec) limits() []throttle.Limit {
+	if s.Hosts > 0 {
+		return []throttle.Limit{s.limit(), s.hostLimit()}
+	}
+	return []throttle.Limit{s.limit()}
+}
+
 // burst is how many permits the shared limit has at the start.
 func (s spec) burst() int {
 	if s.Strict {
@@ -80,15 +89,17 @@ func (s spec) ideal() time.Duration {
 		ideal = max(ideal, after(s.Jobs, s.Arrive))
 	}
 	if s.Hosts > 0 {
-		ideal = max(ideal, s.equalTurns())
+		turns := s.equalTurns()
+		ideal = max(ideal, turns[len(turns)-1])
 	}
 	return ideal
 }
 
-// equalTurns is how long the jobs take if the hosts have their turns at the shared
-// limit one after the other and nothing else takes time. The host that had its
-// turn longest ago is also the first that may have the next.
-func (s spec) equalTurns() time.Duration {
+// equalTurns are the moments at which the jobs start, one after the other, if the
+// hosts have their turns at the shared limit in order and nothing else takes time.
+// The host that had its turn longest ago is also the first that may have the next.
+func (s spec) equalTurns() []time.Duration {
+	var turns []time.Duration
 	var hosts []string // that have jobs left, in the order of their last turns
 	left, ready := map[string]int{}, map[string]time.Duration{}
 	for _, j := range s.jobs() {
@@ -103,12 +114,31 @@ func (s spec) equalTurns() time.Duration {
 		hosts = hosts[1:]
 		last = max(tat-time.Duration(s.burst()-1)*every, ready[host], last)
 		tat = max(tat, last) + every
+		turns = append(turns, last)
 		ready[host] = last + time.Second/time.Duration(s.HostRate)
 		if left[host]--; left[host] > 0 {
 			hosts = append(hosts, host)
 		}
 	}
-	return last
+	return turns
+}
+
+// inTime is the share of the jobs that started within 1.01 times the permits' own
+// time: the k-th job to start, of that at which the k-th does in equal turns.
+func (s spec) inTime(begin int64, starts []start) float64 {
+	moments := make([]int64, len(starts))
+	for i, st := range starts {
+		moments[i] = st.started - begin
+	}
+	slices.Sort(moments)
+	n := 0
+	turns := s.equalTurns()
+	for i, at := range moments[:min(len(moments), len(turns))] {
+		if float64(at) <= 1.01*float64(turns[i].Microseconds()) {
+			n++
+		}
+	}
+	return float64(n) / float64(s.Jobs)
 }
 
 // patience is how long a run may take: what has not run by then would only

@@ -57,6 +57,7 @@ type giver struct {
 	taken   time.Time // until when another process keeps it at least
 	upkeep  upkeep
 	passes  time.Duration
+	quiet   time.Duration
 }
 
 // clock tells Redis's time between its answers. It never runs ahead of Redis's.
@@ -83,7 +84,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	g := &giver{
 		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
 		limits: watch{outageLog: s.limiterOutage}, queues: watch{outageLog: s.queueOutage}, process: uuid.NewString(),
-		passes: s.passes,
+		passes: s.passes, quiet: s.quiet,
 	}
 	g.run(ctx)
 }

@@ -61,7 +61,7 @@ func (g *giver) pace() time.Duration {
 	if g.core == nil {
 		return heartbeat
 	}
-	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), quiet)
+	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), g.quiet)
 }
 
 // learn tells the core what it has not heard of.

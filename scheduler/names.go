@@ -27,7 +27,7 @@ func (n names) marshal(value int) ([]byte, error) {
 func (n names) unmarshal(text []byte, value *int) error {
 	i := slices.Index(n, string(text))
 	if i < 0 {
-		return fmt.Errorf("%q: want %s", text, strings.Join(n, ", "))
+		return fmt.Errorf("%q: want one of %s", text, strings.Join(n, ", "))
 	}
 	*value = i
 	return nil

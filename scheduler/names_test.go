@@ -36,7 +36,7 @@ func TestEnumsAreTexts(t *testing.T) {
 		}
 	}
 	var a Action
-	if err := json.Unmarshal([]byte(`"delete"`), &a); err == nil || err.Error() != `"delete": want archive, drop, run` {
+	if err := json.Unmarshal([]byte(`"delete"`), &a); err == nil || err.Error() != `"delete": want one of archive, drop, run` {
 		t.Errorf("an unknown word: %v", err)
 	}
 	if _, err := Action(7).MarshalText(); err == nil || Action(7).String() != "7" {

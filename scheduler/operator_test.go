@@ -49,6 +49,7 @@ func TestOperator(t *testing.T) {
 		{"FLUSHALL of asynq's Redis", func(st *stack) error { return st.rdb.FlushAll(st.t.Context()).Err() }, onlyThose, freed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				_, queues := redistest.Mini(t)
 				_, limiter := redistest.Mini(t)

@@ -41,7 +41,10 @@ func TestSeen(t *testing.T) {
 		{"a job that kills its worker", killer},
 		{"a deleted job's ID again, in 2 hours", deletedIDAgain},
 	} {
-		t.Run(row.name, row.test)
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			row.test(t)
+		})
 	}
 }
 

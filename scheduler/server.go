@@ -40,6 +40,7 @@ type Server struct {
 	deadlines deadlines
 	promoter  promoter
 	passes    time.Duration // between two comparisons of what waits with asynq
+	quiet     time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
@@ -89,7 +90,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes,
+		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet,
 		queueOutage: newOutageLog(o.log, "the queues' Redis"),
 	}
 	s.limiterOutage = newOutageLog(o.log, "the limiter")

@@ -83,6 +83,7 @@ func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.N
 
 type settings struct {
 	passes  time.Duration // 0: as in life
+	quiet   time.Duration // the same
 	config  asynq.Config
 	options []Option
 	limits  []throttle.Limit
@@ -133,6 +134,9 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	mux.HandleFunc("job", st.run)
 	if s.passes > 0 {
 		st.server.passes = s.passes
+	}
+	if s.quiet > 0 {
+		st.server.quiet = s.quiet
 	}
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)

@@ -117,6 +117,7 @@ func TestFailuresRetryThenArchive(t *testing.T) {
 	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
 	for _, maxRetry := range []int{0, 1, 4} {
 		t.Run(fmt.Sprint(maxRetry), func(t *testing.T) {
+			t.Parallel()
 			// Every attempt is denied first: the limit has no permit to spare.
 			virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}, handle: fail}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
@@ -210,6 +211,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			virtual(t, settings{limits: []throttle.Limit{hourly}, rule: test.rule}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
 					t.Fatal(d, err)

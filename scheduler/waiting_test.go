@@ -18,6 +18,7 @@ import (
 // 2000 a day in New York, 5,000 jobs, from Saturday noon over the day that is
 // an hour short.
 func TestDailyQuotaOverADSTChange(t *testing.T) {
+	t.Parallel()
 	newYork, err := time.LoadLocation("America/New_York")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,7 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 4, 1, 12, 0, 0, 0, newYork)))
 		_, rdb := redistest.Mini(t)
-		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour})
+		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour, quiet: 10 * time.Minute})
 		for i := range 5000 {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
 		}

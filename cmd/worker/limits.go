@@ -14,7 +14,7 @@ type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
 	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of that will run."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
-	Delete limitsDelete `cmd:"" help:"Forget a limit. A running worker brings back those of its config; jobs that need another are then archived, or what on_no_limit says."`
+	Delete limitsDelete `cmd:"" help:"Forget a limit. It stays deleted until it is set again, or a worker that has it in its config starts or reads that again; jobs that need it meanwhile are archived, or what on_no_limit says."`
 	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
 	Resume limitsResume `cmd:"" help:"End a pause."`
 	Reset  limitsReset  `cmd:"" help:"Reset what a limit has counted for a key, as if nothing had been taken, and end its block."`

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -112,8 +113,20 @@ func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		if c.JSON {
 			return printJSON(stdio.Out, statuses)
 		}
+		if len(rows) == 0 {
+			return printNoSchedules(stdio.Out)
+		}
 		return cli.Table(stdio.Out, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows)
 	})
+}
+
+// printNoSchedules says how to add one, as no command does.
+func printNoSchedules(w io.Writer) error {
+	_, err := fmt.Fprintln(w, `The config has no schedules. One is, for instance:
+
+schedules:
+  nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`)
+	return err
 }
 
 // tickFormat shows the offset, which tells the two hours of an autumn night

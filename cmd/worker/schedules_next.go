@@ -33,6 +33,9 @@ func (c *schedulesNext) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	if c.JSON {
 		return printJSON(stdio.Out, ticks)
 	}
+	if len(conf.Entries()) == 0 {
+		return printNoSchedules(stdio.Out)
+	}
 	var rows [][]string
 	for _, t := range ticks {
 		rows = append(rows, []string{t.Name, t.Zone, t.Tick.Format(tickFormat), t.Tick.Local().Format(tickFormat)})

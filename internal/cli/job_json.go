@@ -65,7 +65,7 @@ func ParseJob(line []byte) (Job, error) {
 		}
 	}
 	for name := range object {
-		return j, fmt.Errorf("unknown field %q: want %s", name, j.fieldNames())
+		return j, fmt.Errorf("unknown field %q: want one of %s", name, j.fieldNames())
 	}
 	return j, j.Validate()
 }

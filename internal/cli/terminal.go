@@ -34,6 +34,7 @@ func Bar(w io.Writer, total int, what string) *progressbar.ProgressBar {
 		progressbar.OptionSetWriter(w), progressbar.OptionSetVisibility(IsTerminal(w)),
 		progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionFullWidth(),
 	)
 }
 

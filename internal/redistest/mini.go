@@ -17,6 +17,12 @@ func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
+	first, err := m.Dial() // only then is there a server to ask
+	if err != nil {
+		t.Fatalf("miniredis: %v", err)
+	}
+	closeAfter(t, first)
+	skipIdle(m)
 	return m, MiniClient(t, m)
 }
 

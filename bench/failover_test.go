@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestMain lets the tests' program be a worker, too, as [startWorker] wants it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workerCommand {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestFailover(t *testing.T) {
+	rows := rowsOf(t, "failover", "--jobs=400", "--lanes=40", "--rate=10", "--settle=100ms", "--observe=3s")
+	if diff := cmp.Diff(sortedWords("case system jobs lanes fill_s unused_s"), keysOf(rows[0])); diff != "" {
+		t.Error(diff)
+	}
+	if unused := rows[0]["unused_s"].(float64); unused <= 0 || unused >= 3 {
+		t.Errorf("permits were unused for %v s, want some time but less than was observed", unused)
+	}
+}
+
+func TestLongestGap(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		moments []int64
+		want    time.Duration
+	}{
+		{"none", nil, 100},
+		{"at the start", []int64{150, 160, 195}, 50},
+		{"in the middle, in any order", []int64{190, 110, 120}, 70},
+		{"at the end", []int64{110, 120}, 80},
+		{"those before and after do not count", []int64{20, 130, 260}, 70},
+	} {
+		if got := longestGap(test.moments, 100, 200); got != test.want*time.Microsecond {
+			t.Errorf("%s: %s, want %d µs", test.name, got, test.want)
+		}
+	}
+}
+
+// Two hosts at 1/s under 1/s: a, b, a at 0, 1 and 2 s.
+func TestInTime(t *testing.T) {
+	s := spec{Jobs: 3, Rate: 1, Capacity: 1, Hosts: 2, HostRate: 1}
+	const begin = 5_000_000
+	for _, test := range []struct {
+		name   string
+		starts []int64
+		want   float64
+	}{
+		{"as in the model", []int64{0, 1000, 2000}, 1},
+		{"the order of admission is another", []int64{2000, 0, 1000}, 1},
+		{"one is 1.5 % late", []int64{0, 1015, 2000}, 2. / 3},
+		{"one is 0.5 % late", []int64{0, 1005, 2000}, 1},
+		{"one never started", []int64{0, 1000}, 2. / 3},
+	} {
+		var starts []start
+		for _, at := range test.starts {
+			starts = append(starts, start{started: begin + at*ms})
+		}
+		if got := s.inTime(begin, starts); got != test.want {
+			t.Errorf("%s: %v in time, want %v", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package throttle_test
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// edit removes a waiting job's record, or its entry in its lane, by hand.
+func (y *yard) edit(t *rapid.T) {
+	if !y.clumsy {
+		t.Skip("nobody is clumsy")
+	}
+	j := y.any(t, "waiting", waiting)
+	y.edited, j.known = true, false
+	if rapid.Bool().Draw(t, "the record") {
+		y.rdb.HDel(background, hg("jobs"), j.Queue+"\n"+j.ID)
+	} else {
+		y.rdb.ZRem(background, hg("lane:"+j.lane()), j.ID)
+	}
+}
+
+// flush loses all of the scope's data; the limits are defined again.
+func (y *yard) flush(t *rapid.T) {
+	if !y.clumsy || rapid.IntRange(0, 5).Draw(t, "flush") > 0 {
+		t.Skip("nobody is clumsy")
+	}
+	y.judge(t)
+	y.rdb.Del(background, y.rdb.Keys(background, hg("*")).Val()...)
+	for _, j := range y.in(func(j *yardJob) bool { return !running(j) }) {
+		j.state, j.known, j.told, j.late = "waiting", false, false, false
+	}
+	clear(y.histories)
+	for _, j := range y.in(running) {
+		clear(j.held)
+	}
+	for _, l := range y.limits {
+		y.define(t, l)
+	}
+}
+
+// lostReplies loses replies of a client's calls, which the client repeats.
+type lostReplies struct {
+	next bool // whether to lose the next reply
+	did  bool // whether the last was lost
+}
+
+func (*lostReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*lostReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lostReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if l.next && next(ctx, cmd) == nil {
+			l.next, l.did = false, true
+		}
+		return next(ctx, cmd)
+	}
+}

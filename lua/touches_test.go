@@ -19,7 +19,7 @@ const (
 )
 
 var (
-	layoutLine = regexp.MustCompile(`(?m)^--   (\w+)(?::<\S+)? +(?:string|hash|set|zset|list|by kind|channel) `)
+	layoutLine = regexp.MustCompile(`(?m)^--   (\w+)(?::<\S+)? +(?:string|hash|set|zset|list|stream|by kind|channel) `)
 	designKey  = regexp.MustCompile("`hg:\\{scope\\}:(\\w+)")
 	touches    = regexp.MustCompile(`(?s)-- Touches: ([^.]*)\.\n`)
 	touched    = regexp.MustCompile(`(\w+) \((r|w|rw)\)`)

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ type Recorder struct {
 	// Unwritten counts failed tries to write a summary.
 	Unwritten atomic.Int64
 
+	survey  surveyor
 	written counted // when a summary was written last
 }
 
@@ -52,6 +54,11 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 		return &taskCounters{duration: newHistogram(durations)}
 	}
 	return r
+}
+
+// Redis is where the scope is: the client, and what its keys begin with.
+func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
+	return r.rdb, strings.TrimSuffix(strings.TrimPrefix(r.prefix, "hg:{"), "}:")
 }
 
 // Asked is told how long a call of the limiter took, and whether it failed.

@@ -20,8 +20,9 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0
---   where nobody can tell when it will run; {6, names, now_us} where calendars
---   must be extended
+--   where nobody can tell when it will run; a job that waited gets {…, time_us,
+--   since when it waited, how often it was denied, since when its permits exist or
+--   0}; {6, names, now_us} where calendars must be extended
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -33,8 +34,11 @@ local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. num
 local waited = call('EXISTS', hg('jobs')) == 1
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
-local function admit()
-  return take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
+-- Of a job that waited it says how that was.
+local function admit(r, from_us)
+  local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
+  if r then answer[9], answer[10], answer[11] = r.since_us, r.denials, from_us or 0 end
+  return answer
 end
 
 -- Where nobody waits only the meters decide. What follows is not even loaded
@@ -56,13 +60,13 @@ local job = { lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.con
 local same = meters and r and r.lane == job.lane and r.costs == job.costs
 
 -- What is reserved for a called job is its own; all others leave it alone.
-local called, late
-if same then called, late = claim(queue, id, r) end
+local called, late, from_us
+if same then called, late, from_us = claim(queue, id, r) end
 if called == RESERVED then
   local _, at = binding(meters)
   if at <= now_us then
     leave(name, id, r, called, late)
-    return admit()
+    return admit(r, from_us)
   end
 end
 
@@ -79,6 +83,7 @@ if not r and call('GET', admitted) == number then return take_all(meters, true) 
 job.name, job.id, job.meters, job.since_us, job.grant_us = name, id, meters, r and r.since_us or now_us, grant_us
 job.head_start, job.max_wait_us, job.useful_us = head_start, max_wait_us, useful_us
 job.waiting = hg('lane', job.lane)
+local waited_as = r
 if r and not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   r = nil
@@ -92,6 +97,6 @@ if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
   if r then leave(name, id, r, called, late) end
-  return admit()
+  return admit(waited_as, from_us)
 end
 return wait(job, r, called, late, bind)

@@ -4,8 +4,8 @@
 -- @include mark
 
 -- A job's record, as parse_job reads it.
-local function job_record(ticket, since_us, grant_us, patience, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
 end
 
 -- Tells who gives turns that what was reserved of meters is free again.

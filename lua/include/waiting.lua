@@ -81,11 +81,11 @@ local function wait(job, r, called, late, bind)
   local patience = latest < math.huge and '1' or '0'
   if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
   if not r then
-    r = { lane = job.lane, costs = job.costs, ids = job.ids, cost = {} }
+    r = { lane = job.lane, costs = job.costs, ids = job.ids, cost = {}, denials = 0 }
     for i = 1, #job.meters do r.cost[i] = job.meters[i].cost end
     count_all(hg('demand'), r, 1)
   end
-  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
+  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.denials + 1, r.costs, r.lane))
   if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)

@@ -63,6 +63,10 @@ end
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
+--   history            stream  what each process did in a second: a summary
+--   totals             hash    queue, task type and outcome -> how many jobs
+--   survey             string  what waits, by limit, as it was found a short while ago
+--   surveyor           string  the process that looks at what waits
 --   epoch              string  set once; gone where Redis has lost its data
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
@@ -522,6 +526,7 @@ end
 local function shut(m, paused, ends)
   m.shut, m.known = true, not paused and m.known
   local ready_at = m.ready_at
+  m.open_left = m.left -- what would be, were it not shut
   m.left = function() return 0 end
   m.ready_at = function(k)
     local at = paused and now_us + 60000000 or ready_at(k)
@@ -604,12 +609,16 @@ end
 -- line. A called job has left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end, its
--- costs, its lane.
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
 local function parse_job(record)
-  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
   if not lane then return nil end -- nothing that a script has written
-  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  local r = {
+    ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
+    denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {},
+  }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   return r
 end
@@ -688,8 +697,8 @@ local function mark(id, number)
 end
 
 -- A job's record, as parse_job reads it.
-local function job_record(ticket, since_us, grant_us, patience, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
 end
 
 -- Tells who gives turns that what was reserved of meters is free again.

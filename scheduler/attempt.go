@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -74,6 +75,8 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 	case throttle.Allowed:
 		return d, nil
 	case throttle.Denied:
+		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.id),
+			slog.String("queue", a.queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
 		return refuse(a.rule.OnMaxWait, d)

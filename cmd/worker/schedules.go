@@ -110,7 +110,7 @@ func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 			})
 		}
 		if c.JSON {
-			return printJSON(stdio.Out, statuses)
+			return cli.JSON(stdio.Out, statuses)
 		}
 		return cli.Table(stdio.Out, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows)
 	})

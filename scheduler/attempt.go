@@ -55,7 +55,7 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
+	ctx, free := s.hold(withDecision(ctx, a.rule, decision), a, began, decision)
 	defer free()
 	return s.run(ctx, a, next)
 }

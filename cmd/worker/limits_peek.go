@@ -33,7 +33,7 @@ func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{
-			"limit": d.Limit, "key": cli.Text(d.Key), "capacity": d.Capacity, "remaining": d.Remaining,
+			"limit": c.Name, "key": cli.Text(c.Key), "capacity": d.Capacity, "remaining": d.Remaining,
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}

@@ -20,9 +20,11 @@ func (w *worker) logJob(next asynq.Handler) asynq.Handler {
 		id, _ := asynq.GetTaskID(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
 		retried, _ := asynq.GetRetryCount(ctx)
+		d, _ := scheduler.GetDecision(ctx)
 		w.log.LogAttrs(ctx, slog.LevelInfo, "job ended", slog.String("outcome", outcome(err)),
 			slog.String("type", task.Type()), slog.String("id", id), slog.String("queue", queue), slog.Int("attempt", retried+1),
-			slog.Time("started", began), slog.Duration("took", time.Since(began)))
+			slog.Time("started", began), slog.Duration("took", time.Since(began)),
+			slog.Int("denials", d.Denials), slog.Duration("waited", d.Waited))
 		return err
 	})
 }

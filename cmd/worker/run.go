@@ -16,7 +16,7 @@ import (
 
 type runCommand struct {
 	Check   bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
-	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, and how long it took."`
+	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, how long it took, how often it was denied before and how long it waited."`
 	cli.LogFlags
 }
 

@@ -163,7 +163,3 @@ func progress(done, left, width int) string {
 	}
 	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
 }
-
-type topCommand struct{}
-
-func (*topCommand) Run() error { return nil }

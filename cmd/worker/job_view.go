@@ -119,7 +119,7 @@ func (v *jobView) lines() [][2]string {
 		{"id", v.ID}, {"queue", v.Queue}, {"type", v.Type}, {"state", v.stateText()},
 		{"schedule", v.Schedule.String()}, {"group", v.Group}, {"payload", string(v.Payload)},
 		{"attempts", fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)},
-		{"failed", dateTime(v.Failed)}, {v.errorName(), v.Error},
+		{v.failedName(), dateTime(v.Failed)}, {v.errorName(), v.Error},
 		{"deadline", dateTime(v.Deadline)},
 	}
 	lines = append(lines, v.Place.lines()...)
@@ -138,6 +138,15 @@ func (v *jobView) errorName() string {
 		return "denial"
 	}
 	return "error"
+}
+
+// failedName is what the last error came with: asynq notes a denial's time as it
+// does that of a failure.
+func (v *jobView) failedName() string {
+	if v.errorName() == "denial" {
+		return "denied"
+	}
+	return "failed"
 }
 
 // stateText is the state, with the moment that belongs to it.

@@ -123,9 +123,24 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.said = msg.err.Error()
 		}
 	case tea.KeyMsg:
-		return m.key(msg)
+		return m.keys(msg)
 	}
 	return m, nil
+}
+
+// keys takes keys one by one: those that are pressed fast come as one.
+func (m topModel) keys(msg tea.KeyMsg) (tea.Model, tea.Cmd) {
+	if msg.Type != tea.KeyRunes || len(msg.Runes) < 2 || m.mode == filtering || m.mode == searching {
+		return m.key(msg)
+	}
+	var next tea.Model = m
+	var cmds []tea.Cmd
+	for _, r := range msg.Runes {
+		var cmd tea.Cmd
+		next, cmd = next.(topModel).key(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}})
+		cmds = append(cmds, cmd)
+	}
+	return next, tea.Batch(cmds...)
 }
 
 // key is what a key does.

@@ -110,7 +110,7 @@ func TestTopShows(t *testing.T) {
 
 func TestTopChanges(t *testing.T) {
 	f := newTopFake()
-	m := press(t, started(t, f), "up", "+", "+", "-", "-", "-")
+	m := press(t, started(t, f), "up", "++-", "-", "-")
 	if want := "host: funnel 20/s capacity 1 → funnel 18/s capacity 1? y n, or + - for more"; !strings.Contains(m.View(), want) {
 		t.Errorf("no %q in\n%s", want, m.View())
 	}

@@ -37,16 +37,16 @@ type waits struct {
 }
 
 // status counts all jobs.
-func (q *queues) status(ctx context.Context) (status, error) {
+func (q *queues) status(ctx context.Context) (progressView, error) {
 	names, err := q.names("")
 	if err != nil {
-		return status{}, err
+		return progressView{}, err
 	}
 	past, err := q.past(ctx)
 	if err != nil {
-		return status{}, err
+		return progressView{}, err
 	}
-	s := status{At: time.Now(), Queues: []queueStatus{}}
+	s := progressView{At: time.Now(), Queues: []queueStatus{}}
 	for _, name := range names {
 		c := census{q, name, map[string]*taskStatus{}, map[string]*waits{}}
 		of, err := c.count(ctx)

@@ -59,8 +59,8 @@ func (c *statusCommand) once(ctx context.Context, q *queues, out io.Writer, asJS
 	return s.print(out, cli.IsTerminal(out))
 }
 
-// status is how far all work is.
-type status struct {
+// progressView is how far all work is.
+type progressView struct {
 	At     time.Time     `json:"at"`
 	Queues []queueStatus `json:"queues"`
 }
@@ -98,7 +98,7 @@ type jobCounts struct {
 func (c jobCounts) left() int { return c.Pending + c.Waiting + c.Retry + c.Scheduled + c.Running }
 
 // print writes the status for people, with a bar for each task on a terminal.
-func (s status) print(out io.Writer, bars bool) error {
+func (s progressView) print(out io.Writer, bars bool) error {
 	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "ARCHIVED", "RATE", "END"}
 	if bars {
 		titles = append(titles, "PROGRESS")

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -54,7 +55,7 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
+	ctx, free := s.hold(withDecision(ctx, a.rule, decision), a, began, decision)
 	defer free()
 	return s.run(ctx, a, next)
 }
@@ -117,6 +118,8 @@ func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, erro
 	case throttle.Allowed:
 		return d, nil
 	case throttle.Denied:
+		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.id),
+			slog.String("queue", a.queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
 		return refuse(a.rule.OnMaxWait, d)

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,6 +32,14 @@ func PutBackAs(payload []byte) error { return &putBackAs{payload} }
 type putBackAs struct{ payload []byte }
 
 func (*putBackAs) Error() string { return "put back with another payload" }
+
+// IsPutBack reports whether a handler's error puts its job back, by RetryAfter or
+// PutBackAs, which is no failure.
+func IsPutBack(err error) bool {
+	_, later := errors.AsType[retryAfter](err)
+	_, as := errors.AsType[*putBackAs](err)
+	return later || as
+}
 
 // putBackError has asynq keep a job for later, without a failure.
 type putBackError struct {

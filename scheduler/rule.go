@@ -47,6 +47,20 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	return rule, ok
 }
 
+// GetDecision returns the decision by which a job runs, from the context of its
+// handler: how often it was denied before, and how long it waited. It is the zero
+// Decision for a job that needs no limit.
+func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
+	d, ok = ctx.Value(decisionKey{}).(throttle.Decision)
+	return d, ok
+}
+
+type decisionKey struct{}
+
+func withDecision(ctx context.Context, rule Rule, d throttle.Decision) context.Context {
+	return context.WithValue(context.WithValue(ctx, ruleKey{}, rule), decisionKey{}, d)
+}
+
 // Action is what becomes of a job that cannot have its permits.
 type Action int
 

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -100,7 +101,7 @@ func (d Decision) OK() bool { return d.Outcome == Allowed }
 func (d Decision) String() string {
 	meter := d.Limit
 	if d.Key != "" {
-		meter += " for " + d.Key
+		meter += " for " + strings.ToValidUTF8(d.Key, "\uFFFD") // asynq keeps no other text
 	}
 	switch d.Outcome {
 	case Allowed:

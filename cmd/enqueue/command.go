@@ -25,8 +25,12 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
 	cli.JobOptions
+	JSON   bool `help:"Print a JSON object instead of text: enqueued, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
 	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
 	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
+
+	Version    cli.VersionFlag    `help:"Say what this command was built from."`
+	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes flags, such as source <(enqueue --completion bash)."`
 }
 
 // Run adds the jobs.
@@ -41,6 +45,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer input.Close()
 	source := &source{
+		json:  c.JSON,
 		input: input, defaults: c.JobOptions, config: conf,
 		stderr: stdio.Err, bad: complaints{out: stdio.Err},
 	}
@@ -111,7 +116,9 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 	if left := sink.undo(ctx); left != nil {
 		return fmt.Errorf("%w\n%w", err, left)
 	}
-	fmt.Fprintln(stdio.Out, "enqueued 0 jobs")
+	if err := source.say(stdio.Out, 0); err != nil {
+		return err
+	}
 	if _, ok := errors.AsType[*refusedError](err); ok {
 		return cli.Usagef("%w", err)
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/headgate/headgate/internal/cli"
 )
 
 // complaints tells what is wrong with lines. What is wrong with many of them is
@@ -21,7 +23,7 @@ type repeated struct{ count, last int }
 // add complains about a line, or about the job of the flags.
 func (c *complaints) add(l line, err error) {
 	c.lines++
-	text := err.Error()
+	text := cli.Foreign(err.Error())
 	if again := c.more[text]; again != nil {
 		again.count++
 		again.last = l.number

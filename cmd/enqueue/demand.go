@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -164,6 +165,15 @@ func (m moment) notBefore(at time.Time) moment {
 		return moment{in: own}
 	}
 	return m
+}
+
+// view is a moment in JSON.
+func (m moment) view() map[string]any {
+	view := map[string]any{"in_s": m.in.Seconds(), "at": time.Now().Add(m.in)}
+	if m.by != (meter{}) {
+		view["limit"], view["key"] = m.by.limit, cli.Text(m.by.key)
+	}
+	return view
 }
 
 func (m moment) String() string {

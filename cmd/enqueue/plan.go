@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
@@ -36,10 +37,29 @@ func plan(ctx context.Context, conf *config.Config, source *source, stdio cli.IO
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdio.Out, "jobs   %d, of which none is added\n", d.jobs)
-	if d.jobs > 0 {
-		fmt.Fprintf(stdio.Out, "first  %s\n", first)
-		fmt.Fprintf(stdio.Out, "last   %s\n", last)
+	if err := (planned{d.jobs, first, last}).print(stdio.Out, source.json); err != nil {
+		return err
 	}
 	return source.verdict()
+}
+
+// planned is when jobs would run.
+type planned struct {
+	jobs        int
+	first, last moment
+}
+
+func (p planned) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		view := map[string]any{"jobs": p.jobs}
+		if p.jobs > 0 {
+			view["first"], view["last"] = p.first.view(), p.last.view()
+		}
+		return cli.JSON(out, view)
+	}
+	lines := [][2]string{{"jobs", fmt.Sprintf("%d, of which none is added", p.jobs)}}
+	if p.jobs > 0 {
+		lines = append(lines, [2]string{"first", p.first.String()}, [2]string{"last", p.last.String()})
+	}
+	return cli.Fields(out, lines)
 }

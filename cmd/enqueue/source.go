@@ -33,6 +33,7 @@ func (l line) where() string {
 // source reads jobs and reports those that are bad.
 type source struct {
 	one      *cli.Job // instead of the input
+	json     bool     // how to say what came of it
 	input    io.Reader
 	defaults cli.JobOptions
 	config   *config.Config
@@ -120,18 +121,37 @@ func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
 // finish says how many jobs were added, and ends with the right exit code.
 func (s *source) finish(stdout io.Writer, added int, err error) error {
 	s.bad.sum()
-	text := "enqueued " + count(added, "job")
-	if s.bad.lines > 0 && s.one == nil {
-		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
+	if failed := s.say(stdout, added); failed != nil {
+		return failed
 	}
-	if s.one != nil && added == 1 {
-		text += ": " + s.last.ID
-	}
-	fmt.Fprintln(stdout, text)
 	if err != nil {
 		return err
 	}
 	return s.verdict()
+}
+
+// say says how many jobs were added.
+func (s *source) say(stdout io.Writer, added int) error {
+	id := ""
+	if s.one != nil && added == 1 {
+		id = s.last.ID
+	}
+	if s.json {
+		return cli.JSON(stdout, struct {
+			Enqueued int    `json:"enqueued"`
+			BadLines int    `json:"bad_lines"`
+			ID       string `json:"id,omitempty"`
+		}{added, s.bad.lines, id})
+	}
+	text := "enqueued " + count(added, "job")
+	if s.bad.lines > 0 && s.one == nil {
+		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
+	}
+	if id != "" {
+		text += ": " + cli.Foreign(id)
+	}
+	_, err := fmt.Fprintln(stdout, text)
+	return err
 }
 
 // verdict is the right end for what was read.

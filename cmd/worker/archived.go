@@ -15,7 +15,6 @@ import (
 
 type archivedCommand struct {
 	List   archivedList   `cmd:"" help:"List archived jobs, the newest first."`
-	Show   archivedShow   `cmd:"" help:"Show one archived job and why it was archived."`
 	Retry  archivedRetry  `cmd:"" help:"Run archived jobs once more."`
 	Delete archivedDelete `cmd:"" help:"Delete archived jobs."`
 }
@@ -90,7 +89,7 @@ func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 		for i, job := range jobs {
 			shown[i] = newArchivedJob(job)
 		}
-		return printJSON(stdio.Out, shown)
+		return cli.JSON(stdio.Out, shown)
 	}
 	if len(jobs) == 0 {
 		fmt.Fprintln(stdio.Out, "no archived job matches")
@@ -109,14 +108,14 @@ type archivedJob struct {
 	ID       string    `json:"id"`
 	Queue    string    `json:"queue"`
 	Type     string    `json:"type"`
-	Payload  string    `json:"payload"`
+	Payload  cli.Text  `json:"payload"`
 	Archived time.Time `json:"archived"`
 	Failures int       `json:"failures"`
 	Error    string    `json:"error"`
 }
 
 func newArchivedJob(job *asynq.TaskInfo) archivedJob {
-	return archivedJob{job.ID, job.Queue, job.Type, string(job.Payload), job.LastFailedAt, failures(job), job.LastErr}
+	return archivedJob{job.ID, job.Queue, job.Type, cli.Text(job.Payload), job.LastFailedAt, failures(job), job.LastErr}
 }
 
 // failures counts as the log does. The last failure archived the job, which
@@ -126,38 +125,6 @@ func failures(job *asynq.TaskInfo) int {
 		return job.Retried
 	}
 	return job.Retried + 1
-}
-
-type archivedShow struct {
-	ID   string `arg:"" help:"Id of the job."`
-	JSON bool   `help:"Print a JSON object."`
-}
-
-// Run implements "worker archived show".
-func (c *archivedShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := connectQueues(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer q.close()
-	job, err := q.job(c.ID)
-	if err != nil {
-		return err
-	}
-	if job.State != asynq.TaskStateArchived {
-		return fmt.Errorf("job %s is not archived but %s", c.ID, job.State)
-	}
-	if c.JSON {
-		return printJSON(stdio.Out, newArchivedJob(job))
-	}
-	fmt.Fprintf(stdio.Out, "id        %s\n", job.ID)
-	fmt.Fprintf(stdio.Out, "queue     %s\n", job.Queue)
-	fmt.Fprintf(stdio.Out, "type      %s\n", job.Type)
-	fmt.Fprintf(stdio.Out, "payload   %s\n", job.Payload)
-	fmt.Fprintf(stdio.Out, "archived  %s\n", job.LastFailedAt.Local().Format(time.DateTime))
-	fmt.Fprintf(stdio.Out, "failures  %d\n", failures(job))
-	fmt.Fprintf(stdio.Out, "reason    %s\n", job.LastErr)
-	return nil
 }
 
 // selection names archived jobs by their ids or by a filter.

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -31,13 +29,6 @@ func badUnlessDown(err error) error {
 		return err
 	}
 	return cli.Usagef("%w", err)
-}
-
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }
 
 // in writes a time ahead as people read it.

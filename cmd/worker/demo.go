@@ -35,7 +35,7 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 		return err
 	}
 	if c.JSON {
-		err = printJSON(stdio.Out, result)
+		err = cli.JSON(stdio.Out, result)
 	} else {
 		err = result.Print(stdio.Out)
 	}

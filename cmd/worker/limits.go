@@ -76,7 +76,7 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
 	if c.JSON {
-		return printJSON(stdio.Out, definitions)
+		return cli.JSON(stdio.Out, definitions)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "there are no limits yet: \"worker run\" brings those of its config, and \"worker limits set\" makes one")
@@ -99,9 +99,9 @@ type limitsShow struct {
 
 // backlog is what waits for one key, in JSON.
 type backlog struct {
-	Key     string  `json:"key"`
-	Permits int     `json:"permits_wanted"`
-	LastIn  float64 `json:"last_in_s"`
+	Key     cli.Text `json:"key"`
+	Permits int      `json:"permits_wanted"`
+	LastIn  float64  `json:"last_in_s"`
 }
 
 // Run implements "worker limits show".
@@ -129,19 +129,19 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	waiting := make([]backlog, len(backlogs))
 	var rows [][]string
 	for i, b := range backlogs {
-		waiting[i] = backlog{b.Key, b.Permits, b.LastIn.Seconds()}
+		waiting[i] = backlog{cli.Text(b.Key), b.Permits, b.LastIn.Seconds()}
 		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), in(b.LastIn)})
 	}
 	d := newDefinition(limit, blocks)
 	if c.JSON {
-		return printJSON(stdio.Out, struct {
+		return cli.JSON(stdio.Out, struct {
 			definition
 			Waiting []backlog `json:"waiting"`
 		}{d, waiting})
 	}
 	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
 	for _, b := range d.Blocked {
-		fmt.Fprintf(stdio.Out, "blocked: %s\n", b)
+		fmt.Fprintf(stdio.Out, "blocked: %s\n", cli.Foreign(b.String()))
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for it")

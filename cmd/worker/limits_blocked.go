@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/throttle"
 )
 
 // block is a key of a limit that is held shut, in JSON.
 type block struct {
-	Key   string    `json:"key"`
+	Key   cli.Text  `json:"key"`
 	Until time.Time `json:"until"`
 	rest  time.Duration
 }
@@ -17,13 +18,13 @@ type block struct {
 func newBlocks(from []throttle.Blocked) []block {
 	blocks := make([]block, len(from))
 	for i, b := range from {
-		blocks[i] = block{b.Key, b.Until, b.For}
+		blocks[i] = block{cli.Text(b.Key), b.Until, b.For}
 	}
 	return blocks
 }
 
 // String is the key, and when it opens.
-func (b block) String() string { return fmt.Sprintf("%s for %s", keyName(b.Key), in(b.rest)) }
+func (b block) String() string { return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest)) }
 
 // state is why a limit hands out less than it says, in few words.
 func (d definition) state() string {

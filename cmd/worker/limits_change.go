@@ -74,6 +74,6 @@ func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do f
 	if err := do(limiter); err != nil {
 		return badUnlessDown(err)
 	}
-	fmt.Fprintln(stdio.Out, what)
+	fmt.Fprintln(stdio.Out, cli.Foreign(what))
 	return nil
 }

@@ -32,8 +32,8 @@ func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
 	}
 	if c.JSON {
-		return printJSON(stdio.Out, map[string]any{
-			"limit": d.Limit, "key": d.Key, "capacity": d.Capacity, "remaining": d.Remaining,
+		return cli.JSON(stdio.Out, map[string]any{
+			"limit": c.Name, "key": cli.Text(c.Key), "capacity": d.Capacity, "remaining": d.Remaining,
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}

@@ -38,11 +38,18 @@ type commands struct {
 	Run       runCommand       `cmd:"" help:"Run jobs, until a signal."`
 	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 200 calls of an API that allows 20 a second."`
 	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
-	Waiting   waitingCommand   `cmd:"" help:"Say what waits for a permit, or where one job stands."`
-	Archived  archivedCommand  `cmd:"" help:"List, show, retry and delete archived jobs."`
+	Waiting   waitingCommand   `cmd:"" help:"List the limits that jobs wait for."`
+	Job       jobCommand       `cmd:"" help:"Say all about one job: its state, place, last error and result."`
+	Results   resultsCommand   `cmd:"" help:"List what jobs brought home, write it to files, follow it."`
+	Archived  archivedCommand  `cmd:"" help:"List, retry and delete archived jobs."`
 	Retry     retryCommand     `cmd:"" help:"Run a job now that is archived or waits for its next attempt."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
+	Status    statusCommand    `cmd:"" help:"Count the jobs of each queue and type: pending, waiting, running, done, failed; how fast, and until when."`
+	Top       topCommand       `cmd:"" help:"Watch limits and lanes, and pause, resume and change them."`
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
+
+	Version    cli.VersionCommand    `cmd:"" help:"Say what this command was built from."`
+	Completion cli.CompletionCommand `cmd:"" help:"Print code for your shell that completes commands and flags."`
 }
 
 func run(ctx context.Context, args []string, stdio cli.IO) int {

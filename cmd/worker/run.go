@@ -15,7 +15,9 @@ import (
 )
 
 type runCommand struct {
-	Check bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
+	Check   bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
+	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, how long it took, how often it was denied before and how long it waited."`
+	cli.LogFlags
 }
 
 // Help is the manual of "worker run".
@@ -68,7 +70,7 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 }
 
 func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {
-	log := cli.Logger(stdio.Err)
+	log := c.Logger(stdio.Err)
 	s, err := openStore(ctx, conf, log, stdio.Err)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}
-	w, err := startWorker(ctx, g, conf, s, log)
+	w, err := startWorker(ctx, g, conf, s, log, c.LogJobs)
 	if err != nil {
 		return err
 	}

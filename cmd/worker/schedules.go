@@ -111,7 +111,7 @@ func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 			})
 		}
 		if c.JSON {
-			return printJSON(stdio.Out, statuses)
+			return cli.JSON(stdio.Out, statuses)
 		}
 		if len(rows) == 0 {
 			return printNoSchedules(stdio.Out)

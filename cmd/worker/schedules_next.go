@@ -31,7 +31,7 @@ func (c *schedulesNext) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		return err
 	}
 	if c.JSON {
-		return printJSON(stdio.Out, ticks)
+		return cli.JSON(stdio.Out, ticks)
 	}
 	if len(conf.Entries()) == 0 {
 		return printNoSchedules(stdio.Out)

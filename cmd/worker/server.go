@@ -31,7 +31,7 @@ type worker struct {
 }
 
 // startWorker starts to run jobs.
-func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store, log *slog.Logger) (*worker, error) {
+func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store, log *slog.Logger, logJobs bool) (*worker, error) {
 	w := &worker{globals: g, store: s, log: log}
 	w.config.Store(c)
 	outage := &outage{redis: s, next: log.Handler()}
@@ -59,6 +59,9 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 		return nil, err
 	}
 	mux := asynq.NewServeMux()
+	if logJobs {
+		mux.Use(w.logJob)
+	}
 	mux.Use(w.blockOnRetryAfter)
 	mux.Handle(tasks.TypeHTTPRequest, calls)
 	return w, w.server.Start(mux)

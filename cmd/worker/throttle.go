@@ -15,6 +15,7 @@ type throttleCommand struct {
 	Count    int    `arg:"" help:"How many may pass per period."`
 	Period   int    `arg:"" help:"The period, in seconds."`
 	Quantity int    `arg:"" default:"1" help:"How many to take; 0 only looks."`
+	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s and never."`
 }
 
 // Help is the manual of "worker throttle".
@@ -35,6 +36,12 @@ func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO)
 	if err != nil {
 		return badUnlessDown(err)
 	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, map[string]any{
+			"limited": cell.Limited, "limit": cell.Limit, "remaining": cell.Remaining, "never": cell.Never,
+			"retry_after_s": seconds(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
+		})
+	}
 	for _, n := range cell.Numbers() {
 		fmt.Fprintln(stdio.Out, n)
 	}
@@ -42,4 +49,12 @@ func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO)
 		fmt.Fprintf(stdio.Err, "worker: quantity %d is above the %d that can ever pass at once\n", c.Quantity, cell.Limit)
 	}
 	return nil
+}
+
+// seconds keeps the -1 that means no time at all.
+func seconds(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Seconds()
 }

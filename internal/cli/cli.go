@@ -50,6 +50,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
+	complete(parser)
 	command, err := parser.Parse(args)
 	if err != nil {
 		return report(stdio.Err, name, err)
@@ -73,7 +74,7 @@ func report(stderr io.Writer, name string, err error) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", name, line)
+		fmt.Fprintf(stderr, "%s: %s\n", name, Foreign(line))
 	}
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)

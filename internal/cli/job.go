@@ -30,7 +30,7 @@ type JobOptions struct {
 	In        time.Duration      `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
 	At        time.Time          `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
 	MaxRetry  *int               `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
-	Retention time.Duration      `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h."`
+	Retention time.Duration      `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
 	Priority  *throttle.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
 	Timeout   time.Duration      `placeholder:"DURATION" help:"How long one run may take."`
 	Deadline  time.Time          `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
@@ -99,7 +99,7 @@ func (j Job) Fill(defaults JobOptions, c *config.Config) Job {
 	j.MaxRetry = either(j.MaxRetry, either(defaults.MaxRetry, either(task.MaxRetry, &retries)))
 	j.Queue = either(j.Queue, either(defaults.Queue, "default"))
 	j.Priority = either(j.Priority, defaults.Priority)
-	j.Retention = either(j.Retention, defaults.Retention)
+	j.Retention = either(j.Retention, either(defaults.Retention, task.Retention))
 	j.Timeout = either(j.Timeout, either(defaults.Timeout, task.Timeout))
 	j.Deadline = either(j.Deadline, defaults.Deadline)
 	j.Unique = either(j.Unique, defaults.Unique)

@@ -3,9 +3,11 @@ package cli
 import (
 	"encoding"
 	"errors"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -17,7 +19,7 @@ import (
 func mappers() []kong.Option {
 	return slices.Concat(
 		mapper(parseString), mapper(parseInt), mapper(parseDuration), mapper(parseTime), mapper(throttle.ParseRate),
-		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]),
+		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]), mapper(parseLevel),
 	)
 }
 
@@ -65,6 +67,17 @@ func parseInt(text string) (int, error) {
 		return 0, &throttle.FieldError{Field: "number", Value: strconv.Quote(text), Want: "want a whole number"}
 	}
 	return n, nil
+}
+
+// parseLevel reads a level of a log.
+func parseLevel(text string) (slog.Level, error) {
+	level, ok := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[strings.ToLower(text)]
+	if !ok {
+		return 0, &throttle.FieldError{Field: "level", Value: strconv.Quote(text), Want: "want debug, info, warn or error"}
+	}
+	return level, nil
 }
 
 // parseText reads what a type's own UnmarshalText reads.

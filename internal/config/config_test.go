@@ -155,7 +155,7 @@ func TestEntries(t *testing.T) {
 			options = append(options, option.String())
 		}
 	}
-	wantOptions := []string{"MaxRetry(5)", "Timeout(30s)", "Retention(1h0m0s)", "MaxRetry(0)", "Timeout(1m0s)"}
+	wantOptions := []string{"MaxRetry(5)", "Timeout(30s)", "Retention(1h0m0s)", "MaxRetry(0)", "Timeout(1m0s)", "Retention(24h0m0s)"}
 	if diff := cmp.Diff(wantOptions, options); diff != "" {
 		t.Error(diff)
 	}

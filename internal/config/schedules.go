@@ -29,11 +29,12 @@ type Schedule struct {
 	Overlap   cron.Overlap  `yaml:"overlap"`
 	// Enabled is true if the file does not say.
 	Enabled bool `yaml:"enabled"`
-	// MaxRetry and Timeout are those of the task if the file does not say.
+	// MaxRetry, Timeout and Retention are those of the task if the file does
+	// not say.
 	MaxRetry *int          `yaml:"max_retry"`
 	Timeout  time.Duration `yaml:"timeout"`
-	// Retention is how long the finished job is kept. The zero value means
-	// as short as package cron allows.
+	// Retention is how long the finished job is kept: with the zero value, as
+	// short as package cron allows.
 	Retention time.Duration `yaml:"retention"`
 	// Payload is what JSON has, with an expression.Template for each text.
 	Payload any `yaml:"payload"`
@@ -127,6 +128,7 @@ func (d *decoder) checkSchedules(c *Config) {
 		d.checkSeconds(path+".retention", s.Retention)
 		s.MaxRetry = cmp.Or(s.MaxRetry, c.Tasks[s.Task].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
+		s.Retention = cmp.Or(s.Retention, c.Tasks[s.Task].Retention)
 		s.Payload = d.compile(path+".payload", s.Payload)
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)

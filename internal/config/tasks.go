@@ -32,6 +32,10 @@ type Task struct {
 	// Timeout bounds one run, for jobs that are enqueued without one of
 	// their own. The zero value means asynq's default.
 	Timeout time.Duration `yaml:"timeout"`
+	// Retention is how long a job and its result are kept after it is done,
+	// for jobs that are enqueued without one of their own. The zero value
+	// means not at all.
+	Retention time.Duration `yaml:"retention"`
 	// Retry says when a failed job runs again.
 	Retry Retry `yaml:"retry"`
 }
@@ -94,6 +98,7 @@ func (d *decoder) checkTasks(c *Config) {
 			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
 		}
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
+		d.checkSeconds(path+".retention", t.Retention)
 		d.checkRetry(path+".retry", t.Retry)
 	}
 }

@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -21,8 +22,9 @@ type server struct {
 
 func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
 
-// api answers 200, on /slow only after release, on /status/N with N, on /to/PATH
-// with a redirect to /PATH, and on /busy with 429 and a Retry-After of an hour.
+// api answers 200, on /slow only after release, on /status/N with N, on /say/N/TEXT
+// with N and that text, on /to/PATH with a redirect to /PATH, and on /busy with 429
+// and a Retry-After of an hour.
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 0, "api")
 	s := of(ts)
@@ -54,6 +56,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			status = http.StatusNotFound
 		}
 		w.WriteHeader(status)
+	case strings.HasPrefix(path, "/say/"):
+		code, text, _ := strings.Cut(strings.TrimPrefix(path, "/say/"), "/")
+		status, err := strconv.Atoi(code)
+		if err != nil {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
 	}
 }
 

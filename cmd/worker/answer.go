@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/tasks"
+)
+
+// answer is the result of a job: of an http:request the last answer to its call,
+// of any other type what its handler wrote.
+type answer struct {
+	call *tasks.HTTPResult // nil for another type
+	body []byte
+}
+
+// parseAnswer reads a result. One that is not as it should be is taken as it is.
+func parseAnswer(taskType string, result []byte) answer {
+	if taskType != tasks.TypeHTTPRequest {
+		return answer{body: result}
+	}
+	var call tasks.HTTPResult
+	if err := json.Unmarshal(result, &call); err != nil {
+		return answer{body: result}
+	}
+	body := []byte(call.Body)
+	if call.Base64 {
+		decoded, err := base64.StdEncoding.DecodeString(call.Body)
+		if err != nil {
+			return answer{body: result}
+		}
+		body = decoded
+	}
+	return answer{&call, body}
+}
+
+// lines is an answer for people.
+func (a answer) lines() [][2]string {
+	if a.call == nil {
+		return [][2]string{{"result", string(a.body)}}
+	}
+	lines := [][2]string{{"answer", a.status()}, {"url", a.call.URL}, {"saved", a.call.Saved}}
+	for _, name := range slices.Sorted(maps.Keys(a.call.Headers)) {
+		lines = append(lines, [2]string{"header", name + ": " + strings.Join(a.call.Headers[name], ", ")})
+	}
+	return append(lines, [2]string{"body", string(a.body)})
+}
+
+// status is an answer in few words.
+func (a answer) status() string {
+	took := time.Duration(a.call.DurationMS) * time.Millisecond
+	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), took)
+	switch {
+	case a.call.Truncated && a.call.Length >= 0:
+		return fmt.Sprintf("%s, the first %d of %d bytes", text, len(a.body), a.call.Length)
+	case a.call.Truncated:
+		return fmt.Sprintf("%s, the first %d bytes", text, len(a.body))
+	case a.call.Saved == "":
+		return fmt.Sprintf("%s, %d bytes", text, len(a.body))
+	}
+	return fmt.Sprintf("%s, %d bytes", text, a.call.Length)
+}

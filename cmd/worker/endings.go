@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// endings finds jobs that have ended, each of them once. It reads ids alone until
+// it knows which are new: results can be large.
+type endings struct {
+	*queues
+	queue string // only this one; all if it is empty
+	set   string // of asynq's, by when its jobs leave it or entered it
+	seen  map[jobKey]float64
+	polls int
+}
+
+type jobKey struct{ queue, id string }
+
+func newEndings(q *queues, queue string, archived bool) *endings {
+	set := "completed"
+	if archived {
+		set = "archived"
+	}
+	return &endings{queues: q, queue: queue, set: set, seen: map[jobKey]float64{}}
+}
+
+// wholeEach is how many polls pass between two that read all ids. The others
+// stop where nothing is new: jobs that are kept for different times are not in
+// the order in which they ended.
+const wholeEach = 30
+
+// more gives the jobs that have ended since it was called last, the oldest
+// first, and ends with the first error.
+func (e *endings) more(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
+	return func(yield func(*asynq.TaskInfo, error) bool) {
+		fresh, err := e.fresh(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, key := range fresh {
+			job, err := e.inspector.GetTaskInfo(key.queue, key.id)
+			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+				continue // its time is over
+			}
+			if err == nil && ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			if !yield(job, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// fresh lists the jobs that were not there before.
+func (e *endings) fresh(ctx context.Context) ([]jobKey, error) {
+	names, err := e.inspector.Queues()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	whole := e.polls%wholeEach == 0
+	e.polls++
+	now := e.seen
+	if whole {
+		now = make(map[jobKey]float64, len(e.seen))
+	}
+	var all []jobKey
+	for _, name := range names {
+		if e.queue != "" && name != e.queue {
+			continue
+		}
+		fresh, err := e.freshIn(ctx, name, whole, now)
+		if err != nil {
+			return nil, err
+		}
+		slices.Reverse(fresh)
+		all = append(all, fresh...)
+	}
+	e.seen = now
+	return all, nil
+}
+
+// freshIn reads the ids of a queue from the end, where the new ones mostly are,
+// and notes in now what is there.
+func (e *endings) freshIn(ctx context.Context, queue string, whole bool, now map[jobKey]float64) ([]jobKey, error) {
+	const page = 1000
+	var fresh []jobKey
+	for at := int64(0); ; at += page {
+		ids, err := e.rdb.ZRevRangeWithScores(ctx, "asynq:{"+queue+"}:"+e.set, at, at+page-1).Result()
+		if err != nil {
+			return nil, err
+		}
+		n := len(fresh)
+		for _, z := range ids {
+			if key, is := e.isFresh(queue, z, now); is {
+				fresh = append(fresh, key)
+			}
+		}
+		if len(ids) < page || !whole && len(fresh) == n {
+			return fresh, nil
+		}
+	}
+}
+
+// isFresh reports whether a job was not there before, or has ended once more.
+func (e *endings) isFresh(queue string, z redis.Z, now map[jobKey]float64) (jobKey, bool) {
+	id, _ := z.Member.(string)
+	key := jobKey{queue, id}
+	before, known := e.seen[key]
+	again, twice := now[key] // a page has moved on meanwhile
+	now[key] = z.Score
+	return key, (!known || before != z.Score) && (!twice || again != z.Score)
+}

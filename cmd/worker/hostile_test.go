@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// What a terminal would obey, and what fills it.
+const (
+	evilKey = "\u009b31m\u202egpj\x7f\xff" // a key has no lower control characters
+	evil    = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egpj.exe\r"
+)
+
+var (
+	evilBytes = evil + "\xff\xfe" + strings.Repeat("A", 1<<20)
+	evilLong  = evil + strings.Repeat("A", 1<<20)
+)
+
+// hostileJobs leaves one job of each kind: done, archived and waiting.
+func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{{Name: "slow", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)}},
+		For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+			if strings.HasPrefix(task.Type(), "limited") {
+				return scheduler.Rule{Needs: []throttle.Need{{Limit: "slow", Key: evilKey}}}, nil
+			}
+			return scheduler.Rule{}, nil
+		},
+	}
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, Logger: asynqLog{slog.New(slog.DiscardHandler)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		if strings.HasPrefix(task.Type(), "failing") {
+			_, _ = task.ResultWriter().Write([]byte(evilBytes))
+			return errors.New(evilLong)
+		}
+		_, err := task.ResultWriter().Write([]byte(evilBytes))
+		return err
+	})
+	client := scheduler.NewClient(rdb)
+	defer client.Close()
+	for _, name := range []string{"done", "failing", "limited", "limited2"} {
+		task := asynq.NewTask(name+evil, []byte(evilBytes))
+		_, err := client.Enqueue(task, asynq.TaskID(name+evil), asynq.MaxRetry(0), asynq.Retention(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.Start(handler); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	patience := time.After(20 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		info, err := inspector.GetQueueInfo("default")
+		if err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-patience:
+			t.Fatalf("the jobs have not ended: %+v, %v", info, err)
+		}
+	}
+}
+
+// Whatever is in ids, keys, payloads, errors and results, no command lets it
+// through to the terminal; and JSON has all of it.
+func TestHostileJobs(t *testing.T) {
+	server := redistest.Run(t)
+	rdb := server.Client()
+	defer rdb.Close()
+	hostileJobs(t, rdb)
+	const id = evil
+	for _, command := range []struct{ args, exact string }{
+		{"job done" + id, evilBytes},
+		{"job failing" + id, evilLong},
+		{"job limited2" + id, evilKey},
+		{"results", evilBytes},
+		{"results --failed", evilLong},
+		{"archived list", evilLong},
+		{"limits list", ""},
+		{"limits show slow", evilKey},
+		{"limits peek slow " + evilKey[:len(evilKey)-1], evilKey[:len(evilKey)-1]},
+		{"waiting", ""},
+		{"status", "limited2" + evil},
+	} {
+		shown := hostileRun(t, server.URL(), strings.Split(command.args, " "))
+		checkShown(t, command.args, shown)
+		if len(shown) > 20_000 {
+			t.Errorf("%q: %d bytes", command.args, len(shown))
+		}
+		exact := hostileRun(t, server.URL(), append(strings.Split(command.args, " "), "--json"))
+		checkShown(t, command.args+" --json", exact)
+		if !holds(t, exact, command.exact) {
+			t.Errorf("%q: its JSON has not all: %.300s", command.args, exact)
+		}
+	}
+	for _, args := range []string{"job no" + id, "retry no" + id, "limits show no" + id, "results --queue " + id} {
+		var stderr bytes.Buffer
+		words := append(strings.Split(args, " "), "--redis", server.URL())
+		if code := run(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {
+			t.Errorf("%q succeeds", args)
+		}
+		checkShown(t, args, stderr.String())
+	}
+}
+
+func hostileRun(t *testing.T, url string, args []string) string {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), append(args, "--redis", url), cli.IO{Out: &out, Err: &stderr}); code != 0 {
+		t.Fatalf("%q: exit code %d: %.500s", args, code, &stderr)
+	}
+	return out.String()
+}
+
+func checkShown(t *testing.T, what, shown string) {
+	t.Helper()
+	if !utf8.ValidString(shown) {
+		t.Errorf("%q is not UTF-8", what)
+	}
+	bad := func(r rune) bool { return r < 0x20 && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e }
+	if i := strings.IndexFunc(shown, bad); i >= 0 {
+		t.Errorf("%q shows %.40q", what, shown[i:])
+	}
+}
+
+// holds reports whether a text is in the values of JSON.
+func holds(t *testing.T, text, want string) bool {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		var v any
+		if err := decoder.Decode(&v); err == io.EOF {
+			return false
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if within(v, want) {
+			return true
+		}
+	}
+}
+
+func within(v any, want string) bool {
+	switch v := v.(type) {
+	case string:
+		return strings.Contains(v, want)
+	case []any:
+		for _, item := range v {
+			if within(item, want) {
+				return true
+			}
+		}
+	case map[string]any:
+		if encoded, ok := v["base64"].(string); ok && len(v) == 1 {
+			var decoded []byte
+			return json.Unmarshal([]byte(`"`+encoded+`"`), &decoded) == nil && strings.Contains(string(decoded), want)
+		}
+		for _, item := range v {
+			if within(item, want) {
+				return true
+			}
+		}
+	}
+	return want == ""
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// The states that a job has beside asynq's: asynq takes one that waits for a
+// permit for one that waits for its next attempt.
+const (
+	stateWaiting = "waiting"
+	stateCalled  = "called"
+)
+
+// jobView is a job in JSON.
+type jobView struct {
+	ID       string            `json:"id"`
+	Queue    string            `json:"queue"`
+	Type     string            `json:"type"`
+	State    string            `json:"state"`
+	Schedule *origin           `json:"schedule,omitempty"`
+	Payload  cli.Text          `json:"payload"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	Group    string            `json:"group,omitempty"`
+
+	Attempts int       `json:"attempts"`
+	Failures int       `json:"failures"`
+	MaxRetry int       `json:"max_retry"`
+	Error    string    `json:"error,omitempty"`
+	Failed   time.Time `json:"failed,omitzero"`
+
+	Pending   time.Time `json:"pending_since,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	Orphaned  bool      `json:"orphaned,omitempty"`
+	Next      time.Time `json:"next,omitzero"` // as asynq has it: a waiting job is called before
+	Completed time.Time `json:"completed,omitzero"`
+	KeptUntil time.Time `json:"kept_until,omitzero"`
+	Deadline  time.Time `json:"deadline,omitzero"`
+	TimeoutS  float64   `json:"timeout_s,omitempty"`
+
+	Place  *place    `json:"place,omitempty"`
+	Result *cli.Text `json:"result,omitempty"`
+}
+
+// origin is the schedule that a job comes from, in JSON.
+type origin struct {
+	Scope string    `json:"scope"`
+	Name  string    `json:"name"`
+	Tick  time.Time `json:"tick,omitzero"`
+	Run   time.Time `json:"run,omitzero"` // by "schedules run"
+}
+
+func originOf(id string) *origin {
+	o, ok := cron.OriginOf(id)
+	switch {
+	case !ok:
+		return nil
+	case o.Triggered:
+		return &origin{Scope: o.Scope, Name: o.Entry, Run: o.At.UTC()}
+	}
+	return &origin{Scope: o.Scope, Name: o.Entry, Tick: o.At.UTC()}
+}
+
+func (o *origin) String() string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Tick.IsZero():
+		return fmt.Sprintf("%s, run by hand at %s", o.Name, o.Run.Local().Format(tickFormat))
+	}
+	return fmt.Sprintf("%s, tick of %s", o.Name, o.Tick.Local().Format(tickFormat))
+}
+
+// newJobView is what asynq knows of a job.
+func newJobView(job *asynq.TaskInfo) *jobView {
+	v := &jobView{
+		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Schedule: originOf(job.ID),
+		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
+		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
+		Orphaned: job.IsOrphaned, Completed: job.CompletedAt, Deadline: job.Deadline, TimeoutS: job.Timeout.Seconds(),
+	}
+	switch job.State {
+	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
+		v.Next = job.NextProcessAt
+	case asynq.TaskStateArchived:
+		v.Failures = failures(job)
+	case asynq.TaskStateCompleted:
+		v.KeptUntil = job.CompletedAt.Add(job.Retention)
+	}
+	v.Attempts = v.Failures
+	if job.State == asynq.TaskStateActive || job.State == asynq.TaskStateCompleted {
+		v.Attempts++
+	}
+	if len(job.Result) > 0 {
+		result := cli.Text(job.Result)
+		v.Result = &result
+	}
+	return v
+}
+
+// standsAt adds a job's place.
+func (v *jobView) standsAt(p throttle.Place) {
+	v.State, v.Place = stateWaiting, newPlace(p)
+	if p.Called {
+		v.State = stateCalled
+	}
+}
+
+// lines is a job for people.
+func (v *jobView) lines() [][2]string {
+	lines := [][2]string{
+		{"id", v.ID}, {"queue", v.Queue}, {"type", v.Type}, {"state", v.stateText()},
+		{"schedule", v.Schedule.String()}, {"group", v.Group}, {"payload", string(v.Payload)},
+		{"attempts", fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)},
+		{v.failedName(), dateTime(v.Failed)}, {v.errorName(), v.Error},
+		{"deadline", dateTime(v.Deadline)},
+	}
+	lines = append(lines, v.Place.lines()...)
+	if v.Result != nil {
+		lines = append(lines, parseAnswer(v.Type, []byte(*v.Result)).lines()...)
+	}
+	return lines
+}
+
+// errorName is what the last error is.
+func (v *jobView) errorName() string {
+	switch {
+	case v.State == asynq.TaskStateArchived.String():
+		return "reason"
+	case v.Place != nil && strings.HasPrefix(v.Error, "denied by "):
+		return "denial"
+	}
+	return "error"
+}
+
+// failedName is what the last error came with: asynq notes a denial's time as it
+// does that of a failure.
+func (v *jobView) failedName() string {
+	if v.errorName() == "denial" {
+		return "denied"
+	}
+	return "failed"
+}
+
+// stateText is the state, with the moment that belongs to it.
+func (v *jobView) stateText() string {
+	switch {
+	case v.Place != nil:
+		return v.State
+	case !v.Pending.IsZero():
+		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Pending))
+	case v.Orphaned:
+		return v.State + ", but its worker is gone: another will take it"
+	case !v.Started.IsZero():
+		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Started))
+	case !v.Next.IsZero():
+		return fmt.Sprintf("%s, runs in %s", v.State, in(time.Until(v.Next)))
+	case !v.Completed.IsZero():
+		return fmt.Sprintf("%s at %s, kept until %s", v.State, dateTime(v.Completed), dateTime(v.KeptUntil))
+	}
+	return v.State
+}
+
+// dateTime is a time where people are, and nothing for none.
+func dateTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
+}

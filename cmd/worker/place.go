@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+// place is where a waiting job stands, in JSON. The expected time is left out
+// where nobody knows it.
+type place struct {
+	Position   int        `json:"position"`
+	LaneLength int        `json:"lane_length"`
+	Lane       []cli.Text `json:"lane"`
+	Binding    cli.Text   `json:"binding"`
+	Since      time.Time  `json:"since"`
+	Expected   time.Time  `json:"expected,omitzero"`
+	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
+
+	throttle.Place `json:"-"`
+}
+
+func newPlace(p throttle.Place) *place {
+	j := &place{
+		Position: p.Position, LaneLength: p.Waiting, Binding: cli.Text(p.Binding), Since: p.Since, Place: p,
+	}
+	for _, meter := range p.Lane {
+		j.Lane = append(j.Lane, cli.Text(meter))
+	}
+	if p.Known {
+		in := p.In.Seconds()
+		j.Expected, j.ExpectedIn = p.Expected, &in
+	}
+	return j
+}
+
+// lines is a place for people.
+func (p *place) lines() [][2]string {
+	if p == nil {
+		return nil
+	}
+	var lane []string
+	for _, meter := range p.Place.Lane {
+		lane = append(lane, meterName(meter))
+	}
+	position := fmt.Sprintf("%d of %d", p.Position, p.LaneLength)
+	if p.Called {
+		position = "called: it is on its way"
+	}
+	expected := in(p.In)
+	if !p.Known {
+		expected = "nobody knows: a running job must end, or a limit be resumed"
+	}
+	return [][2]string{
+		{"lane", strings.Join(lane, " + ")}, {"position", position}, {"binding", meterName(p.Place.Binding)},
+		{"waits", p.For.Round(time.Second).String()}, {"expected", expected},
+	}
+}
+
+// meterName is limit|key for people.
+func meterName(meter string) string {
+	limit, key, _ := strings.Cut(meter, "|")
+	if key == "" {
+		return limit
+	}
+	return limit + " of " + key
+}

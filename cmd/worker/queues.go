@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+// queues is asynq's view of Redis, and the limiter's of the jobs in it.
+type queues struct {
+	rdb       redis.UniversalClient
+	config    *config.Config
+	inspector *asynq.Inspector
+	limiter   *throttle.Lanes
+}
+
+// connectQueues connects to the config's Redis; the caller must close it.
+func connectQueues(ctx context.Context, g *cli.Globals) (*queues, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := cli.Connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &queues{rdb, c, asynq.NewInspectorFromRedisClient(rdb), cli.Limiter(rdb, c)}, nil
+}
+
+func (q *queues) close() { _ = q.rdb.Close() }
+
+// job is the job of an id, the first if several queues have one.
+func (q *queues) job(id string) (*asynq.TaskInfo, error) {
+	jobs, err := q.find(id, "")
+	if err != nil {
+		return nil, err
+	}
+	return jobs[0], nil
+}
+
+// retry brings a job back to its queue.
+func (q *queues) retry(_ context.Context, job *asynq.TaskInfo) error {
+	return q.inspector.RunTask(job.Queue, job.ID)
+}
+
+// pendingSince is since when a job is pending, which asynq keeps but does not
+// tell: zero if it is not any more.
+func (q *queues) pendingSince(ctx context.Context, job *asynq.TaskInfo) (time.Time, error) {
+	text, err := q.rdb.HGet(ctx, "asynq:{"+job.Queue+"}:t:"+job.ID, "pending_since").Result()
+	if errors.Is(err, redis.Nil) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	ns, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, nil // another asynq's way to write it
+	}
+	return time.Unix(0, ns), nil
+}
+
+// started is when an active job was started: zero if no server says so.
+func (q *queues) started(job *asynq.TaskInfo) (time.Time, error) {
+	servers, err := q.inspector.Servers()
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, server := range servers {
+		for _, w := range server.ActiveWorkers {
+			if w.TaskID == job.ID && w.Queue == job.Queue {
+				return w.Started, nil
+			}
+		}
+	}
+	return time.Time{}, nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+type resultsCommand struct {
+	Type   string        `placeholder:"TYPE" help:"Only of jobs of this type."`
+	Queue  string        `placeholder:"NAME" help:"Only of this queue."`
+	Since  time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
+	Failed bool          `help:"The last answers of archived jobs, instead of the results of completed ones."`
+	Out    string        `placeholder:"DIR|FILE.jsonl" help:"Write the bodies to files DIR/QUEUE/ID, or the results as JSON lines to a file that ends in .jsonl."`
+	Follow bool          `short:"f" help:"Go on with those that come, until a signal."`
+	JSON   bool          `help:"Print JSON lines: one object a line."`
+}
+
+// Help is the manual of "worker results".
+func (resultsCommand) Help() string {
+	return `Lists the results of jobs that are done, the oldest first where all are kept for the same time: of an http:request the answer's status, kept headers and body, of any other type what its handler wrote.
+
+A job that is done is kept for as long as its retention, and not at all without one: enqueue it with --retention, or write retention: 24h at its type in the config, and at a schedule. A body is kept up to max_body, one that was saved to a file by the worker is not in the result.
+
+With --out DIR each body becomes a file, exactly as it was kept. In the names all but letters, digits and _ . @ - is percent-encoded, and a long name ends with a hash. Files appear whole or not at all. A file that is there already with the same content counts as written, so that the command can be repeated; one with another content is left as it is, and then the exit code is 1. A FILE.jsonl must be new; with --follow it grows line by line.`
+}
+
+// check reports flags that make no sense.
+func (c *resultsCommand) check() error {
+	switch {
+	case c.JSON && c.Out != "":
+		return cli.Usagef("--json and --out: want one of them; FILE.jsonl has what --json prints")
+	case c.Since < 0:
+		return cli.Usagef("--since %s: want a time up to now, such as 1h", c.Since)
+	}
+	return nil
+}
+
+// Run implements "worker results".
+func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	q, err := connectQueues(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	if _, err := q.names(c.Queue); err != nil && !c.Follow {
+		return err
+	}
+	sink, err := c.sink(stdio)
+	if err != nil {
+		return err
+	}
+	err = c.collect(ctx, newEndings(q, c.Queue, c.Failed), sink)
+	if c.Follow && ctx.Err() != nil {
+		err = nil // that is how it ends
+	}
+	return errors.Join(err, sink.close(err == nil))
+}
+
+// collect puts all results into the sink.
+func (c *resultsCommand) collect(ctx context.Context, ended *endings, to sink) error {
+	from := time.Time{}
+	if c.Since > 0 {
+		from = time.Now().Add(-c.Since)
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		for job, err := range ended.more(ctx) {
+			if err != nil {
+				return err
+			}
+			r := newResult(job)
+			if len(job.Result) == 0 && !c.Failed || c.Type != "" && job.Type != c.Type || r.Ended.Before(from) {
+				continue
+			}
+			if err := to.put(r); err != nil {
+				return err
+			}
+		}
+		if !c.Follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// result is a result in JSON.
+type result struct {
+	ID         string      `json:"id"`
+	Queue      string      `json:"queue"`
+	Type       string      `json:"type"`
+	State      string      `json:"state"`
+	Ended      time.Time   `json:"ended"`
+	Error      string      `json:"error,omitempty"`
+	Result     *cli.Text   `json:"result,omitempty"` // of another type than http:request
+	Status     int         `json:"status,omitempty"`
+	URL        string      `json:"url,omitempty"`
+	Headers    http.Header `json:"headers,omitempty"`
+	Body       *cli.Text   `json:"body,omitempty"`
+	Truncated  bool        `json:"truncated,omitempty"`
+	Length     *int64      `json:"length,omitempty"`
+	Saved      string      `json:"saved,omitempty"`
+	SHA256     string      `json:"sha256,omitempty"`
+	DurationMS int64       `json:"duration_ms,omitempty"`
+
+	answer answer
+}
+
+func newResult(job *asynq.TaskInfo) result {
+	r := result{
+		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Ended: job.CompletedAt,
+		answer: parseAnswer(job.Type, job.Result),
+	}
+	if job.State == asynq.TaskStateArchived {
+		r.Ended, r.Error = job.LastFailedAt, job.LastErr
+	}
+	body, call := cli.Text(r.answer.body), r.answer.call
+	if call == nil {
+		r.Result = &body
+		return r
+	}
+	r.Status, r.URL, r.Headers, r.Body = call.Status, call.URL, call.Headers, &body
+	r.Truncated, r.Length, r.Saved, r.SHA256, r.DurationMS = call.Truncated, &call.Length, call.Saved, call.SHA256, call.DurationMS
+	return r
+}
+
+// line is a result for people.
+func (r result) line() string {
+	what := "result"
+	if r.answer.call != nil {
+		what = r.answer.status()
+	}
+	text := strings.TrimSpace(string(r.answer.body))
+	if r.Saved != "" {
+		text = "saved: " + r.Saved
+	}
+	if len(r.answer.body) == 0 && r.Saved == "" && r.Error != "" {
+		what, text = "no answer", r.Error
+	}
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", dateTime(r.Ended), cli.Cell(r.ID), what, cli.Cell(text)), " ")
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/lipgloss"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+var (
+	headStyle   = lipgloss.NewStyle().Bold(true)
+	chosenStyle = lipgloss.NewStyle().Reverse(true)
+	dimStyle    = lipgloss.NewStyle().Faint(true)
+)
+
+// View implements tea.Model.
+func (m topModel) View() string {
+	lines := m.body(m.height - 1)
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(0, m.height-1)], m.foot())
+	cut := lipgloss.NewStyle().MaxWidth(m.width)
+	for i, line := range lines {
+		lines[i] = cut.Render(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// body is all but the last line.
+func (m topModel) body(height int) []string {
+	if m.mode == reading {
+		return fieldLines(m.job, m.width)
+	}
+	limits := m.shown()
+	lines := []string{m.head(limits), headStyle.Render(limitLine("LIMIT", "RULE", "OK/S", "DENIED/S", "WANTED", "KEYS", "LAST IN"))}
+	rows := max(1, (height-4)*2/3) // the rest is for the keys
+	at := slices.IndexFunc(limits, func(l topLimit) bool { return l.Name == m.chosen })
+	from := max(0, at-rows+1)
+	for i, l := range limits[from:min(len(limits), from+rows)] {
+		line := l.line()
+		if from+i == at {
+			line = chosenStyle.Render(line)
+		}
+		lines = append(lines, line)
+	}
+	if m.chosen == "" {
+		return lines
+	}
+	lines = append(lines, "", headStyle.Render(keyLine("KEYS OF "+m.chosen, "WANTED", "LAST RUNS IN")))
+	for _, b := range m.view.keys {
+		if len(lines) == height {
+			break
+		}
+		lines = append(lines, keyLine(keyName(b.Key), fmt.Sprint(b.Permits), b.LastIn.Round(time.Second).String()))
+	}
+	return lines
+}
+
+// head says in a sentence how things are.
+func (m topModel) head(limits []topLimit) string {
+	wanted, on := 0, 0
+	for _, l := range limits {
+		wanted += l.waiting.Permits
+		if l.waiting.Permits > 0 {
+			on++
+		}
+	}
+	text := "nothing waits for a permit"
+	if wanted > 0 {
+		text = fmt.Sprintf("%d permits are waited for, at %d of %d limits", wanted, on, len(limits))
+	}
+	if m.filter != "" {
+		text += fmt.Sprintf(" with %q in their names", m.filter)
+	}
+	return text + "; sorted by " + [...]string{"permits wanted", "when the last runs", "name"}[m.sort]
+}
+
+// line is a limit in the table.
+func (l topLimit) line() string {
+	rule := l.Limit.String()
+	if l.state != "" {
+		rule = strings.ToUpper(l.state[:1]) + l.state[1:] + "; " + rule
+	}
+	last := "-"
+	if l.waiting.Permits > 0 {
+		last = l.waiting.last.Round(time.Second).String()
+	}
+	return limitLine(l.Name, rule, fmt.Sprintf("%.1f", l.allowed), fmt.Sprintf("%.1f", l.denied),
+		fmt.Sprint(l.waiting.Permits), fmt.Sprint(l.waiting.Keys), last)
+}
+
+func limitLine(name, rule, ok, denied, wanted, keys, last string) string {
+	return fmt.Sprintf("%s %s %6s %8s %7s %6s %s", pad(name, 14), pad(rule, 22), ok, denied, wanted, keys, last)
+}
+
+func keyLine(key, wanted, last string) string {
+	return fmt.Sprintf("%s %8s  %s", pad(key, 50), wanted, last)
+}
+
+// pad is a text of exactly that width.
+func pad(text string, width int) string {
+	text = cli.Cell(text)
+	if lipgloss.Width(text) > width {
+		cut := []rune(text)
+		for lipgloss.Width(string(cut)) >= width {
+			cut = cut[:len(cut)-1]
+		}
+		text = string(cut) + "…"
+	}
+	return text + strings.Repeat(" ", width-lipgloss.Width(text))
+}
+
+// fieldLines is what cli.Fields writes, in lines that fit.
+func fieldLines(fields [][2]string, width int) []string {
+	var text strings.Builder
+	_ = cli.Fields(&text, fields) // a Builder takes all
+	wrapped := lipgloss.NewStyle().Width(width).Render(strings.TrimSuffix(text.String(), "\n"))
+	return strings.Split(wrapped, "\n")
+}
+
+// foot is the last line: what is asked, or what came of the last key, or which
+// keys there are.
+func (m topModel) foot() string {
+	switch {
+	case m.mode == filtering || m.mode == searching:
+		return m.input.View()
+	case m.mode == reading:
+		return dimStyle.Render("any key: back")
+	case m.mode == changing && m.pausing && m.proposal.Paused:
+		return fmt.Sprintf("pause %s for everybody? y n", m.now.Name)
+	case m.mode == changing && m.pausing:
+		return fmt.Sprintf("resume %s? y n", m.now.Name)
+	case m.mode == changing:
+		return fmt.Sprintf("%s: %s → %s? y n, or + - for more", m.now.Name, m.now, m.proposal)
+	case m.said != "":
+		return cli.Cell(m.said)
+	}
+	return dimStyle.Render("↑↓ choose  p pause/resume  + - rate  j job  s sort  / filter  q quit")
+}

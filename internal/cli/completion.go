@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
+)
+
+// completionHelp is the manual of shell completion, for a command's name and how
+// it is asked for the shell's code.
+const completionHelp = `Prints code with which a shell completes commands and flags. It goes where your shell starts:
+
+  bash  source <(%[1]s bash)           in ~/.bashrc
+  zsh   source <(%[1]s zsh)            in ~/.zshrc, after compinit
+  fish  %[1]s fish | source            in ~/.config/fish/config.fish`
+
+// CompletionCommand is a command that prints a shell's code.
+type CompletionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help is its manual.
+func (CompletionCommand) Help() string { return fmt.Sprintf(completionHelp, "worker completion") }
+
+// Run prints the code.
+func (c *CompletionCommand) Run(k *kong.Context, stdio IO) error {
+	return printCompletion(stdio.Out, k.Model.Name, c.Shell)
+}
+
+// CompletionFlag is that for a command without commands of its own: its value is
+// the shell.
+type CompletionFlag string
+
+// BeforeApply prints the code and ends the command. kong calls it.
+func (CompletionFlag) BeforeApply(k *kong.Context, trace *kong.Path, stdio IO) error {
+	shell, _ := k.FlagValue(trace.Flag).(CompletionFlag)
+	if err := printCompletion(stdio.Out, k.Model.Name, string(shell)); err != nil {
+		return err
+	}
+	panic(exit(0))
+}
+
+// completions are each shell's code, with the command's name and its program.
+var completions = map[string]string{
+	"bash": "complete -o default -o bashdefault -C %[2]s %[1]s\n",
+	"zsh":  "autoload -U +X bashcompinit && bashcompinit\ncomplete -o default -o bashdefault -C %[2]s %[1]s\n",
+	"fish": `function __complete_%[1]s
+    set -lx COMP_LINE (commandline -cp)
+    test -z (commandline -ct)
+    and set COMP_LINE "$COMP_LINE "
+    %[2]s
+end
+complete -f -c %[1]s -a "(__complete_%[1]s)"
+`,
+}
+
+// printCompletion has the shell call this program with the line so far, which
+// answers in complete.
+func printCompletion(out io.Writer, name, shell string) error {
+	code, ok := completions[shell]
+	if !ok {
+		return Usagef("shell %q: want bash, zsh or fish", shell)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if program, err = filepath.Abs(program); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, code, name, "'"+strings.ReplaceAll(program, "'", `'\''`)+"'")
+	return err
+}
+
+// complete answers a shell that asks what could follow, and then ends the
+// command.
+func complete(parser *kong.Kong) {
+	kongcompletion.Register(parser, kongcompletion.WithErrorHandler(func(error) {}))
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// How much of a foreign text is shown: of a value that has a line of its own, and
+// of one in a table.
+const (
+	lineBytes = 4000
+	cellBytes = 200
+)
+
+// Foreign is a text that comes from elsewhere, such as an id, a key, a payload or
+// an error, as it can be shown: on one line, with nothing that a terminal obeys,
+// and cut if it is long.
+func Foreign(text string) string { return foreign(text, lineBytes) }
+
+// Cell is Foreign for a column of a table.
+func Cell(text string) string { return foreign(text, cellBytes) }
+
+func foreign(text string, most int) string {
+	cut := text
+	for size := most; len(text) > most; size-- {
+		if utf8.RuneStart(text[size]) || size == most-utf8.UTFMax {
+			cut = text[:size]
+			break
+		}
+	}
+	var b strings.Builder
+	for i := 0; i < len(cut); {
+		r, size := utf8.DecodeRuneInString(cut[i:])
+		if plain(r, size) {
+			b.WriteString(cut[i : i+size])
+		} else {
+			quoted := strconv.QuoteToASCII(cut[i : i+size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += size
+	}
+	if len(cut) < len(text) {
+		b.WriteString(counted("… (%d bytes; --json for all)", len(text)))
+	}
+	return b.String()
+}
+
+// plain reports whether a terminal only draws the character.
+func plain(r rune, size int) bool {
+	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
+}
+
+// counted writes numbers with commas between thousands.
+func counted(format string, args ...any) string {
+	return message.NewPrinter(language.English).Sprintf(format, args...)
+}
+
+// Table writes rows under their titles, in columns. The cells may be foreign.
+func Table(w io.Writer, titles []string, rows [][]string) error {
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{titles}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Cell(cell)
+		}
+		line := strings.TrimRight(strings.Join(cells, "\t"), "\t")
+		if _, err := io.WriteString(columns, line+"\n"); err != nil {
+			return err
+		}
+	}
+	return columns.Flush()
+}
+
+// Fields writes what a thing has, one name and one value a line. The values may
+// be foreign; a line without a value is left out.
+func Fields(w io.Writer, lines [][2]string) error {
+	width := 0
+	for _, line := range lines {
+		if line[1] != "" {
+			width = max(width, len(line[0]))
+		}
+	}
+	for _, line := range lines {
+		if line[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, line[0], Foreign(line[1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}

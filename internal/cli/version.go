@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime/debug"
+)
+
+// Version is what a command was built from.
+type Version struct {
+	Version  string `json:"version"` // "(devel)" for a build from a checkout that has no tag
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // whether the checkout differed from the commit
+	Time     string `json:"time,omitempty"`     // of the commit
+	Go       string `json:"go"`
+	Asynq    string `json:"asynq"`
+}
+
+// ReadVersion reads it from the running program.
+func ReadVersion() Version {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return Version{Version: "unknown"}
+	}
+	v := Version{Version: cmp.Or(info.Main.Version, "(devel)"), Go: info.GoVersion}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/hibiken/asynq" {
+			v.Asynq = m.Version
+		}
+	}
+	return v
+}
+
+// Print writes it for people.
+func (v Version) Print(w io.Writer) error {
+	commit := v.Commit
+	if v.Modified {
+		commit += ", changed since"
+	}
+	return Fields(w, [][2]string{
+		{"version", v.Version}, {"commit", commit}, {"time", v.Time}, {"go", v.Go}, {"asynq", v.Asynq},
+	})
+}
+
+// VersionCommand is a command that says what it was built from.
+type VersionCommand struct {
+	JSON bool `help:"Print a JSON object."`
+}
+
+// Run prints the version.
+func (c *VersionCommand) Run(stdio IO) error {
+	v := ReadVersion()
+	if c.JSON {
+		return JSON(stdio.Out, v)
+	}
+	return v.Print(stdio.Out)
+}
+
+// VersionFlag is that for a command without commands of its own.
+type VersionFlag bool
+
+// BeforeReset prints the version and ends the command. kong calls it.
+func (VersionFlag) BeforeReset(stdio IO) error {
+	if err := ReadVersion().Print(stdio.Out); err != nil {
+		return fmt.Errorf("--version: %w", err)
+	}
+	panic(exit(0))
+}

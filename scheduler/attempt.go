@@ -53,7 +53,10 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	}
 	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
 	defer free()
-	return a.judge(next.ProcessTask(ctx, a.task))
+	ctx, end := a.traceRun(ctx, decision)
+	err = a.judge(next.ProcessTask(ctx, a.task))
+	end(err)
+	return err
 }
 
 // permit returns nil when the job may run, and otherwise the error that makes

@@ -57,8 +57,14 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	}
 	ctx, free := s.hold(withDecision(ctx, a.rule, decision), a, began, decision)
 	defer free()
-	return s.run(ctx, a, next)
+	ctx, traced := a.traceRun(ctx, decision)
+	err = errPanicked // unless it returns
+	defer func() { traced(err) }()
+	err = s.run(ctx, a, next)
+	return err
 }
+
+var errPanicked = errors.New("the handler panicked")
 
 // run has the job run, and counts how it ended: a panic is a failure, too.
 func (s *Server) run(ctx context.Context, a attempt, next asynq.Handler) (err error) {

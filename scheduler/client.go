@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/hibiken/asynq"
@@ -29,42 +30,54 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 // EnqueueContext enqueues a task as asynq's Client does. Options given here
 // win over those of the task.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	if p, ok := priorityIn(opts); ok {
-		ctx = context.WithValue(ctx, priorityKey{}, formatPriority(p))
+	if task == nil {
+		return c.Client.EnqueueContext(ctx, task, opts...)
 	}
-	return c.Client.EnqueueContext(ctx, task, opts...)
+	ctx, end := traceEnqueue(ctx, task)
+	headers := traceHeaders(ctx)
+	if p, ok := priorityIn(opts); ok {
+		headers[headerPriority] = formatPriority(p)
+	}
+	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
+	end(info, err)
+	return info, err
 }
 
-// priorityKey is the context key of the priority that Enqueue was given. A
-// task's options are asynq's secret, so the task cannot be made anew with one
-// more header; the message that asynq makes of it gets the header instead.
-type priorityKey struct{}
+// headersKey is the context key of headers that Enqueue adds. A task's options
+// are asynq's secret, so the task cannot be made anew with more headers; the
+// message that asynq makes of it gets them instead.
+type headersKey struct{}
 
 // enqueuing is the Redis client of a Client's asynq.
 type enqueuing struct{ redis.UniversalClient }
 
 // EvalSha implements redis.Scripter.
 func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return e.UniversalClient.EvalSha(ctx, sha1, keys, prioritized(ctx, args)...)
+	return e.UniversalClient.EvalSha(ctx, sha1, keys, withHeaders(ctx, args)...)
 }
 
 // Eval implements redis.Scripter.
 func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return e.UniversalClient.Eval(ctx, script, keys, prioritized(ctx, args)...)
+	return e.UniversalClient.Eval(ctx, script, keys, withHeaders(ctx, args)...)
 }
 
-// prioritized puts the priority into the message among a script's arguments:
-// in all of asynq's scripts that enqueue the only one of bytes.
-func prioritized(ctx context.Context, args []any) []any {
-	p, ok := ctx.Value(priorityKey{}).(string)
-	if !ok {
+// withHeaders puts the headers into the message among a script's arguments: in
+// all of asynq's scripts that enqueue the only one of bytes.
+func withHeaders(ctx context.Context, args []any) []any {
+	headers, _ := ctx.Value(headersKey{}).(map[string]string)
+	if len(headers) == 0 {
 		return args
 	}
 	args = slices.Clone(args)
 	for i, arg := range args {
-		if msg, is := arg.([]byte); is {
-			args[i] = withHeader(msg, headerPriority, p)
+		msg, is := arg.([]byte)
+		if !is {
+			continue
 		}
+		for _, key := range slices.Sorted(maps.Keys(headers)) {
+			msg = withHeader(msg, key, headers[key])
+		}
+		args[i] = msg
 	}
 	return args
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // sink takes jobs, in their order.
@@ -70,14 +71,14 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 }
 
 func (o opener) queues(rdb redis.UniversalClient) sink {
-	return &queues{opener: o, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb)}
+	return &queues{opener: o, rdb: rdb, client: scheduler.NewClient(rdb)}
 }
 
 // queues is the sink of asynq's queues.
 type queues struct {
 	opener
 	rdb    redis.UniversalClient
-	client *asynq.Client
+	client *scheduler.Client
 	count  int
 	undoes [][2]string // queue and id of the jobs that undo would delete
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // takeSpool enqueues the jobs that were added while no worker was running. The
 // spool is there for the next worker until taken is called.
 func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server *embedded.Server) (taken func(), err error) {
 	lines, done := server.Spooled()
-	client := asynq.NewClientFromRedisClient(rdb)
+	client := scheduler.NewClient(rdb)
 	for _, line := range lines {
 		job, err := cli.ParseJob(line)
 		if err == nil {

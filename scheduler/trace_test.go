@@ -1,0 +1,131 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// recordTraces has all spans recorded for the length of a test.
+func recordTraces(t *testing.T) *tracetest.InMemoryExporter {
+	spans := tracetest.NewInMemoryExporter()
+	otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSyncer(spans)))
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	t.Cleanup(func() {
+		otel.SetTracerProvider(noop.NewTracerProvider())
+		otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator())
+	})
+	return spans
+}
+
+// A job's spans hang together from its Enqueue over its wait to its run, though
+// it passes through Redis four times on the way.
+func TestTraces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := recordTraces(t)
+		_, rdb := redistest.Mini(t)
+		failed := errors.New("no paper")
+		start(t, rdb, settings{
+			config: idle, limits: []throttle.Limit{perMinute(1, 1)},
+			handle: func(ctx context.Context, _ *asynq.Task) error {
+				if id, _ := asynq.GetTaskID(ctx); id == "b" {
+					return errors.Join(failed, asynq.SkipRetry)
+				}
+				return nil
+			},
+		})
+		client := NewClient(rdb)
+		for _, id := range []string{"a", "b"} {
+			if _, err := client.Enqueue(NewTask("job", nil, Priority(throttle.High)), asynq.TaskID(id)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(3 * time.Minute)
+		all := spans.GetSpans()
+		of := func(id, name string) tracetest.SpanStub {
+			t.Helper()
+			i := slices.IndexFunc(all, func(s tracetest.SpanStub) bool {
+				return s.Name == name && slices.Contains(s.Attributes, jobAttributes(job{"default", id}, "job")[2])
+			})
+			if i < 0 {
+				t.Fatalf("no span %q of job %s among %v", name, id, all)
+			}
+			return all[i]
+		}
+		if len(all) != 5 {
+			t.Errorf("%d spans, want 5: two sent, two processed, one waited", len(all))
+		}
+		send, wait, process := of("b", "send job"), of("b", "wait job"), of("b", "process job")
+		for _, s := range []tracetest.SpanStub{wait, process} {
+			if s.Parent.SpanID() != send.SpanContext.SpanID() || s.SpanContext.TraceID() != send.SpanContext.TraceID() {
+				t.Errorf("%s is not below %s", s.Name, send.Name)
+			}
+		}
+		if took := wait.EndTime.Sub(wait.StartTime); took < 40*time.Second || took > 75*time.Second {
+			t.Errorf("waited %s, want what is left of a minute, and a poll", took)
+		}
+		if process.Status.Code != codes.Error || of("a", "process job").Status.Code != codes.Unset {
+			t.Errorf("statuses %v, %v; want an error of b alone", process.Status, of("a", "process job").Status)
+		}
+	})
+}
+
+// A job that is put back has not failed, and nothing is recorded of it but that.
+func TestTraceOfPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := recordTraces(t)
+		_, rdb := redistest.Mini(t)
+		runs := 0
+		start(t, rdb, settings{
+			config: idle, limits: []throttle.Limit{perMinute(60, 10)},
+			handle: func(context.Context, *asynq.Task) error {
+				if runs++; runs == 1 {
+					return RetryAfter(time.Minute)
+				}
+				return nil
+			},
+		})
+		if _, err := NewClient(rdb).Enqueue(NewTask("job", nil)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		events := 0
+		for _, s := range spans.GetSpans() {
+			events += len(s.Events)
+			if s.Status.Code != codes.Unset {
+				t.Errorf("%s: status %v", s.Name, s.Status)
+			}
+		}
+		if runs != 2 || events != 1 {
+			t.Errorf("%d runs and %d events, want 2 and 1", runs, events)
+		}
+	})
+}
+
+// Where the program records no traces its jobs carry no trace.
+func TestNoTraces(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	info, err := NewClient(rdb).Enqueue(NewTask("job", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err = asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", info.ID)
+	if err != nil || len(info.Headers) != 0 {
+		t.Errorf("headers %v, %v; want none", info.Headers, err)
+	}
+}

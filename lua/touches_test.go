@@ -15,11 +15,11 @@ import (
 // The commands that scripts use: those that only read, and those that write.
 const (
 	readers = "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET LINDEX LLEN PTTL SISMEMBER ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZRANK ZSCORE"
-	writers = "DEL HDEL HINCRBY HSET HSETNX INCR LPUSH LTRIM EXPIRE PERSIST PEXPIRE PUBLISH RPUSH SADD SET SREM UNLINK ZADD ZINCRBY ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE"
+	writers = "DEL HDEL HINCRBY HSET HSETNX INCR LPUSH LTRIM EXPIRE PERSIST PEXPIRE PUBLISH RPUSH SADD SET SREM UNLINK XADD ZADD ZINCRBY ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE"
 )
 
 var (
-	layoutLine = regexp.MustCompile(`(?m)^--   (\w+)(?::<\S+)? +(?:string|hash|set|zset|list|by kind|channel) `)
+	layoutLine = regexp.MustCompile(`(?m)^--   (\w+)(?::<\S+)? +(?:string|hash|set|zset|list|stream|by kind|channel) `)
 	designKey  = regexp.MustCompile("`hg:\\{scope\\}:(\\w+)")
 	touches    = regexp.MustCompile(`(?s)-- Touches: ([^.]*)\.\n`)
 	touched    = regexp.MustCompile(`(\w+) \((r|w|rw)\)`)

@@ -215,7 +215,7 @@ func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) e
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro())
+	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro(), by(ctx))
 }
 
 // Reset implements Limiter.
@@ -223,7 +223,7 @@ func (r *Redis) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Reset, limit, key)
+	return r.known(ctx, limit, lua.Reset, limit, key, by(ctx))
 }
 
 // known runs a script that replies 0 where the limit does not exist.

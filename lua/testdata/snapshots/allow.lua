@@ -38,6 +38,7 @@ local function int(x) return string.format('%.0f', x) end
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   cell:<key>         string  the meter of a limit that is given with the call
 --   changes            string  how many changes of limits and meters there were
+--   changelog          stream  who changed what, for people
 --   wake               channel words to the process that gives turns
 --   admitted:<caller>  string  the number of a caller's last call that was allowed
 --   jobs               hash    job -> its ticket, costs, lane
@@ -513,7 +514,7 @@ end
 local function shut(m, paused, ends)
   m.shut, m.known = true, not paused and m.known
   local ready_at = m.ready_at
-  m.left = function() return 0 end
+  m.open_left, m.left = m.left, function() return 0 end
   m.ready_at = function(k)
     local at = paused and now_us + 60000000 or ready_at(k)
     return ends and ends > at and ends or at

@@ -20,8 +20,9 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0
---   where nobody can tell when it will run; {6, names, now_us} where calendars
---   must be extended
+--   where nobody can tell when it will run; a job that waited gets {…, time_us,
+--   since when it waited, how often it was denied, since when its permits exist or
+--   0}; {6, names, now_us} where calendars must be extended
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -68,10 +69,11 @@ job.waiting = hg('lane', job.lane)
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called, late
+local called, late, from_us
+local denials = r and r.denials
 if r then
   local same = r.lane == job.lane and r.costs == job.costs
-  if same then called, late = claim(job, r) end
+  if same then called, late, from_us = claim(job, r) end
   if not called and not (same and call('ZSCORE', job.waiting, id)) then
     forget_job(queue, id, r)
     r = nil
@@ -84,6 +86,8 @@ if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
   if r then leave(job, r, called, late) end
-  return admit()
+  local answer = admit()
+  if denials then answer[9], answer[10], answer[11] = job.since_us, denials, from_us or 0 end
+  return answer
 end
 return wait(job, r, called, late, bind)

@@ -47,6 +47,7 @@ var (
 	Promote  = script("promote")
 	PutBack  = script("put_back")
 	Recall   = script("recall")
+	Record   = script("record")
 	Reset    = script("reset")
 	Resign   = script("resign")
 	Settle   = script("settle")

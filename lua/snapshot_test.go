@@ -43,6 +43,7 @@ var scripts = map[string]*redis.Script{
 	"promote":   Promote,
 	"put_back":  PutBack,
 	"recall":    Recall,
+	"record":    Record,
 	"reset":     Reset,
 	"resign":    Resign,
 	"settle":    Settle,

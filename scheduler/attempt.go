@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -44,16 +45,58 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 
 func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
 	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
+		s.history.Ended(a.name(), history.Archived)
 		return finalError{err}
 	}
 	began := time.Now()
 	decision, err := s.permit(ctx, a)
 	if err != nil {
+		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
 	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
 	defer free()
-	return a.judge(next.ProcessTask(ctx, a.task))
+	return s.run(ctx, a, next)
+}
+
+// run has the job run, and counts how it ended: a panic is a failure, too.
+func (s *Server) run(ctx context.Context, a attempt, next asynq.Handler) (err error) {
+	ended, end := s.history.Began(a.name()), a.failed()
+	defer func() { ended(end) }()
+	err = a.judge(next.ProcessTask(ctx, a.task))
+	end = a.end(ctx, err)
+	return err
+}
+
+// name is what the job is counted by.
+func (a attempt) name() history.Task { return history.Task{Queue: a.queue, Type: a.task.Type()} }
+
+// end is how an attempt ends, in asynq, that returns err.
+func (a attempt) end(ctx context.Context, err error) history.End {
+	later, isLater := errors.AsType[*putBackError](err)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded): // then asynq heard nothing of err
+		return a.failed()
+	case err == nil:
+		return history.Done
+	case isLater && later.denied:
+		return history.PutBack
+	case isLater:
+		return history.RetryAfter
+	case errors.Is(err, asynq.RevokeTask):
+		return history.Dropped
+	case errors.Is(err, asynq.SkipRetry):
+		return history.Archived
+	}
+	return a.failed()
+}
+
+// failed is how a failed attempt ends.
+func (a attempt) failed() history.End {
+	if a.retried >= a.maxRetry {
+		return history.Archived
+	}
+	return history.Failed
 }
 
 // permit returns nil when the job may run, and otherwise the error that makes
@@ -95,6 +138,10 @@ func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, err
 		MaxWait: a.rule.MaxWait, Deadline: s.deadlines.of(a.job), Grant: s.grant,
 	}, a.rule.Needs...)
 	s.noteLimiter(ctx, began, err)
+	s.history.Asked(time.Since(began), err != nil)
+	if err == nil {
+		s.history.Decided(a.queue, a.id, a.rule.Needs, d)
+	}
 	return d, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -57,6 +58,7 @@ type giver struct {
 	taken   time.Time // until when another process keeps it at least
 	upkeep  upkeep
 	passes  time.Duration
+	history *history.Recorder
 }
 
 // clock tells Redis's time between its answers. It never runs ahead of Redis's.
@@ -77,13 +79,15 @@ func (c clock) local(us int64) time.Time {
 
 // giveTurns does that for the server's limiter until the context ends.
 func (s *Server) giveTurns(ctx context.Context) {
-	if err := s.checkPromote(ctx); err != nil || !s.promotes.Load() {
+	err := s.checkPromote(ctx)
+	s.history.Polling.Store(!s.promotes.Load())
+	if err != nil || !s.promotes.Load() {
 		return
 	}
 	g := &giver{
 		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
 		limits: watch{outageLog: s.limiterOutage}, queues: watch{outageLog: s.queueOutage}, process: uuid.NewString(),
-		passes: s.passes,
+		passes: s.passes, history: s.history,
 	}
 	g.run(ctx)
 }
@@ -94,9 +98,14 @@ func (g *giver) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := time.Now()
 		next := g.round(ctx)
+		if g.core != nil {
+			g.history.Round(time.Since(begun))
+		}
+		g.history.Leads.Store(g.core != nil)
 		g.sleep(ctx, words, begun.Add(interval), next)
 	}
 	g.resign(ctx)
+	g.history.Leads.Store(false)
 }
 
 // round does what is due, and returns when there is more to do.

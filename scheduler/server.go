@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
@@ -44,9 +45,12 @@ type Server struct {
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 
-	mu     sync.Mutex
-	stop   context.CancelFunc // ends giving; nil where it has not begun
-	giving sync.WaitGroup
+	history *history.Recorder
+
+	mu      sync.Mutex
+	stop    context.CancelFunc // ends giving; nil where it has not begun
+	giving  sync.WaitGroup
+	written func() // ends the history
 }
 
 // An Option of NewServer. Most programs need none.
@@ -97,6 +101,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		limiter := throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
 		s.limiter, s.limiterOutage = throttle.NewLanes(limiter), s.queueOutage
 	}
+	s.history = history.New(s.limiter.Turns().Redis())
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	cfg = s.config(cfg)
@@ -157,6 +162,7 @@ func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) e
 	err = start(s.wrap(handler))
 	if err != nil && began {
 		s.endGiving()
+		s.written()
 	}
 	return err
 }
@@ -172,6 +178,7 @@ func (s *Server) beginGiving() bool {
 	s.stop = stop
 	s.giving.Go(func() { s.giveTurns(ctx) })
 	s.giving.Go(func() { s.keepClaim(ctx) })
+	s.written = s.history.Start()
 	return true
 }
 
@@ -196,7 +203,15 @@ func (s *Server) Stop() { s.asynq.Stop() }
 func (s *Server) Shutdown() {
 	s.endGiving()
 	s.asynq.Shutdown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written != nil {
+		s.written() // with what the last jobs did
+	}
 }
+
+// History is what the server counts, for package dashboards/metrics.
+func (s *Server) History() *history.Recorder { return s.history }
 
 // Ping checks the connection with the queues' Redis.
 func (s *Server) Ping() error { return s.asynq.Ping() }

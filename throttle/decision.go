@@ -85,6 +85,12 @@ type Decision struct {
 	// Lease is the shortest of them. Both are zero where there are none.
 	Holder string
 	Lease  time.Duration
+	// Waited is, for a job that Acquire allowed, how long ago it was denied first,
+	// and Denials how often it was. Late is for how long its permits had been there:
+	// below 0 where nobody called it. All are 0 for a job that did not wait.
+	Waited  time.Duration
+	Denials int
+	Late    time.Duration
 }
 
 // OK reports whether the caller may go on.

@@ -63,10 +63,10 @@ func (y *yard) kept() kept {
 	return k
 }
 
-// readRecord reads ticket, since, grant, patience, costs and lane.
+// readRecord reads ticket, since, grant, patience and denials, costs and lane.
 func readRecord(text string) (job keptJob) {
 	fields := strings.SplitN(text, "\n", 6)
-	job.patience, job.lane = fields[3] == "1", fields[5]
+	job.patience, job.lane = strings.HasPrefix(fields[3], "1 "), fields[5]
 	job.meters = strings.Split(job.lane, "\n")[1:]
 	for _, cost := range strings.Split(fields[4], ",") {
 		n, _ := strconv.Atoi(cost)

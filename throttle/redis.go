@@ -138,7 +138,7 @@ var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it
 const stale = 6
 
 func decision(reply []any, needs []Need, holder string) Decision {
-	n := make([]int64, 9)
+	n := make([]int64, 11)
 	for i := range reply {
 		n[i] = reply[i].(int64)
 	}
@@ -155,6 +155,12 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.Unknown = len(reply) > 8 && n[8] == 0
 	} else if n[7] > 0 {
 		d.Holder, d.Lease = holder, microseconds(n[7])
+	}
+	if d.Outcome == Allowed && len(reply) > 8 {
+		d.Waited, d.Denials = microseconds(n[2]-n[8]), int(n[9])
+		if d.Late = -1; n[10] > 0 {
+			d.Late = microseconds(n[2] - n[10])
+		}
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
 		d.RetryAfter = microseconds(max(0, n[3]-n[2]))

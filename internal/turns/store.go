@@ -35,6 +35,9 @@ func NewStore(rdb redis.UniversalClient, prefix string, extend func(ctx context.
 	return &Store{rdb, []string{prefix}, prefix, extend}
 }
 
+// Redis is where the lanes are: the client, and what their keys begin with.
+func (s *Store) Redis() (rdb redis.UniversalClient, prefix string) { return s.rdb, s.prefix }
+
 // Job is a queued job.
 type Job struct{ Queue, ID string }
 

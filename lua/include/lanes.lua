@@ -9,16 +9,17 @@
 -- line. A called job has left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end, its
--- costs, its lane.
-local function job_record(ticket, since_us, grant_us, patience, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
 end
 
 local function parse_job(record)
-  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
   if not lane then return nil end -- nothing that a script has written
-  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   return r
 end

@@ -43,6 +43,10 @@ local function int(x) return string.format('%.0f', x) end
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
+--   history            stream  what each process did in a second: a summary
+--   totals             hash    queue, task type and outcome -> how many jobs
+--   survey             string  what waits, by limit, as it was found a short while ago
+--   surveyor           string  the process that looks at what waits
 --   epoch              string  set once; gone where Redis has lost its data
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end

@@ -5,26 +5,27 @@ local RESERVED, OVERDUE = 1, 2
 
 -- Has a called job take what is reserved for it; or, where it came too late for
 -- that, what is reserved by now for the first of its lane that asked for as much.
--- That one takes a later one's in turn. Returns nil where the job was not called, and
--- whether it came late.
+-- That one takes a later one's in turn. Returns nil where the job was not called,
+-- whether it came late, and since when the permits that it takes exist.
 local function claim(job, r)
   local called = hg('called', r.lane)
   local until_us = call('ZSCORE', called, job.id)
   if not until_us then return nil end
   call('ZREM', called, job.id)
-  local late = tonumber(until_us) <= 0
+  local late, from_us = tonumber(until_us) <= 0, tonumber(until_us) - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
     for i = #others - 1, 1, -2 do
       local o = read_job(job.queue, others[i])
-      if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
+      local from = o and tonumber(others[i + 1]) - o.grant_us
+      if o and o.costs == r.costs and from <= now_us then other, from_us = others[i], from end
     end
     if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
   end
   count_all(hg('reserved'), r, -1)
-  return RESERVED, late
+  return RESERVED, late, from_us
 end
 
 -- The first of the job's meters at which a lane waits, or nil.
@@ -97,10 +98,10 @@ local function wait(job, r, called, late, bind)
   local patience = latest < math.huge and '1' or '0'
   if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
   if not r then
-    r = { lane = job.lane, costs = job.costs, cost = job.cost }
+    r = { lane = job.lane, costs = job.costs, cost = job.cost, denials = 0 }
     count_all(hg('demand'), r, 1)
   end
-  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
+  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.denials + 1, r.costs, r.lane))
   if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)

@@ -20,8 +20,9 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0
---   where nobody can tell when it will run; {6, names, now_us} where calendars
---   must be extended
+--   where nobody can tell when it will run; a job that waited gets {…, time_us,
+--   since when it waited, how often it was denied, since when its permits exist or
+--   0}; {6, names, now_us} where calendars must be extended
 -- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
@@ -67,6 +68,10 @@ local function int(x) return string.format('%.0f', x) end
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
+--   history            stream  what each process did in a second: a summary
+--   totals             hash    queue, task type and outcome -> how many jobs
+--   survey             string  what waits, by limit, as it was found a short while ago
+--   surveyor           string  the process that looks at what waits
 --   epoch              string  set once; gone where Redis has lost its data
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
@@ -666,16 +671,17 @@ end
 -- line. A called job has left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end, its
--- costs, its lane.
-local function job_record(ticket, since_us, grant_us, patience, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
 end
 
 local function parse_job(record)
-  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
   if not lane then return nil end -- nothing that a script has written
-  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   return r
 end
@@ -776,26 +782,27 @@ local RESERVED, OVERDUE = 1, 2
 
 -- Has a called job take what is reserved for it; or, where it came too late for
 -- that, what is reserved by now for the first of its lane that asked for as much.
--- That one takes a later one's in turn. Returns nil where the job was not called, and
--- whether it came late.
+-- That one takes a later one's in turn. Returns nil where the job was not called,
+-- whether it came late, and since when the permits that it takes exist.
 local function claim(job, r)
   local called = hg('called', r.lane)
   local until_us = call('ZSCORE', called, job.id)
   if not until_us then return nil end
   call('ZREM', called, job.id)
-  local late = tonumber(until_us) <= 0
+  local late, from_us = tonumber(until_us) <= 0, tonumber(until_us) - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
     for i = #others - 1, 1, -2 do
       local o = read_job(job.queue, others[i])
-      if o and o.costs == r.costs and tonumber(others[i + 1]) - o.grant_us <= now_us then other = others[i] end
+      local from = o and tonumber(others[i + 1]) - o.grant_us
+      if o and o.costs == r.costs and from <= now_us then other, from_us = others[i], from end
     end
     if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
   end
   count_all(hg('reserved'), r, -1)
-  return RESERVED, late
+  return RESERVED, late, from_us
 end
 
 -- The first of the job's meters at which a lane waits, or nil.
@@ -868,10 +875,10 @@ local function wait(job, r, called, late, bind)
   local patience = latest < math.huge and '1' or '0'
   if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
   if not r then
-    r = { lane = job.lane, costs = job.costs, cost = job.cost }
+    r = { lane = job.lane, costs = job.costs, cost = job.cost, denials = 0 }
     count_all(hg('demand'), r, 1)
   end
-  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.costs, r.lane))
+  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.denials + 1, r.costs, r.lane))
   if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
   local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
@@ -900,10 +907,11 @@ job.waiting = hg('lane', job.lane)
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-local called, late
+local called, late, from_us
+local denials = r and r.denials
 if r then
   local same = r.lane == job.lane and r.costs == job.costs
-  if same then called, late = claim(job, r) end
+  if same then called, late, from_us = claim(job, r) end
   if not called and not (same and call('ZSCORE', job.waiting, id)) then
     forget_job(queue, id, r)
     r = nil
@@ -916,6 +924,8 @@ if called ~= RESERVED then load_reserved(meters) end
 local bind, at = binding(meters)
 if at <= now_us and may_take(job, r, called) then
   if r then leave(job, r, called, late) end
-  return admit()
+  local answer = admit()
+  if denials then answer[9], answer[10], answer[11] = job.since_us, denials, from_us or 0 end
+  return answer
 end
 return wait(job, r, called, late, bind)

@@ -59,6 +59,10 @@ local function int(x) return string.format('%.0f', x) end
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
+--   history            stream  what each process did in a second: a summary
+--   totals             hash    queue, task type and outcome -> how many jobs
+--   survey             string  what waits, by limit, as it was found a short while ago
+--   surveyor           string  the process that looks at what waits
 --   epoch              string  set once; gone where Redis has lost its data
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
@@ -636,16 +640,17 @@ end
 -- line. A called job has left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end, its
--- costs, its lane.
-local function job_record(ticket, since_us, grant_us, patience, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience, costs, lane }, '\n')
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
+local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
+  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
 end
 
 local function parse_job(record)
-  local ticket, since_us, grant_us, patience, costs, lane = string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d)\n([%d,]+)\n(.*)$')
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
   if not lane then return nil end -- nothing that a script has written
-  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, costs = costs, lane = lane, cost = {} }
+  local r = { ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience, denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   return r
 end

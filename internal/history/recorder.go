@@ -1,0 +1,155 @@
+package history
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Recorder counts what one process does. Its methods may be called at the same
+// time, and cost next to nothing.
+type Recorder struct {
+	rdb     redis.UniversalClient
+	prefix  string // of the scope's keys
+	process string
+
+	limits byName[string, limitCounters]
+	tasks  byName[Task, taskCounters]
+
+	// Of all jobs that waited: how long after it was there they took their permit,
+	// for how long they had waited then, and how often they had been denied, which
+	// counts those that did not wait too.
+	Lateness, Wait, Denials *Histogram
+	// Calls is how long calls of the limiter took, FailedCalls how many failed.
+	Calls       *Histogram
+	FailedCalls atomic.Int64
+	// Rounds is how long each round of giving turns took, Leads whether this process
+	// gives them, and Polling whether waiting jobs are left to asynq's polls.
+	Rounds         *Histogram
+	Leads, Polling atomic.Bool
+	// Unwritten counts failed tries to write a summary.
+	Unwritten atomic.Int64
+
+	written counted // when a summary was written last
+}
+
+// New returns a Recorder that writes to the scope with that prefix of its keys,
+// hg:{scope}:. Nothing is written before Start.
+func New(rdb redis.UniversalClient, prefix string) *Recorder {
+	r := &Recorder{
+		rdb: rdb, prefix: prefix, process: uuid.NewString(),
+		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
+		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
+	}
+	r.limits.other, r.limits.make = Other, func() *limitCounters {
+		return &limitCounters{retryAfter: newHistogram(waits)}
+	}
+	r.tasks.other, r.tasks.make = Task{Other, Other}, func() *taskCounters {
+		return &taskCounters{duration: newHistogram(durations)}
+	}
+	return r
+}
+
+// Asked is told how long a call of the limiter took, and whether it failed.
+func (r *Recorder) Asked(took time.Duration, failed bool) {
+	r.Calls.took(took)
+	if failed {
+		r.FailedCalls.Add(1)
+	}
+}
+
+// Decided is told the limiter's answer to a job. Permits count for every limit
+// that gave some; another answer counts for the limit that decided.
+func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.Decision) {
+	if d.Outcome == throttle.Allowed {
+		for _, n := range needs {
+			c := r.limits.of(label(n.Limit))
+			c.decisions[throttle.Allowed].Add(1)
+			c.permits.Add(int64(max(1, n.Cost)))
+		}
+		r.Denials.observe(float64(d.Denials))
+		if d.Denials > 0 {
+			r.Wait.took(d.Waited)
+		}
+		if d.Denials > 0 && d.Late >= 0 {
+			r.Lateness.took(d.Late)
+		}
+		return
+	}
+	c := r.limits.of(label(d.Limit))
+	c.decisions[d.Outcome].Add(1)
+	if d.Outcome == throttle.Denied {
+		c.retryAfter.took(d.RetryAfter)
+		c.denial.Store(&Denial{Queue: queue, ID: id, Key: d.Key, RetryAfter: d.RetryAfter})
+	}
+}
+
+// Began is told that a job runs. The function that it returns must be called once,
+// at the end of that.
+func (r *Recorder) Began(t Task) (ended func(End)) {
+	c := r.task(t)
+	c.busy.Add(1)
+	began := time.Now()
+	return func(end End) {
+		c.busy.Add(-1)
+		c.duration.took(time.Since(began))
+		c.ends[end].Add(1)
+	}
+}
+
+// Ended is told that a job ended which did not run.
+func (r *Recorder) Ended(t Task, end End) { r.task(t).ends[end].Add(1) }
+
+func (r *Recorder) task(t Task) *taskCounters {
+	t = Task{label(t.Queue), label(t.Type)}
+	if t.Queue == Other || t.Type == Other {
+		t = r.tasks.other
+	}
+	return r.tasks.of(t)
+}
+
+// LimitCounts is what a process decided of a limit since it began.
+type LimitCounts struct {
+	Limit      string
+	Decisions  map[throttle.Outcome]int64
+	Permits    int64
+	RetryAfter *Histogram
+}
+
+// EachLimit calls f for every limit that a decision was about.
+func (r *Recorder) EachLimit(f func(LimitCounts)) {
+	r.limits.each(func(name string, c *limitCounters) {
+		counts := LimitCounts{name, map[throttle.Outcome]int64{}, c.permits.Load(), c.retryAfter}
+		for outcome := range c.decisions {
+			counts.Decisions[throttle.Outcome(outcome)] = c.decisions[outcome].Load()
+		}
+		f(counts)
+	})
+}
+
+// TaskCounts is how a task's jobs ended in a process since it began. Busy is how
+// many run now.
+type TaskCounts struct {
+	Task
+	Ends     Counts
+	Busy     int64
+	Duration *Histogram
+}
+
+// EachTask calls f for every task that had a job.
+func (r *Recorder) EachTask(f func(TaskCounts)) {
+	r.tasks.each(func(t Task, c *taskCounters) {
+		counts := TaskCounts{Task: t, Busy: c.busy.Load(), Duration: c.duration}
+		for end := range c.ends {
+			counts.Ends[end] = c.ends[end].Load()
+		}
+		f(counts)
+	})
+}
+
+// Round is told how long this process took to give the turns that were due.
+func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }

@@ -1,0 +1,176 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/lua"
+)
+
+const (
+	// every is how often what is new is written.
+	every = time.Second
+	// reach is how far back the stream goes.
+	reach = 16 * time.Minute
+	// patience bounds a call of Redis, so that a slow one holds up no shutdown.
+	patience = 2 * time.Second
+	// maxTotals is how many fields the totals have, but for those of Other: what
+	// has no name of its own then is counted under Other.
+	maxTotals = 5000
+)
+
+// counted is what the counters said at a moment.
+type counted struct {
+	limits map[string]Limited
+	tasks  map[Task]TaskCounts
+}
+
+// Start begins to write each second what is new. The function that it returns
+// ends that, after what is left has been written; it may be called again.
+func (r *Recorder) Start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// run writes until ctx ends, and then what is left.
+func (r *Recorder) run(ctx context.Context) {
+	second := time.NewTicker(every)
+	defer second.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.write(context.Background())
+			return
+		case <-second.C:
+			r.write(context.Background())
+		}
+	}
+}
+
+// write writes what is new, if anything is. What cannot be written is still new
+// the next time.
+func (r *Recorder) write(ctx context.Context) {
+	now := r.count()
+	s := &Summary{Process: r.process, Limits: now.newLimits(r.written), Tasks: now.newTasks(r.written)}
+	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
+		return
+	}
+	for name, l := range s.Limits {
+		if l.Denied > 0 && name != Other {
+			l.Denial = r.limits.of(name).denial.Load().short()
+			s.Limits[name] = l
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := r.send(ctx, s); err != nil {
+		r.Unwritten.Add(1)
+		return
+	}
+	r.written = now
+}
+
+// send writes a summary, in one step.
+func (r *Recorder) send(ctx context.Context, s *Summary) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	args := []any{text, reach.Microseconds(), maxTotals, Other + "\n" + Other}
+	for _, t := range s.Tasks {
+		for end, n := range t.Ends {
+			if n > 0 {
+				args = append(args, t.Queue+"\n"+t.Type+"\n"+End(end).String(), n)
+			}
+		}
+	}
+	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
+}
+
+// count is what the counters say now.
+func (r *Recorder) count() counted {
+	now := counted{map[string]Limited{}, map[Task]TaskCounts{}}
+	r.limits.each(func(name string, c *limitCounters) { now.limits[name] = limited(c) })
+	r.EachTask(func(c TaskCounts) { now.tasks[c.Task] = c })
+	return now
+}
+
+// newLimits is what was decided since, of the busiest limits by name.
+func (c counted) newLimits(before counted) map[string]Limited {
+	found := map[string]Limited{}
+	for name, now := range c.limits {
+		if news := now.minus(before.limits[name]); news.sum() > 0 {
+			found[name] = news
+		}
+	}
+	busiest := slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(found[b].sum(), found[a].sum()) })
+	for _, name := range busiest[min(maxWritten, len(busiest)):] {
+		if name != Other {
+			found[Other] = found[Other].add(found[name])
+			delete(found, name)
+		}
+	}
+	return found
+}
+
+// newTasks is what became of jobs since, of the busiest tasks by name.
+func (c counted) newTasks(before counted) (found []Ended) {
+	for task, now := range c.tasks {
+		was := before.tasks[task]
+		if news := now.Ends.minus(was.Ends); news.sum() > 0 || now.Busy != was.Busy {
+			found = append(found, Ended{task.Queue, task.Type, news, now.Busy})
+		}
+	}
+	slices.SortFunc(found, func(a, b Ended) int {
+		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
+	})
+	if len(found) <= maxWritten {
+		return found
+	}
+	rest := Ended{Queue: Other, Type: Other}
+	for _, t := range found[maxWritten:] {
+		rest.Busy += t.Busy
+		for end := range t.Ends {
+			rest.Ends[end] += t.Ends[end]
+		}
+	}
+	return append(found[:maxWritten], rest)
+}
+
+// short is the denial with an ID of bounded length.
+func (d *Denial) short() *Denial {
+	if d == nil || len(d.ID) <= maxID {
+		return d
+	}
+	cut := *d
+	cut.ID = cut.ID[:maxID]
+	return &cut
+}
+
+const maxID = 200 // bytes
+
+// StreamID is the ID of the first summary that may be written at a moment of
+// Redis's clock.
+func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
+
+// idTime is when a summary was written; the zero time for what is no ID.
+func idTime(id string) time.Time {
+	ms, _, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}

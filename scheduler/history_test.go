@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestHistoryTellsWhatHappened: in virtual time, six a minute for ninety jobs, of
+// which some fail, end for good, come back or panic.
+func TestHistoryTellsWhatHappened(t *testing.T) {
+	handle := func(ctx context.Context, task *asynq.Task) error {
+		retried, _ := asynq.GetRetryCount(ctx)
+		switch kind := string(task.Payload()); {
+		case kind == "fails once" && retried == 0:
+			return errors.New("boom")
+		case kind == "fails":
+			return asynq.SkipRetry
+		case kind == "is revoked":
+			return asynq.RevokeTask
+		case kind == "panics":
+			panic(kind)
+		case kind == "runs into its timeout":
+			<-ctx.Done()
+		}
+		return nil
+	}
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, handle: handle}, func(t *testing.T, st *stack) {
+		kinds := []string{"", "fails once", "fails", "is revoked", "panics", "runs into its timeout"}
+		for i := range 90 {
+			var opts []asynq.Option
+			if kinds[i%6] == "runs into its timeout" {
+				opts = append(opts, asynq.Timeout(time.Second))
+			}
+			maxRetry := 0
+			if kinds[i%6] == "fails once" {
+				maxRetry = 1
+			}
+			st.enqueue(NewTask("job", []byte(kinds[i%6]), asynq.MaxRetry(maxRetry)), append(opts, asynq.TaskID(fmt.Sprint("job-", i)))...)
+		}
+		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID("last"), asynq.ProcessIn(time.Hour))
+		var seen history.Limited
+		var since string
+		for range 90 { // minutes, as a viewer does who looks once in each
+			time.Sleep(time.Minute)
+			all, err := history.Read(t.Context(), st.rdb, "default", since)
+			st.must(err)
+			for _, s := range all {
+				since = s.ID
+				l := s.Limits["api"]
+				seen.Allowed, seen.Denied, seen.Permits = seen.Allowed+l.Allowed, seen.Denied+l.Denied, seen.Permits+l.Permits
+				if l.Denied > 0 && (l.Denial == nil || l.Denial.RetryAfter <= 0) {
+					t.Errorf("%+v has denials and no example", s)
+				}
+			}
+		}
+		// 90 jobs run once, 15 of them twice, and one comes later.
+		if want := (history.Limited{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
+			t.Errorf("history: %+v, want %+v", seen, want)
+		}
+		totals, err := history.Totals(t.Context(), st.rdb, "default")
+		st.must(err)
+		want := map[history.Task]history.Counts{{Queue: "default", Type: "job"}: {
+			history.Done: 15 + 15 + 1, history.Failed: 15, history.Archived: 3 * 15, history.Dropped: 15, history.PutBack: seen.Denied,
+		}}
+		if diff := cmp.Diff(want, totals); diff != "" {
+			t.Errorf("totals (-want +got):\n%s", diff)
+		}
+		st.wantLateness(int(seen.Denied))
+	})
+}
+
+// wantLateness holds the histograms of jobs that waited against what the limiter
+// answered, in a stack where each was denied at most once a run.
+func (st *stack) wantLateness(waited int) {
+	st.t.Helper()
+	r := st.server.History()
+	late, lateSum, _ := r.Lateness.Snapshot()
+	waits, _, _ := r.Wait.Snapshot()
+	runs, denials, _ := r.Denials.Snapshot()
+	if int(late) != waited || int(waits) != waited || int(denials) != waited || int(runs) != len(st.ran()) {
+		st.t.Errorf("%d latenesses, %d waits, %v denials of %d jobs; want %d of %d", late, waits, denials, runs, waited, len(st.ran()))
+	}
+	if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
+		st.t.Errorf("jobs were %fs late on average, the poll is %s", lateSum/float64(late), idle.TaskCheckInterval)
+	}
+}
+
+// TestHistoryIsFlushed: a server that stops leaves nothing unsaid.
+func TestHistoryIsFlushed(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 600)}}, func(t *testing.T, st *stack) {
+		st.enqueue(NewTask("job", nil))
+		for len(st.ran()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		st.server.Shutdown()
+		totals, err := history.Totals(t.Context(), st.rdb, "default")
+		if got := totals[history.Task{Queue: "default", Type: "job"}][history.Done]; got != 1 || err != nil {
+			t.Errorf("%d done, %v; want 1", got, err)
+		}
+	})
+}

@@ -105,6 +105,7 @@ func needRestart(old, next *config.Config) []string {
 	changed("queues", !maps.Equal(old.Queues, next.Queues))
 	changed("strict_priority", old.StrictPriority != next.StrictPriority)
 	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
+	changed("page", !reflect.DeepEqual(old.Page, next.Page))
 	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields
 }

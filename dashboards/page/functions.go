@@ -14,9 +14,9 @@ var functions = template.FuncMap{
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"spark": spark, "act": act, "to": to, "list": func(texts ...string) []string { return texts },
-	"isFull": func(share float64) bool { return share >= 0.95 },
-	"cap":    func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
-	"zone":   func(t time.Time) string { return t.Format("MST") },
+	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
+	"cap":  func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
+	"zone": func(t time.Time) string { return t.Format("MST") },
 }
 
 // to is the address of a page: pairs of a parameter and its value.

@@ -198,7 +198,7 @@ type says struct {
 	Running  int
 	LastIn   time.Duration
 	Last     time.Time
-	Known    bool
+	Unknown  string // a limit of which nobody knows when the last runs
 	Troubles []trouble
 }
 
@@ -207,7 +207,7 @@ type trouble struct{ Level, Text string }
 
 func summarize(k knowledge, now time.Time) says {
 	now = now.Local()
-	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running, Known: true}
+	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running}
 	add := func(level, format string, args ...any) {
 		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
@@ -218,10 +218,11 @@ func summarize(k knowledge, now time.Time) says {
 	for i := range k.Limits {
 		row := &k.Limits[i]
 		waiting += row.Waiting
-		if row.Wanted > 0 && !row.Known {
-			s.Known = false
+		if row.Waiting > 0 && !row.Known {
+			s.Unknown = row.Name
+		} else if row.Waiting > 0 {
+			s.LastIn = max(s.LastIn, row.LastIn)
 		}
-		s.LastIn = max(s.LastIn, row.LastIn)
 		switch {
 		case row.Paused:
 			add("bad", "%s is paused%s", row.Name, whoPaused(k.Log, row.Name, now))

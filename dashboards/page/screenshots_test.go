@@ -2,8 +2,11 @@ package page_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +14,10 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
 )
 
 var screenshots = flag.String("screenshots", "", "write pictures of the page into this folder")
@@ -84,6 +91,35 @@ func (w *world) busy() string {
 	for i := range 61 {
 		w.enqueue(fmt.Sprintf("quota-%02d", i), "api-daily", "")
 	}
+	w.past()
 	w.run(700 * time.Millisecond)
 	return w.serve()
+}
+
+// past writes what a process would have said in the quarter of an hour before.
+func (w *world) past() {
+	ctx := w.t.Context()
+	now := time.Now().Add(-time.Second)
+	for at := now.Add(-15 * time.Minute); at.Before(now); at = at.Add(time.Second) {
+		age := now.Sub(at).Minutes()
+		bend := func(least, most, middle, width float64) int64 {
+			return int64(least + (most-least)/(1+math.Exp((age-middle)/width)) + rand.Float64()*2)
+		}
+		host, mail := bend(0, 4, 11, 1), bend(2, 10, 6, .5)
+		s := history.Summary{Process: "before", Limits: map[string]history.Limited{
+			"host":     {Allowed: host, Permits: host, Denied: host},
+			"everyone": {Allowed: bend(20, 60, 8, 1.5), Permits: bend(20, 60, 8, 1.5)},
+			"mail":     {Allowed: mail, Permits: mail, Denied: mail / 3},
+		}}
+		if age > 4 {
+			s.Limits["api-daily"] = history.Limited{Allowed: 3, Permits: 3}
+		}
+		text, err := json.Marshal(s)
+		w.must(err)
+		w.must(w.rdb.XAdd(ctx, &redis.XAddArgs{Stream: history.Prefix("crawl") + "history", ID: history.StreamID(at), Values: []any{"s", text}}).Err())
+	}
+	w.must(w.limiter.Set(throttle.As(ctx, "ops@terminal"), throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 3 * time.Second}}))
+	w.must(w.limiter.Set(throttle.As(ctx, "ops@terminal"), throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 2 * time.Second}}))
+	w.must(w.limiter.Pause(throttle.As(ctx, "page"), "mail"))
+	w.must(w.limiter.Block(throttle.As(ctx, "upstream"), "host", "api.example", time.Now().Add(3*time.Minute)))
 }

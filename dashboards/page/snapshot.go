@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -179,7 +180,23 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 }
 
 // readHistory reads what the processes have said since the last turn.
-func (s *state) readHistory(_ context.Context, _ *Page, now time.Time) error {
+func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
+	if s.history.since == "" { // nothing older is shown
+		s.history.since = history.StreamID(now.Add(-parts * part))
+	}
+	news, err := history.Read(ctx, p.Redis, p.Scope, s.history.since)
+	if err != nil {
+		return err
+	}
 	s.history.move(now)
+	for _, n := range news {
+		s.history.since = n.ID
+		for name, l := range n.Limits {
+			s.history.add(n.At, name, tally{int(l.Permits), int(l.Allowed), int(l.Denied)})
+			if d := l.Denial; d != nil {
+				s.history.deny(denial{n.At, name, d.Key, d.Queue, d.ID, d.RetryAfter})
+			}
+		}
+	}
 	return nil
 }

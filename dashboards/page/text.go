@@ -106,6 +106,14 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
+// latency is a short duration with one more digit.
+func latency(d time.Duration) string {
+	if d < 10*time.Millisecond {
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	}
+	return span(d)
+}
+
 // since is how long ago a moment was, for people.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {

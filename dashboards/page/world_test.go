@@ -74,8 +74,13 @@ func (w *world) page() *page.Page {
 // serve is where the page of the world is.
 func (w *world) serve() string {
 	w.t.Helper()
-	server := httptest.NewServer(w.page())
-	w.t.Cleanup(server.Close)
+	p := w.page()
+	server := httptest.NewServer(p)
+	w.t.Cleanup(func() {
+		_ = p.Close() // ends the streams, which the server waits for
+		server.CloseClientConnections()
+		server.Close()
+	})
 	return server.URL
 }
 

@@ -44,6 +44,8 @@ type Config struct {
 	Tasks map[string]Task `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
+	// Page says who may see the live page.
+	Page Page `yaml:"page"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
@@ -96,6 +98,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	doc.Config.Limits = d.limits(doc.Limits)
 	d.checkTasks(&doc.Config)
 	d.checkHTTP(doc.HTTP)
+	d.checkPage(doc.Page)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
 		d.errs.sort()

@@ -3,6 +3,7 @@ package pagetest
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"testing"
 
@@ -23,8 +24,12 @@ func Chromium(t *testing.T) context.Context {
 	if binary == "" {
 		t.Fatal("Chromium is not installed: run make test")
 	}
+	profile, err := os.MkdirTemp("", "headgate-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(binary), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.ExecPath(binary), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true), chromedp.Flag("no-proxy-server", true),
@@ -32,9 +37,12 @@ func Chromium(t *testing.T) context.Context {
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, done := chromedp.NewContext(allocator)
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits until it has ended, so that its profile can go
 		done()
 		cancel()
+		if browser := chromedp.FromContext(ctx); browser.Allocator != nil {
+			browser.Allocator.Wait()
+		}
+		_ = os.RemoveAll(profile) // what a process of it still writes stays
 	})
 	return ctx
 }

@@ -77,6 +77,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		form = r.PostForm
 	}
+	addTarget(form)
 	a := actions[form.Get("action")]
 	switch {
 	case a == nil:
@@ -105,6 +106,20 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	p.cache.clear()
 	p.reader.again()
 	redirect(w, back)
+}
+
+// addTarget adds what the page of an action has named. It is one escaped text, so
+// that names of any bytes come back as they went.
+func addTarget(form url.Values) {
+	named, err := url.ParseQuery(form.Get("target"))
+	if err != nil {
+		return // a form of somebody else's; what it names is missing then
+	}
+	for _, target := range targets {
+		if named.Has(target) && !form.Has(target) {
+			form.Set(target, named.Get(target))
+		}
+	}
 }
 
 // explain says why an action was not done.

@@ -42,7 +42,7 @@ func TestScreenshots(t *testing.T) {
 	} {
 		ctx := browse(t, time.Minute)
 		var picture []byte
-		do(t, ctx, view(shot.width, shot.height, shot.dark, shot.phone), chromedp.Navigate(url+shot.path),
+		do(t, ctx, shot.name, view(shot.width, shot.height, shot.dark, shot.phone), chromedp.Navigate(url+shot.path),
 			chromedp.WaitVisible("#live table"), chromedp.Sleep(2500*time.Millisecond), chromedp.CaptureScreenshot(&picture))
 		path := filepath.Join(*screenshots, shot.name+".png")
 		w.must(os.WriteFile(path, picture, 0o644))

@@ -96,7 +96,7 @@
     const form = e.target, button = $('button', form);
     button.disabled = true;
     try {
-      const answer = await fetch(form.action, { method: 'POST', body: new URLSearchParams(new FormData(form)) });
+      const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: new URLSearchParams(new FormData(form)) });
       if (answer.ok) { dialog.close(); await answer.text(); return; }
       fill(await answer.text());
     } catch {

@@ -42,6 +42,7 @@ var (
 	Grant    = script("grant")
 	Lead     = script("lead")
 	Look     = script("look")
+	Levels   = script("levels")
 	Pause    = script("pause")
 	Postpone = script("postpone")
 	Promote  = script("promote")

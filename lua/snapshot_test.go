@@ -38,6 +38,7 @@ var scripts = map[string]*redis.Script{
 	"grant":     Grant,
 	"lead":      Lead,
 	"look":      Look,
+	"levels":    Levels,
 	"pause":     Pause,
 	"postpone":  Postpone,
 	"promote":   Promote,

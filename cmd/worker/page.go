@@ -46,10 +46,11 @@ func checkPage(addr string, p config.Page) error {
 	if (p.User == "") != (p.Password == "") {
 		return cli.Usagef("page: want a user and a password, or neither")
 	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return cli.Usagef("--listen %s: want HOST:PORT, such as localhost:8080", addr)
+	address, err := config.ListenAddress(addr)
+	if err != nil || address == "" {
+		return nil // what is wrong with it listen says
 	}
+	host, _, _ := net.SplitHostPort(address)
 	ip, err := netip.ParseAddr(host)
 	if p.Open() || host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
 		return nil

@@ -26,6 +26,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), seed: maphash.MakeSeed(), sent: map[string]uint64{}}

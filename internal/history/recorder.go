@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ type Recorder struct {
 	// for how long they had waited then, and how often they had been denied, which
 	// counts those that did not wait too.
 	Lateness, Wait, Denials *Histogram
+	// Uncalled counts those of them that came without having been called.
+	Uncalled atomic.Int64
 	// Calls is how long calls of the limiter took, FailedCalls how many failed.
 	Calls       *Histogram
 	FailedCalls atomic.Int64
@@ -34,6 +37,7 @@ type Recorder struct {
 	// Unwritten counts failed tries to write a summary.
 	Unwritten atomic.Int64
 
+	survey  surveyor
 	written counted // when a summary was written last
 }
 
@@ -52,6 +56,11 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 		return &taskCounters{duration: newHistogram(durations)}
 	}
 	return r
+}
+
+// Redis is where the scope is: the client, and what its keys begin with.
+func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
+	return r.rdb, strings.TrimSuffix(strings.TrimPrefix(r.prefix, "hg:{"), "}:")
 }
 
 // Asked is told how long a call of the limiter took, and whether it failed.
@@ -75,8 +84,11 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 		if d.Denials > 0 {
 			r.Wait.took(d.Waited)
 		}
-		if d.Denials > 0 && d.Late >= 0 {
+		switch {
+		case d.Denials > 0 && d.Late >= 0:
 			r.Lateness.took(d.Late)
+		case d.Denials > 0:
+			r.Uncalled.Add(1)
 		}
 		return
 	}

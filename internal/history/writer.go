@@ -32,7 +32,8 @@ type counted struct {
 	tasks  map[Task]TaskCounts
 }
 
-// Start begins to write each second what is new. The function that it returns
+// Start begins to write each second what is new, and what waits where that is this
+// process's to say. The function that it returns
 // ends that, after what is left has been written; it may be called again.
 func (r *Recorder) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,15 +47,19 @@ func (r *Recorder) Start() (stop func()) {
 
 // run writes until ctx ends, and then what is left.
 func (r *Recorder) run(ctx context.Context) {
-	second := time.NewTicker(every)
+	second, look := time.NewTicker(every), time.NewTicker(surveyEach)
 	defer second.Stop()
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			r.write(context.Background())
+			r.stopSurvey(context.Background())
 			return
 		case <-second.C:
 			r.write(context.Background())
+		case <-look.C:
+			r.lookAround(ctx)
 		}
 	}
 }

@@ -5,7 +5,8 @@
 local function shut(m, paused, ends)
   m.shut, m.known = true, not paused and m.known
   local ready_at = m.ready_at
-  m.open_left, m.left = m.left, function() return 0 end
+  m.open_left = m.left -- what would be, were it not shut
+  m.left = function() return 0 end
   m.ready_at = function(k)
     local at = paused and now_us + 60000000 or ready_at(k)
     return ends and ends > at and ends or at

@@ -20,6 +20,8 @@ type Status struct {
 	// what came of it: enqueued, "skipped: …" or "failed: …".
 	Last    time.Time
 	Outcome string
+	// Late is for how long a tick has been due that nobody has looked after yet.
+	Late time.Duration
 	// Enqueued, Skipped and Failed count ticks. A run of missed ticks that was
 	// dropped at once counts as one.
 	Enqueued, Skipped, Failed int64
@@ -55,6 +57,9 @@ func newStatus(s *schedule, v view, n int) Status {
 		status.Last = v.tick.In(s.timetable.zone)
 	}
 	if !status.Paused && !s.entry.Disabled {
+		if due := s.timetable.next(v.last); !v.last.IsZero() && !due.IsZero() {
+			status.Late = max(0, v.now.Sub(due))
+		}
 		for at := v.now; len(status.Next) < n; {
 			at = s.timetable.next(at)
 			status.Next = append(status.Next, at)

@@ -1,0 +1,198 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// surveyEach is how often what waits is looked at, by one process of a scope,
+	// and surveyPages how many pages of a thousand jobs that reads at a time: a
+	// hundred thousand jobs are surveyed within half a minute, at less than 1 % of
+	// a core of Redis.
+	surveyEach  = 5 * time.Second
+	surveyPages = 20
+	// surveyLife is how long a survey, and the claim to make it, lives.
+	surveyLife = time.Minute
+	claimLife  = 3 * surveyEach
+	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
+	// it names of each limit.
+	maxMeters  = 200_000
+	maxBusiest = 10
+)
+
+// Survey is what waited when it was looked at last.
+type Survey struct {
+	At     time.Time          `json:"at"` // by Redis's clock
+	Limits map[string]Waiting `json:"limits"`
+}
+
+// Waiting is what waits for one limit, or was called and has not come.
+type Waiting struct {
+	Jobs int `json:"jobs"`
+	// Oldest is when the job that waits longest was denied first.
+	Oldest time.Time `json:"oldest"`
+	// Keys is how many keys anything waits for, and Busiest are those with most.
+	Keys    int      `json:"keys"`
+	Busiest []Backed `json:"busiest"`
+}
+
+// Backed is how many jobs wait for a key of a limit.
+type Backed struct {
+	Key  string `json:"key"`
+	Jobs int    `json:"jobs"`
+}
+
+// ReadSurvey returns the scope's last survey, of the last minute; nil where there
+// is none.
+func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
+	text, err := rdb.Get(ctx, Prefix(scope)+"survey").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Survey{}
+	return s, json.Unmarshal(text, s)
+}
+
+// surveyor is how far a survey is.
+type surveyor struct {
+	cursor uint64
+	limits map[string]Waiting
+	meters map[string]int // limit|key -> jobs
+}
+
+// lookAround goes on with a survey, if this is the process that makes it. What
+// Redis does not answer is asked again the next time.
+func (r *Recorder) lookAround(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
+		r.survey = surveyor{}
+		return
+	}
+	for range surveyPages {
+		done, err := r.surveyPage(ctx)
+		if err != nil {
+			r.survey = surveyor{}
+			return
+		}
+		if done {
+			r.publish(ctx)
+			return
+		}
+	}
+}
+
+// claimSurvey reports whether this process makes surveys.
+func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
+	key := r.prefix + "surveyor"
+	if err := r.rdb.SetNX(ctx, key, r.process, claimLife).Err(); err != nil {
+		return false, err
+	}
+	holder, err := r.rdb.Get(ctx, key).Result()
+	if err != nil || holder != r.process {
+		return false, err
+	}
+	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
+}
+
+// surveyPage counts some of the jobs that wait, and reports whether those were
+// the last.
+func (r *Recorder) surveyPage(ctx context.Context) (done bool, err error) {
+	s := &r.survey
+	if s.limits == nil {
+		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
+	}
+	var fields []string
+	fields, s.cursor, err = r.rdb.HScan(ctx, r.prefix+"jobs", s.cursor, "", 1000).Result()
+	for i := 1; i < len(fields); i += 2 {
+		s.count(fields[i])
+	}
+	return s.cursor == 0, err
+}
+
+// count adds a job by its record: since when it waits is its second line, and its
+// lane, which is a queue and its meters, from the sixth on.
+func (s *surveyor) count(record string) {
+	lines := strings.Split(record, "\n")
+	if len(lines) < 7 {
+		return
+	}
+	us, _ := strconv.ParseInt(lines[1], 10, 64)
+	since, last := time.UnixMicro(us), ""
+	for _, meter := range lines[6:] {
+		limit, _, _ := strings.Cut(meter, "|")
+		if limit = label(limit); len(s.limits) >= maxNames && s.limits[limit].Jobs == 0 {
+			limit = Other
+		}
+		if s.meters[meter] > 0 || len(s.meters) < maxMeters {
+			s.meters[meter]++
+		}
+		if limit == last { // another key of the same
+			continue
+		}
+		last = limit
+		w := s.limits[limit]
+		if w.Jobs++; w.Oldest.IsZero() || since.Before(w.Oldest) {
+			w.Oldest = since
+		}
+		s.limits[limit] = w
+	}
+}
+
+// publish writes the survey that is done.
+func (r *Recorder) publish(ctx context.Context) {
+	limits := r.survey.limits
+	r.survey.busiest(limits)
+	r.survey = surveyor{}
+	now, err := r.rdb.Time(ctx).Result()
+	if err != nil {
+		return
+	}
+	text, err := json.Marshal(Survey{now, limits})
+	if err != nil {
+		return
+	}
+	if err := r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err(); err != nil {
+		r.Unwritten.Add(1)
+	}
+}
+
+// busiest tells of each limit how many keys anything waits for, and at which most.
+func (s *surveyor) busiest(limits map[string]Waiting) {
+	meters := slices.SortedFunc(maps.Keys(s.meters), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.meters[b], s.meters[a]), cmp.Compare(a, b))
+	})
+	for _, meter := range meters {
+		limit, key, _ := strings.Cut(meter, "|")
+		w, named := limits[limit]
+		if !named {
+			continue
+		}
+		if w.Keys++; len(w.Busiest) < maxBusiest {
+			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
+		}
+		limits[limit] = w
+	}
+}
+
+// stopSurvey lets another process go on at once.
+func (r *Recorder) stopSurvey(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if mine, err := r.rdb.Get(ctx, r.prefix+"surveyor").Result(); err == nil && mine == r.process {
+		r.rdb.Del(ctx, r.prefix+"surveyor")
+	}
+}

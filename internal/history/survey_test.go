@@ -1,0 +1,101 @@
+package history
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSurvey holds what a survey finds against jobs that really wait.
+func TestSurvey(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
+		hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+		if err := limiter.Define(ctx, hourly, all); err != nil {
+			t.Fatal(err)
+		}
+		var oldest time.Time
+		for i := range 20 {
+			key := fmt.Sprint("k", i%3)
+			job := throttle.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+			needs := []throttle.Need{{Limit: "api", Key: key}}
+			if i >= 10 {
+				needs = append(needs, throttle.Need{Limit: "api", Key: "x"}, throttle.Need{Limit: "all"})
+			}
+			d, err := limiter.Acquire(ctx, job, needs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 3 { // the first of each key is allowed
+				oldest = d.At
+			}
+		}
+		first, second := New(rdb, Prefix("s")), New(rdb, Prefix("s"))
+		first.lookAround(ctx)
+		second.lookAround(ctx)
+		got, err := ReadSurvey(ctx, rdb, "s")
+		if err != nil || got == nil {
+			t.Fatal(got, err)
+		}
+		api := got.Limits["api"]
+		if api.Jobs != 17 || !api.Oldest.Equal(oldest) || got.Limits["all"].Jobs != 10 {
+			t.Errorf("%+v; want 17 that wait for api since %s, and 10 for all", got, oldest)
+		}
+		if want := (Backed{"x", 10}); api.Keys != 4 || len(api.Busiest) != 4 || api.Busiest[0] != want {
+			t.Errorf("%+v; want 4 keys, and first %+v", api, want)
+		}
+		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != first.process {
+			t.Errorf("%q makes surveys, want the first process", holder)
+		}
+		first.stopSurvey(ctx)
+		second.lookAround(ctx)
+		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != second.process {
+			t.Errorf("%q makes surveys, want the second process", holder)
+		}
+	})
+}
+
+// TestASurveyTakesItsTime: more jobs than are read in one go are all counted.
+func TestASurveyTakesItsTime(t *testing.T) {
+	rdb := redistest.Real(t)
+	ctx := t.Context()
+	const jobs = 1000*surveyPages + 5000
+	records := map[string]any{}
+	for i := range jobs {
+		records[fmt.Sprint("q\n", i)] = fmt.Sprintf("%d\n%d\n250000\n0 1\n1\nq\napi|k%d", i, 1_000_000+i, i%10_000)
+	}
+	if err := rdb.HSet(ctx, Prefix("s")+"jobs", records).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := New(rdb, Prefix("s"))
+	r.lookAround(ctx)
+	if s, err := ReadSurvey(ctx, rdb, "s"); s != nil || err != nil {
+		t.Fatalf("%v, %v: want none before all is read", s, err)
+	}
+	r.lookAround(ctx)
+	s, err := ReadSurvey(ctx, rdb, "s")
+	if err != nil || s == nil {
+		t.Fatal(s, err)
+	}
+	if w := s.Limits["api"]; w.Jobs != jobs || w.Keys != 10_000 || len(w.Busiest) != maxBusiest || w.Oldest.UnixMicro() != 1_000_000 {
+		t.Errorf("%+v; want %d jobs of 10000 keys since the first", w, jobs)
+	}
+}
+
+// TestASurveyPassesOverRubbish: records that nobody has written.
+func TestASurveyPassesOverRubbish(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	rdb.HSet(t.Context(), Prefix("s")+"jobs", "a", "", "b", "1\n2\n3", "c", "x\ny\nz\n0 1\n1\nq\napi|")
+	r := New(rdb, Prefix("s"))
+	r.lookAround(t.Context())
+	if s, err := ReadSurvey(t.Context(), rdb, "s"); err != nil || s == nil || s.Limits["api"].Jobs != 1 {
+		t.Errorf("%+v, %v; want one job", s, err)
+	}
+}

@@ -1,0 +1,21 @@
+-- How full meters are, and what holds their limits shut. It changes nothing.
+-- Touches: blocked (r), limit (r), m (rw), reserved (r).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1…] limit, key of each
+-- Returns for each {permits used, capacity, 1 where the limit is paused, how many
+--   of its keys are blocked}; {} where there is no such limit
+-- @include meter
+-- @include reserved
+
+local function level(name, key)
+  local m = load_meter(name, key)
+  if not m then return {} end
+  load_reserved({ m })
+  local used = m.capacity - (m.open_left or m.left)() + m.reserved
+  local blocked = call('ZCOUNT', hg('blocked', name), '(' .. int(now_us), '+inf')
+  return { math.min(used, m.capacity), m.capacity, call('HEXISTS', hg('limit', name), 'paused'), blocked }
+end
+
+local out = {}
+for i = 1, #ARGV, 2 do out[#out + 1] = level(ARGV[i], ARGV[i + 1]) end
+return out

@@ -1,0 +1,47 @@
+package throttle
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// Level is how a meter stands.
+type Level struct {
+	Limit, Key string
+	// Used is how many permits are taken or reserved, of Capacity at most, whether
+	// or not the meter is held shut.
+	Used, Capacity int
+	// Paused is whether the limit is, and Blocked how many of its keys are held
+	// shut.
+	Paused  bool
+	Blocked int
+}
+
+// Levels says how meters stand, of which the needs' costs do not matter. Those
+// whose limit does not exist are left out. Ask for a hundred at a time at most:
+// Redis does nothing else meanwhile.
+func (r *Redis) Levels(ctx context.Context, meters ...Need) ([]Level, error) {
+	if len(meters) == 0 {
+		return nil, nil
+	}
+	args := make([]any, 0, 2*len(meters))
+	for _, m := range meters {
+		if err := validMeter(m.Limit, m.Key); err != nil {
+			return nil, err
+		}
+		args = append(args, m.Limit, m.Key)
+	}
+	reply, err := r.run(ctx, lua.Levels, args...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var levels []Level
+	for i, m := range meters {
+		if row := reply[i].([]any); len(row) > 0 {
+			n := func(k int) int { return int(row[k].(int64)) }
+			levels = append(levels, Level{m.Limit, m.Key, n(0), n(1), n(2) == 1, n(3)})
+		}
+	}
+	return levels, nil
+}

@@ -1,16 +1,18 @@
 -- Defines a limit. What a file says is the ground: the same words again change
 -- nothing, even where a `set` has changed the limit since.
--- Touches: changes (w), deleted (rw), limit (rw), limits (w), wake (w).
+-- Touches: changelog (w), changes (w), deleted (rw), limit (rw), limits (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says it: file or set; again is a file whose limits Redis has lost
 -- ARGV[3] the definition as one text
--- ARGV[4…] field, value of the definition
+-- ARGV[4] who runs it
+-- ARGV[5…] field, value of the definition
 -- Returns {0 unchanged, 1 changed, 2 the file's new words replaced a `set`; 1 if
 --   the limit's meters are to be carried over to another rate}
 -- @include change
 -- @include summary
-local name, source, text = ARGV[1], ARGV[2], ARGV[3]
+-- @include note
+local name, source, text, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit = hg('limit', name)
 
 local was_text, was_file, was_summary, paused, blocked_us, version =
@@ -26,7 +28,7 @@ local replaced = source == 'file' and was_file and was_file ~= was_text
 was_summary = was_summary or call('HGET', hg('deleted'), name)
 
 call('DEL', limit)
-call('HSET', limit, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 4))
+call('HSET', limit, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 5))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
 local file = source == 'file' and text or was_file
@@ -35,6 +37,7 @@ store_summary(name)
 call('SADD', hg('limits'), name)
 call('HDEL', hg('deleted'), name)
 changed('limit', name)
+note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 'to', text)
 
 -- kind, n and period
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end

@@ -1,17 +1,20 @@
 -- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
 -- for it are called back to learn it.
--- Touches: blocked (w), changes (w), deleted (w), limit (rw), limits (w),
---   wake (w).
+-- Touches: blocked (w), changelog (w), changes (w), deleted (w), limit (rw),
+--   limits (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
+-- ARGV[2] who says so
 -- Returns 1, or 0 if there was none
 -- @include change
-local name = ARGV[1]
+-- @include note
+local name, by = ARGV[1], ARGV[2]
 
-local summary = call('HGET', hg('limit', name), 'summary')
+local summary, text = unpack(call('HMGET', hg('limit', name), 'summary', 'text'))
 call('SREM', hg('limits'), name)
 if not summary then return 0 end
 call('HSET', hg('deleted'), name, summary)
 call('UNLINK', hg('limit', name), hg('blocked', name))
 changed('limit', name)
+note('deleted', name, by, 'from', text or '')
 return 1

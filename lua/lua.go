@@ -41,6 +41,7 @@ var (
 	Free     = script("free")
 	Grant    = script("grant")
 	Lead     = script("lead")
+	Look     = script("look")
 	Levels   = script("levels")
 	Pause    = script("pause")
 	Postpone = script("postpone")

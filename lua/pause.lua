@@ -1,12 +1,14 @@
 -- Pauses a limit, or resumes it.
--- Touches: changes (w), limit (rw), wake (w).
+-- Touches: changelog (w), changes (w), limit (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes
+-- ARGV[3] who says so
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include summary
-local name, pause = ARGV[1], ARGV[2]
+-- @include note
+local name, pause, by = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)
 
 if call('EXISTS', limit) == 0 then return 0 end
@@ -14,4 +16,5 @@ if pause == '1' then call('HSET', limit, 'paused', '1') else call('HDEL', limit,
 store_summary(name)
 call('HINCRBY', limit, 'version', '1')
 changed('limit', name)
+note(pause == '1' and 'paused' or 'resumed', name, by)
 return 1

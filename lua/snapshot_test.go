@@ -37,6 +37,7 @@ var scripts = map[string]*redis.Script{
 	"free":      Free,
 	"grant":     Grant,
 	"lead":      Lead,
+	"look":      Look,
 	"levels":    Levels,
 	"pause":     Pause,
 	"postpone":  Postpone,

@@ -89,6 +89,9 @@ func (st *stack) wantLateness(waited int) {
 	if int(late) != waited || int(waits) != waited || int(denials) != waited || int(runs) != len(st.ran()) {
 		st.t.Errorf("%d latenesses, %d waits, %v denials of %d jobs; want %d of %d", late, waits, denials, runs, waited, len(st.ran()))
 	}
+	if n := r.Uncalled.Load(); n > 0 {
+		st.t.Errorf("%d jobs came uncalled", n)
+	}
 	if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
 		st.t.Errorf("jobs were %fs late on average, the poll is %s", lateSum/float64(late), idle.TaskCheckInterval)
 	}

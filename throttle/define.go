@@ -79,7 +79,7 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
 	args := []any{
-		l.Name, source, l.String(),
+		l.Name, source, l.String(), by(ctx),
 		"kind", string(l.Kind), "capacity", l.capacity(), "n", l.capacity(), "period_us", 0,
 		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
 	}
@@ -115,17 +115,17 @@ func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.told, name)
 	r.mu.Unlock()
-	return r.known(ctx, name, lua.Delete, name)
+	return r.known(ctx, name, lua.Delete, name, by(ctx))
 }
 
 // Pause implements Limiter.
 func (r *Redis) Pause(ctx context.Context, name string) error {
-	return r.known(ctx, name, lua.Pause, name, 1)
+	return r.known(ctx, name, lua.Pause, name, 1, by(ctx))
 }
 
 // Resume implements Limiter.
 func (r *Redis) Resume(ctx context.Context, name string) error {
-	return r.known(ctx, name, lua.Pause, name, 0)
+	return r.known(ctx, name, lua.Pause, name, 0, by(ctx))
 }
 
 // Limits implements Limiter.

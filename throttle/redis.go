@@ -221,7 +221,7 @@ func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) e
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro())
+	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro(), by(ctx))
 }
 
 // Reset implements Limiter.
@@ -229,7 +229,7 @@ func (r *Redis) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Reset, limit, key)
+	return r.known(ctx, limit, lua.Reset, limit, key, by(ctx))
 }
 
 // known runs a script that replies 0 where the limit does not exist.

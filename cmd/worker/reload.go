@@ -62,7 +62,10 @@ func (w *worker) watch(ctx context.Context) {
 // reload makes the config file's limits, rules and schedules current. A file
 // with errors changes nothing, and neither does one that is gone or empty:
 // taken at its word, it would lift every limit.
-func (w *worker) reload(ctx context.Context) {
+func (w *worker) reload(ctx context.Context) { w.status.reloaded(w.readAgain(ctx)) }
+
+// readAgain returns what is wrong, if the config stays as it was.
+func (w *worker) readAgain(ctx context.Context) error {
 	next, err := w.globals.Load()
 	if err == nil && next.Absent != "" {
 		err = errors.New(next.Absent)
@@ -77,7 +80,7 @@ func (w *worker) reload(ctx context.Context) {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			w.log.Error("the config stays as it was", "error", line)
 		}
-		return
+		return err
 	}
 	old := w.config.Swap(next)
 	w.store.current.Store(next)
@@ -88,6 +91,7 @@ func (w *worker) reload(ctx context.Context) {
 	for _, name := range missing(old, next) {
 		w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+name)
 	}
+	return nil
 }
 
 // needRestart lists the fields that a running worker cannot change.
@@ -104,7 +108,9 @@ func needRestart(old, next *config.Config) []string {
 	changed("concurrency", old.Concurrency != next.Concurrency)
 	changed("queues", !maps.Equal(old.Queues, next.Queues))
 	changed("strict_priority", old.StrictPriority != next.StrictPriority)
+	changed("listen", old.Listen != next.Listen)
 	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
+	changed("page", !reflect.DeepEqual(old.Page, next.Page))
 	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields
 }

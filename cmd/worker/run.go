@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 )
 
 type runCommand struct {
+	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, such as :9090, which is a port of this machine only; 0.0.0.0:9090 is open to others. Instead of the config's listen."`
+	pageFlags
 	Check   bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
 	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, how long it took, how often it was denied before and how long it waited."`
 	cli.LogFlags
@@ -80,11 +83,23 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}
+	who := c.over(conf.Page)
+	if err := checkPage(cmp.Or(c.Listen, conf.Listen), who); err != nil {
+		return err
+	}
+	l, err := listen(ctx, cmp.Or(c.Listen, conf.Listen))
+	if err != nil {
+		return err
+	}
+	defer l.close()
 	w, err := startWorker(ctx, g, conf, s, log, c.LogJobs)
 	if err != nil {
 		return err
 	}
 	w.text = text
+	if err := l.serve(w, who); err != nil {
+		return err
+	}
 	if err := logDifferences(ctx, log, w.limiter, conf); err != nil {
 		log.Warn("could not compare the limits with the config file", "error", err)
 	}

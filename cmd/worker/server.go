@@ -28,11 +28,12 @@ type worker struct {
 	limiter *throttle.Lanes
 	cron    *cron.Runner
 	server  *scheduler.Server
+	status  *status
 }
 
 // startWorker starts to run jobs.
 func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store, log *slog.Logger, logJobs bool) (*worker, error) {
-	w := &worker{globals: g, store: s, log: log}
+	w := &worker{globals: g, store: s, log: log, status: newStatus()}
 	w.config.Store(c)
 	outage := &outage{redis: s, next: log.Handler()}
 	quiet := slog.New(outage)

@@ -44,8 +44,13 @@ type Config struct {
 	Tasks map[string]Task `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
+	// Page says who may see the live page.
+	Page Page `yaml:"page"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
+	// Listen is the address at which a worker tells how it is: ":9090" is a port
+	// on this machine only. Empty means none.
+	Listen string `yaml:"listen"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
 	// or that it is empty. Nothing is limited then, which nobody should have
 	// to find out by the calls that go out.
@@ -96,6 +101,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	doc.Config.Limits = d.limits(doc.Limits)
 	d.checkTasks(&doc.Config)
 	d.checkHTTP(doc.HTTP)
+	d.checkPage(doc.Page)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
 		d.errs.sort()
@@ -129,6 +135,9 @@ func (d *decoder) checkWorker(c *Config) {
 	d.checkName("scope", c.Scope)
 	if c.Concurrency < 1 {
 		d.errorf("concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
+	}
+	if _, err := ListenAddress(c.Listen); err != nil {
+		d.errorf("listen", "%v", err)
 	}
 	if c.ShutdownTimeout == 0 {
 		d.errorf("shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")

@@ -36,6 +36,8 @@ type Options struct {
 	Margin   time.Duration
 	Redis    string    // URL; empty means a Redis of the demo's own
 	Progress io.Writer // gets a bar if it is a terminal
+	// Watch, if not nil, shows what goes on in a scope until done is called.
+	Watch func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (done func(), err error)
 }
 
 const (
@@ -131,6 +133,13 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	mux := asynq.NewServeMux()
 	mux.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{AllowPrivate: loopback})
+	if d.Watch != nil {
+		done, err := d.Watch(d.rdb, d.limiter, d.queue)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	d.start = time.Now()
 	if err := worker.Start(mux); err != nil {
 		return err

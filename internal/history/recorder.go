@@ -25,6 +25,8 @@ type Recorder struct {
 	// for how long they had waited then, and how often they had been denied, which
 	// counts those that did not wait too.
 	Lateness, Wait, Denials *Histogram
+	// Uncalled counts those of them that came without having been called.
+	Uncalled atomic.Int64
 	// Calls is how long calls of the limiter took, FailedCalls how many failed.
 	Calls       *Histogram
 	FailedCalls atomic.Int64
@@ -82,8 +84,11 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 		if d.Denials > 0 {
 			r.Wait.took(d.Waited)
 		}
-		if d.Denials > 0 && d.Late >= 0 {
+		switch {
+		case d.Denials > 0 && d.Late >= 0:
 			r.Lateness.took(d.Late)
+		case d.Denials > 0:
+			r.Uncalled.Add(1)
 		}
 		return
 	}

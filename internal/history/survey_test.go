@@ -48,7 +48,7 @@ func TestSurvey(t *testing.T) {
 		if api.Jobs != 17 || !api.Oldest.Equal(oldest) || got.Limits["all"].Jobs != 10 {
 			t.Errorf("%+v; want 17 that wait for api since %s, and 10 for all", got, oldest)
 		}
-		if want := Backed{"x", 10}; api.Keys != 4 || len(api.Busiest) != 4 || api.Busiest[0] != want {
+		if want := (Backed{"x", 10}); api.Keys != 4 || len(api.Busiest) != 4 || api.Busiest[0] != want {
 			t.Errorf("%+v; want 4 keys, and first %+v", api, want)
 		}
 		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != first.process {

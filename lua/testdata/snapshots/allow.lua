@@ -43,6 +43,7 @@ end
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   cell:<key>         string  the meter of a limit that is given with the call
 --   changes            string  how many changes of limits and meters there were
+--   changelog          stream  who changed what, for people
 --   wake               channel words to the process that gives turns
 --   admitted:<caller>  string  the number of a caller's last call that was allowed
 --   jobs               hash    job -> its ticket, costs, lane

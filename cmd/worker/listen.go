@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headgate/headgate/dashboards/metrics"
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+)
+
+const (
+	// requestTimeout bounds how long a client may take to say what it wants, and
+	// idleTimeout for how long it may keep a connection for later.
+	requestTimeout = 5 * time.Second
+	idleTimeout    = time.Minute
+	// closeTimeout is how long requests may take to end when the worker has.
+	closeTimeout = 2 * time.Second
+	// maxScrapes bounds the scrapes at the same time, for each asks Redis.
+	maxScrapes = 4
+)
+
+// listener serves what a worker tells by HTTP. Nil serves nothing.
+type listener struct {
+	net.Listener
+	server http.Server
+	page   *page.Page
+}
+
+// listen takes an address, before any job runs. It returns nil where there is
+// none to take.
+func listen(ctx context.Context, text string) (*listener, error) {
+	address, err := config.ListenAddress(text)
+	if err != nil {
+		return nil, cli.Usagef("--listen %w", err)
+	}
+	if address == "" {
+		return nil, nil
+	}
+	var network net.ListenConfig
+	taken, err := network.Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--listen %s: another program has that port: want a free one, such as :0 for any", text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", text, err)
+	}
+	return &listener{Listener: taken}, nil
+}
+
+// serve answers for a worker until close.
+func (l *listener) serve(w *worker, who config.Page) (err error) {
+	if l == nil {
+		return nil
+	}
+	if l.page, err = w.newPage(who); err != nil {
+		return err
+	}
+	mux := newMux(w)
+	mux.Handle("/", l.page)
+	l.server = http.Server{
+		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 16 << 10,
+	}
+	w.log.Info("listening", "address", "http://"+l.Addr().String())
+	go func() {
+		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			w.log.Error("metrics and health are not served any more", "error", err)
+		}
+	}()
+	return nil
+}
+
+// close ends it once requests that have begun are answered.
+func (l *listener) close() {
+	if l == nil {
+		return
+	}
+	if l.page != nil {
+		_ = l.page.Close() // the streams of those who look end
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if l.server.Shutdown(ctx) != nil {
+		_ = l.server.Close()
+	}
+	_ = l.Listener.Close() // it was never served if the worker did not start
+}
+
+// newMux has everything that the listener serves, by path.
+func newMux(w *worker) *http.ServeMux {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}), w.status.reloads, w.status.success)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
+	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
+	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, r *http.Request) {
+		if err := w.status.ready(r.Context(), w.store); err != nil {
+			http.Error(out, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(out, "ok")
+	})
+	return mux
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+// pageFlags say who may see the page, instead of what the config says.
+type pageFlags struct {
+	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
+	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
+	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password."`
+	PageReadOnly bool   `help:"Nothing can be changed on the page."`
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageFlags) over(p config.Page) config.Page {
+	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
+	p.User = cmp.Or(f.PageUser, p.User)
+	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
+	p.ReadOnly = p.ReadOnly || f.PageReadOnly
+	return p
+}
+
+// checkPage refuses to show the page to other machines without asking who they
+// are.
+func checkPage(addr string, p config.Page) error {
+	if (p.User == "") != (p.Password == "") {
+		return cli.Usagef("page: want a user and a password, or neither")
+	}
+	address, err := config.ListenAddress(addr)
+	if err != nil || address == "" {
+		return nil // what is wrong with it listen says
+	}
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	if p.Open() || host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
+		return nil
+	}
+	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
+}
+
+// newPage makes the page of a worker.
+func (w *worker) newPage(p config.Page) (*page.Page, error) {
+	c := w.config.Load()
+	return page.New(page.Options{
+		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Schedules: w.cron, Log: w.log,
+		KeyOf: func(limit string) (string, bool) { return keyOf(w.config.Load(), limit) },
+		Token: string(p.Token), User: p.User, Password: string(p.Password), ReadOnly: p.ReadOnly, Redact: p.Redact,
+	})
+}
+
+// keyOf is the expression that gives a limit's keys, if the config uses the limit.
+func keyOf(c *config.Config, limit string) (by string, known bool) {
+	for _, task := range c.Tasks {
+		for _, n := range task.Limits {
+			if n.Limit == limit {
+				by, known = cmp.Or(n.Key.String(), by), true
+			}
+		}
+	}
+	return by, known
+}
+
+// watcher shows the page of a demo on this machine, and says where.
+func watcher(stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, string) (func(), error) {
+	return func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (func(), error) {
+		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})
+		if err != nil {
+			return nil, err
+		}
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		url := "http://" + listener.Addr().String() + "/"
+		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
+		if cli.IsTerminal(stderr) {
+			openBrowser(url)
+		}
+		return func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := errors.Join(p.Close(), server.Shutdown(ctx)); err != nil {
+				_ = server.Close()
+			}
+			<-served
+		}, nil
+	}
+}
+
+// openBrowser shows a page where there is a screen to show it on. Where that
+// fails the address has been printed.
+func openBrowser(url string) {
+	command := "xdg-open"
+	switch {
+	case runtime.GOOS == "darwin":
+		command = "open"
+	case runtime.GOOS == "windows":
+		command = "explorer"
+	case strings.TrimSpace(os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY")) == "":
+		return
+	}
+	if browser := exec.Command(command, url); browser.Start() == nil {
+		go func() { _ = browser.Wait() }()
+	}
+}

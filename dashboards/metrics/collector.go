@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Options are what New does not require.
+type Options struct {
+	// Schedules are those whose ticks are told of. Nil means none.
+	Schedules *cron.Runner
+	// Timeout bounds what a scrape asks Redis. The zero value means 5 s.
+	Timeout time.Duration
+}
+
+// Collector collects the metrics of a server and of its scope. It is a
+// prometheus.Collector for any registry.
+type Collector struct {
+	history   *history.Recorder
+	scope     string
+	rdb       redis.UniversalClient // the limiter's
+	limiter   *throttle.Redis
+	queues    *asynq.Inspector
+	schedules *cron.Runner
+	timeout   time.Duration
+}
+
+// New returns the collector for a server and the Redis of its queues.
+func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
+	c := &Collector{
+		history: server.History(), queues: asynq.NewInspectorFromRedisClient(queues),
+		schedules: opts.Schedules, timeout: opts.Timeout,
+	}
+	c.rdb, c.scope = c.history.Redis()
+	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
+	if c.timeout <= 0 {
+		c.timeout = 5 * time.Second
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, m := range all {
+		descs <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
+// of it not in time, only what is known is told, and headgate_scope_up is 0.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	c.own(out)
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	up := 1.0
+	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.queueStates, c.ticks} {
+		if err := part(ctx, out); err != nil {
+			up = 0
+			break
+		}
+	}
+	out <- scopeUp.value(up)
+}
+
+// metric is one of the metrics that there are.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+// all are the metrics, in the order in which they are made.
+var all []metric
+
+func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
+	m := metric{prometheus.NewDesc("headgate_"+name, help, labels, nil), kind}
+	all = append(all, m)
+	return m
+}
+
+// own is a metric of what the process does.
+func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
+	return newMetric(kind, name, help, labels)
+}
+
+// scoped is a metric of the scope, which every process tells alike.
+func scoped(kind prometheus.ValueType, name, help string, labels ...string) metric {
+	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels)
+}
+
+func (m metric) value(v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
+}
+
+func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
+	count, sum, buckets := h.Snapshot()
+	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

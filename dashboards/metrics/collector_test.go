@@ -1,0 +1,231 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+var update = flag.Bool("update", false, "write testdata/metrics.txt anew")
+
+var silent = asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel}
+
+// serve runs a server whose jobs need the limit that their type names.
+func serve(t *testing.T, rdb redis.UniversalClient, limits ...throttle.Limit) *scheduler.Server {
+	t.Helper()
+	rules := scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		return scheduler.Rule{Needs: []throttle.Need{{Limit: "api", Key: string(task.Payload())}}}, nil
+	}}
+	server, err := scheduler.NewServer(rdb, rules, silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(_ context.Context, task *asynq.Task) error {
+		if task.Type() == "fails" {
+			return errors.New("boom")
+		}
+		return nil
+	}
+	if err := server.Start(asynq.HandlerFunc(handler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	return server
+}
+
+// enqueue adds jobs, each with a key of the limit.
+func enqueue(t *testing.T, rdb redis.UniversalClient, typename string, keys ...string) {
+	t.Helper()
+	client := asynq.NewClientFromRedisClient(rdb)
+	for _, key := range keys {
+		if _, err := client.Enqueue(asynq.NewTask(typename, []byte(key)), asynq.MaxRetry(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// gather scrapes until a condition holds, and returns the values by series.
+func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bool) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	var values map[string]float64
+	for range 600 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				var labels []string
+				for _, l := range m.GetLabel() {
+					labels = append(labels, l.GetName()+"="+l.GetValue())
+				}
+				series := strings.TrimPrefix(f.GetName(), "headgate_") + "{" + strings.Join(labels, ",") + "}"
+				values[series] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		if ok(values) {
+			return values
+		}
+		<-pause.C
+	}
+	t.Fatalf("it never came so far: %v", values)
+	return nil
+}
+
+// TestValues has jobs run, fail, wait and be refused, and looks at what is told.
+func TestValues(t *testing.T) {
+	rdb := redistest.Real(t)
+	api := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(5)}
+	server := serve(t, rdb, api, throttle.Limit{Name: "none", Kind: throttle.Funnel, Rate: throttle.PerHour(1)})
+	enqueue(t, rdb, "mail", slices.Repeat([]string{"a"}, 12)...)
+	enqueue(t, rdb, "fails", "a")
+	schedules := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
+	if err := schedules.Set([]cron.Entry{{Name: "hourly", Cron: "@hourly", Type: "mail"}}); err != nil {
+		t.Fatal(err)
+	}
+	c := New(server, rdb, Options{Schedules: schedules})
+	got := gather(t, c, func(v map[string]float64) bool {
+		return v["jobs_total{outcome=done,queue=default,task=mail}"] == 12 && v["jobs_total{outcome=archived,queue=default,task=fails}"] == 1
+	})
+	denied := got["decisions_total{limit=api,outcome=denied}"]
+	for series, want := range map[string]float64{
+		"decisions_total{limit=api,outcome=allowed}":                 13,
+		"permits_total{limit=api}":                                   13,
+		"retry_after_seconds{limit=api}":                             denied,
+		"lateness_seconds{}":                                         denied,
+		"wait_seconds{}":                                             denied,
+		"denials_per_job{}":                                          13,
+		"limiter_call_duration_seconds{}":                            13 + denied,
+		"job_duration_seconds{queue=default,task=mail}":              12,
+		"turn_giver{}":                                               1,
+		"release_fallback{}":                                         0,
+		"scope_up{}":                                                 1,
+		"scope_permits_capacity{limit=api}":                          5,
+		"scope_turn_giver_alive{}":                                   1,
+		"scope_queue_jobs{queue=default,state=archived}":             1,
+		"scope_schedule_ticks_total{outcome=failed,schedule=hourly}": 0,
+	} {
+		if got[series] != want {
+			t.Errorf("%s is %v, want %v", series, got[series], want)
+		}
+	}
+	if denied == 0 {
+		t.Error("no job was denied")
+	}
+
+	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	if err := errors.Join(limiter.Pause(t.Context(), "api"), limiter.Block(t.Context(), "api", "x", time.Now().Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l")
+	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 5 })
+	if got["scope_waiting_keys{limit=api}"] != 2 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
+		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
+		t.Errorf("of what waits: %v", got)
+	}
+}
+
+// TestNames holds names, types and labels against a list, and against the rules
+// of Prometheus.
+func TestNames(t *testing.T) {
+	var lines []string
+	for _, m := range all {
+		lines = append(lines, m.desc.String())
+	}
+	slices.Sort(lines)
+	text := strings.Join(lines, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile("testdata/metrics.txt", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" || err != nil {
+		t.Errorf("%v; if that is meant: go test ./dashboards/metrics -update\n%s", err, diff)
+	}
+	_, rdb := redistest.Mini(t)
+	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
+	enqueue(t, rdb, "mail", "a")
+	c := New(server, rdb, Options{})
+	gather(t, c, func(v map[string]float64) bool { return v["jobs_total{outcome=done,queue=default,task=mail}"] == 1 })
+	problems, err := testutil.CollectAndLint(c)
+	if len(problems) > 0 || err != nil {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// TestLabelsAreBounded: a thousand task types, limits and queues.
+func TestLabelsAreBounded(t *testing.T) {
+	rdb := redistest.Real(t)
+	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1_000_000), Capacity: 1_000_000})
+	for i := range 1000 {
+		enqueue(t, rdb, fmt.Sprint("type-", i), "a")
+	}
+	client := asynq.NewClientFromRedisClient(rdb)
+	for i := range 100 {
+		if _, err := client.Enqueue(asynq.NewTask("x", nil), asynq.Queue(fmt.Sprint("queue-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := func(v map[string]float64) (n float64) {
+		for series, value := range v {
+			if strings.HasPrefix(series, "jobs_total{outcome=done") {
+				n += value
+			}
+		}
+		return n
+	}
+	got := gather(t, New(server, rdb, Options{}), func(v map[string]float64) bool { return done(v) == 1000 })
+	count := func(prefix string) (n int) {
+		for _, series := range slices.Collect(maps.Keys(got)) {
+			if strings.HasPrefix(series, prefix) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count("jobs_running"); n != 201 || got["jobs_total{outcome=done,queue=other,task=other}"] != 800 {
+		t.Errorf("%d tasks by name, and %v other; want 200 and other", n, got["jobs_total{outcome=done,queue=other,task=other}"])
+	}
+	if n := count("scope_queue_latency"); n != maxQueues+1 {
+		t.Errorf("%d queues, want %d and other", n, maxQueues)
+	}
+	if n := got["scope_queue_jobs{queue=other,state=pending}"]; n != 51 {
+		t.Errorf("%v jobs pending in other queues, want 51", n)
+	}
+}
+
+// TestWithoutRedis: a scrape tells what the process knows.
+func TestWithoutRedis(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
+	m.SetError("LOADING not now")
+	got := gather(t, New(server, rdb, Options{}), func(v map[string]float64) bool { return true })
+	if _, told := got["lateness_seconds{}"]; !told || got["scope_up{}"] != 0 {
+		t.Errorf("%v; want what the process did, and that the scope is not up", got)
+	}
+	m.SetError("")
+}

@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
+	// histogram has no type of value of its own.
+	histogram = prometheus.UntypedValue
+)
+
+// What the process does.
+var (
+	decisions    = own(counter, "decisions_total", "Answers of the limiter to jobs. An allowed job counts for each of its limits; any other for the limit that decided.", "limit", "outcome")
+	permits      = own(counter, "permits_total", "Permits that jobs took.", "limit")
+	retryAfter   = own(histogram, "retry_after_seconds", "How long denied jobs were told to wait.", "limit")
+	lateness     = own(histogram, "lateness_seconds", "Of jobs that waited: from when their permits were there for them until they took them and started.")
+	wait         = own(histogram, "wait_seconds", "Of jobs that waited: from their first denial until they had their permits and started.")
+	denials      = own(histogram, "denials_per_job", "How often jobs were denied before they had their permits.")
+	calls        = own(histogram, "limiter_call_duration_seconds", "How long jobs' calls of the limiter took.")
+	failedCalls  = own(counter, "limiter_call_failures_total", "Jobs' calls of the limiter that had no answer.")
+	leads        = own(gauge, "turn_giver", "1 while this process is the one that gives waiting jobs their turns. The sum over a scope is 1.")
+	rounds       = own(histogram, "turn_round_duration_seconds", "How long this process took each time that it gave turns.")
+	uncalled     = own(counter, "uncalled_jobs_total", "Jobs that waited and had their permits without having been called back: asynq's own polls brought them.")
+	polling      = own(gauge, "release_fallback", "1 while waiting jobs are not called back, but left to asynq's own polls: they come late.")
+	jobs         = own(counter, "jobs_total", "Attempts to run jobs by how they ended: done, failed (to be tried again), archived, dropped, put_back (denied: it did not run), retry_after (put back by its handler).", "queue", "task", "outcome")
+	running      = own(gauge, "jobs_running", "Jobs that run now in this process.", "queue", "task")
+	jobDurations = own(histogram, "job_duration_seconds", "How long jobs ran, however they ended.", "queue", "task")
+	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
+)
+
+// labels of outcomes.
+func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.String(), " ", "_") }
+
+func (c *Collector) own(out chan<- prometheus.Metric) {
+	r := c.history
+	r.EachLimit(func(l history.LimitCounts) {
+		for outcome, n := range l.Decisions {
+			if outcome != throttle.Unavailable {
+				out <- decisions.value(float64(n), l.Limit, outcomeLabel(outcome))
+			}
+		}
+		out <- permits.value(float64(l.Permits), l.Limit)
+		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
+	})
+	r.EachTask(func(t history.TaskCounts) {
+		for _, end := range history.Ends() {
+			out <- jobs.value(float64(t.Ends[end]), t.Queue, t.Type, end.String())
+		}
+		out <- running.value(float64(t.Busy), t.Queue, t.Type)
+		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
+	})
+	out <- lateness.histogram(r.Lateness)
+	out <- wait.histogram(r.Wait)
+	out <- denials.histogram(r.Denials)
+	out <- calls.histogram(r.Calls)
+	out <- failedCalls.value(float64(r.FailedCalls.Load()))
+	out <- leads.value(one(r.Leads.Load()))
+	out <- rounds.histogram(r.Rounds)
+	out <- uncalled.value(float64(r.Uncalled.Load()))
+	out <- polling.value(one(r.Polling.Load()))
+	out <- unwritten.value(float64(r.Unwritten.Load()))
+}

@@ -1,0 +1,77 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+var (
+	queueJobs    = scoped(gauge, "queue_jobs", "Jobs of an asynq queue by state. Jobs that wait for a permit are among those in state retry.", "queue", "state")
+	queueLatency = scoped(gauge, "queue_latency_seconds", "For how long the oldest pending job of an asynq queue has been pending.", "queue")
+	queuePaused  = scoped(gauge, "queue_paused", "1 while an asynq queue is paused.", "queue")
+)
+
+// queueStates tells of the first 50 queues by name; of the rest together, as other.
+func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
+	names, err := c.queues.Queues()
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { // the server's own, for a moment
+		return strings.HasPrefix(name, "headgate-check-")
+	})
+	slices.Sort(names)
+	var rest *asynq.QueueInfo
+	for i, name := range names {
+		info, err := c.queues.GetQueueInfo(name)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		if i < maxQueues && isLabel(name) {
+			tellQueue(info, out)
+			continue
+		}
+		if rest == nil {
+			rest = &asynq.QueueInfo{Queue: history.Other}
+		}
+		add(rest, info)
+	}
+	if rest != nil {
+		tellQueue(rest, out)
+	}
+	return nil
+}
+
+func isLabel(name string) bool {
+	return name != history.Other && len(name) <= 100 && utf8.ValidString(name)
+}
+
+func tellQueue(q *asynq.QueueInfo, out chan<- prometheus.Metric) {
+	for state, n := range map[string]int{
+		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
+		"archived": q.Archived, "completed": q.Completed, "aggregating": q.Aggregating,
+	} {
+		out <- queueJobs.value(float64(n), q.Queue, state)
+	}
+	out <- queueLatency.value(q.Latency.Seconds(), q.Queue)
+	out <- queuePaused.value(one(q.Paused), q.Queue)
+}
+
+// add adds another queue to those that are told of together.
+func add(q, other *asynq.QueueInfo) {
+	q.Pending, q.Active, q.Scheduled = q.Pending+other.Pending, q.Active+other.Active, q.Scheduled+other.Scheduled
+	q.Retry, q.Archived, q.Completed = q.Retry+other.Retry, q.Archived+other.Archived, q.Completed+other.Completed
+	q.Aggregating += other.Aggregating
+	q.Latency, q.Paused = max(q.Latency, other.Latency), q.Paused || other.Paused
+}

@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
+)
+
+// What bounds a scrape: so many limits, queues and schedules by name, and so many
+// keys of a limit that are looked at.
+const (
+	maxLimits = 200
+	maxQueues = 50
+	maxTicks  = 200
+	maxKeys   = 5
+	page      = 100 // meters in one call of Redis
+)
+
+// What Redis says of the scope.
+var (
+	scopeUp     = own(gauge, "scope_up", "1 if all that follows could be read from Redis for this scrape.")
+	waitingJobs = scoped(gauge, "waiting_jobs", "Jobs that wait for permits, or were called and have not come, as they were counted some seconds ago.", "limit")
+	oldestWait  = scoped(gauge, "oldest_wait_seconds", "For how long the job has waited that waits longest, 0 where none does, as it was found some seconds ago.", "limit")
+	waitingKeys = scoped(gauge, "waiting_keys", "Keys that jobs wait for, as they were counted some seconds ago.", "limit")
+	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago the waiting jobs were counted.")
+	used        = scoped(gauge, "permits_used", "Permits taken or reserved of the fullest meter among the five keys that most jobs wait for and the empty key, which is that of limits without keys.", "limit")
+	capacity    = scoped(gauge, "permits_capacity", "Permits that one key can give at once.", "limit")
+	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
+	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
+	giver       = scoped(gauge, "turn_giver_alive", "1 if any process gives waiting jobs their turns.")
+)
+
+// limits tells of what waits and of how full limits are. It reads a survey, which
+// a process of the scope makes all the time, and looks at a few keys of a limit:
+// so a scrape's work does not grow with jobs and keys.
+func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
+	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
+	if err != nil {
+		return err
+	}
+	now, err := c.rdb.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	names, err := c.rdb.SMembers(ctx, history.Prefix(c.scope)+"limits").Result()
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	names = names[:min(len(names), maxLimits)]
+	if survey != nil {
+		out <- surveyAge.value(max(0, now.Sub(survey.At)).Seconds())
+		for _, name := range names {
+			w := survey.Limits[name]
+			out <- waitingJobs.value(float64(w.Jobs), name)
+			out <- waitingKeys.value(float64(w.Keys), name)
+			out <- oldestWait.value(waitsFor(w, now).Seconds(), name)
+		}
+	}
+	return c.fill(ctx, survey, names, out)
+}
+
+func waitsFor(w history.Waiting, now time.Time) time.Duration {
+	if w.Jobs == 0 {
+		return 0
+	}
+	return max(0, now.Sub(w.Oldest))
+}
+
+// fill tells how full each limit's fullest meter is, of those looked at.
+func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []string, out chan<- prometheus.Metric) error {
+	var meters []throttle.Need
+	for _, name := range names {
+		meters = append(meters, throttle.Need{Limit: name})
+		if survey != nil {
+			busiest := survey.Limits[name].Busiest
+			for _, b := range busiest[:min(len(busiest), maxKeys)] {
+				meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
+			}
+		}
+	}
+	fullest := map[string]throttle.Level{}
+	for some := range slices.Chunk(meters, page) {
+		levels, err := c.limiter.Levels(ctx, some...)
+		if err != nil {
+			return err
+		}
+		for _, l := range levels {
+			if seen, ok := fullest[l.Limit]; !ok || l.Used > seen.Used {
+				fullest[l.Limit] = l
+			}
+		}
+	}
+	for name, l := range fullest {
+		out <- used.value(float64(l.Used), name)
+		out <- capacity.value(float64(l.Capacity), name)
+		out <- blocked.value(float64(l.Blocked), name)
+		out <- paused.value(one(l.Paused), name)
+	}
+	return nil
+}
+
+func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
+	n, err := c.rdb.Exists(ctx, history.Prefix(c.scope)+"turns").Result()
+	if err == nil {
+		out <- giver.value(float64(n))
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package metrics
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/cron"
+)
+
+var (
+	ticks     = scoped(counter, "schedule_ticks_total", "Ticks of schedules by outcome: enqueued, skipped (missed, or the job of the one before was not done) or failed.", "schedule", "outcome")
+	ticksLate = scoped(gauge, "schedule_late_seconds", "For how long a schedule's tick has been due that nobody has enqueued yet, 0 where none is.", "schedule")
+)
+
+// ticks tells of the first 200 schedules by name; of the rest together, as other.
+func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
+	if c.schedules == nil {
+		return nil
+	}
+	list, err := c.schedules.List(ctx, 0)
+	if err != nil {
+		return err
+	}
+	rest := cron.Status{Entry: cron.Entry{Name: history.Other}}
+	for i, s := range list {
+		if i < maxTicks && isLabel(s.Entry.Name) {
+			tellTicks(s, out)
+			continue
+		}
+		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
+		rest.Late = max(rest.Late, s.Late)
+	}
+	if len(list) > maxTicks {
+		tellTicks(rest, out)
+	}
+	return nil
+}
+
+func tellTicks(s cron.Status, out chan<- prometheus.Metric) {
+	out <- ticks.value(float64(s.Enqueued), s.Entry.Name, "enqueued")
+	out <- ticks.value(float64(s.Skipped), s.Entry.Name, "skipped")
+	out <- ticks.value(float64(s.Failed), s.Entry.Name, "failed")
+	out <- ticksLate.value(s.Late.Seconds(), s.Entry.Name)
+}

@@ -1,0 +1,325 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// action is something that changes what a page shows. Each is asked for on a page
+// of its own, which says what it does, and done when that is confirmed.
+type action struct {
+	Verb  string // on the button
+	Says  string // what it does
+	Grave bool   // whether what is gone then does not come back
+	// fields are what the form asks for, beside what the link has named.
+	fields []string
+	do     func(ctx context.Context, p *Page, f url.Values) error
+}
+
+var actions = map[string]*action{
+	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: pause},
+	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: resume},
+	"change": {Verb: "Change", Says: "It holds at once, also for those who wait. What was counted counts on. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: change},
+	"reset":  {Verb: "Reset", Grave: true, Says: "What was counted is forgotten, as if nothing had been taken, and a block ends. More may go out then than the limit allows.", fields: []string{"key"}, do: reset},
+	"block":  {Verb: "Block", Says: "The key gets no permits for that time; all other keys go on.", fields: []string{"key", "for"}, do: block},
+	"unblock": {Verb: "Unblock", Says: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
+	}},
+	"retry":           {Verb: "Retry", Says: "The job goes to the end of its queue, and obeys its limits as a new one does.", do: retry},
+	"delete":          {Verb: "Delete", Grave: true, Says: "The job and its payload are gone then.", do: remove},
+	"retry-all":       {Verb: "Retry all", Says: "All archived jobs of the queue go to its end, and obey their limits as new ones do.", do: retryAll},
+	"delete-all":      {Verb: "Delete all", Grave: true, Says: "All archived jobs of the queue and their payloads are gone then.", do: removeAll},
+	"run-schedule":    {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: runSchedule},
+	"pause-schedule":  {Verb: "Pause", Says: "It does not tick until it is resumed, in any process. The ticks of that time are gone.", do: pauseSchedule},
+	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: resumeSchedule},
+}
+
+// asked is an action as its page shows it.
+type asked struct {
+	*action
+	Name   string
+	What   string // that it is done to
+	Fixed  url.Values
+	Fields []field
+	Back   string
+	Wrong  string // what is wrong with what was given
+}
+
+// field is one that the form asks for.
+type field struct{ Name, Label, Value, Hint string }
+
+// targets are what a link to an action names.
+var targets = []string{"limit", "key", "queue", "id", "schedule"}
+
+// serveAction asks for a confirmation, or does what was confirmed.
+func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		w.Header().Set("Allow", "GET, POST")
+		p.fail(w, r, http.StatusMethodNotAllowed, "Actions are asked for with GET and done with POST.")
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		p.fail(w, r, http.StatusBadRequest, "The form cannot be read, or is too long.")
+		return
+	}
+	form := r.Form
+	if r.Method == http.MethodPost {
+		form = r.PostForm
+	}
+	addTarget(form)
+	a := actions[form.Get("action")]
+	switch {
+	case a == nil:
+		p.fail(w, r, http.StatusNotFound, "There is no such action.")
+		return
+	case p.ReadOnly:
+		p.fail(w, r, http.StatusForbidden, "This page can only be read.")
+		return
+	}
+	back := "./"
+	if name, q, err := parsePlace(form.Get("back")); err == nil {
+		back, _, _ = place(name, q)
+		back = "./" + back
+	}
+	if r.Method == http.MethodGet {
+		p.ask(w, r, http.StatusOK, a, form, back, "")
+		return
+	}
+	ctx := throttle.As(r.Context(), userOf(r.Context()))
+	if err := a.do(ctx, p, form); err != nil {
+		code, says := explain(err)
+		p.ask(w, r, code, a, form, back, p.redactor.text(says))
+		return
+	}
+	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", visible(whatOf(form), shortText))
+	p.cache.clear()
+	p.reader.again()
+	redirect(w, back)
+}
+
+// addTarget adds what the page of an action has named. It is one escaped text, so
+// that names of any bytes come back as they went.
+func addTarget(form url.Values) {
+	named, err := url.ParseQuery(form.Get("target"))
+	if err != nil {
+		return // a form of somebody else's; what it names is missing then
+	}
+	for _, target := range targets {
+		if named.Has(target) && !form.Has(target) {
+			form.Set(target, named.Get(target))
+		}
+	}
+}
+
+// explain says why an action was not done.
+func explain(err error) (code int, says string) {
+	switch {
+	case errors.Is(err, throttle.ErrUnavailable):
+		return http.StatusServiceUnavailable, "Redis cannot be reached: " + err.Error()
+	case errors.Is(err, throttle.ErrNoLimit), errors.Is(err, cron.ErrNoEntry),
+		errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return http.StatusNotFound, err.Error()
+	}
+	return http.StatusUnprocessableEntity, err.Error()
+}
+
+// whatOf names what an action is done to.
+func whatOf(f url.Values) string {
+	switch {
+	case f.Get("schedule") != "":
+		return "schedule " + f.Get("schedule")
+	case f.Get("id") != "":
+		return "job " + f.Get("id") + " of queue " + f.Get("queue")
+	case f.Get("queue") != "":
+		return "queue " + f.Get("queue")
+	case f.Get("key") != "":
+		return f.Get("limit") + " of " + f.Get("key")
+	}
+	return f.Get("limit")
+}
+
+// ask shows the page of an action.
+func (p *Page) ask(w http.ResponseWriter, r *http.Request, code int, a *action, f url.Values, back, wrong string) {
+	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(wrong, 500)}
+	fields, err := p.fields(r.Context(), a, f)
+	if err != nil {
+		d.Wrong = visible(err.Error(), 500)
+	}
+	d.Fields = fields
+	for _, target := range targets {
+		if f.Has(target) && !a.asks(target, f) {
+			d.Fixed.Set(target, f.Get(target))
+		}
+	}
+	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
+}
+
+// asks reports whether the form of an action has a field that can be written in.
+// The key of a link stays as it is.
+func (a *action) asks(name string, f url.Values) bool {
+	for _, field := range a.fields {
+		if field == name {
+			return name != "key" || !f.Has("key") || f.Get("typed") != ""
+		}
+	}
+	return false
+}
+
+// fields are what the form asks for, filled with what holds now or was given.
+func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
+	var list []field
+	add := func(name, label, now, hint string) {
+		if f.Has(name) {
+			now = f.Get(name)
+		}
+		list = append(list, field{name, label, visible(now, 300), hint})
+	}
+	var limit throttle.Limit
+	for _, row := range p.reader.latest(ctx).Limits {
+		if row.Name == f.Get("limit") {
+			limit = row.Limit
+		}
+	}
+	if f.Get("limit") != "" && limit.Name == "" {
+		return nil, fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
+	}
+	for _, name := range a.fields {
+		switch {
+		case name == "rate" && limit.Kind != throttle.Concurrency:
+			add(name, "Rate", limit.Rate.String(), "such as 10/s, 2000/day or 1/2s")
+		case name == "capacity" && limit.Capacity > 0:
+			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
+		case name == "for":
+			add(name, "For", "10m", "such as 90s, 30m or 24h")
+		case name == "key" && a.asks(name, f):
+			add(name, "Key", "", "empty for a limit without keys")
+		}
+	}
+	return list, nil
+}
+
+func pause(ctx context.Context, p *Page, f url.Values) error {
+	return p.Limiter.Pause(ctx, f.Get("limit"))
+}
+
+func resume(ctx context.Context, p *Page, f url.Values) error {
+	return p.Limiter.Resume(ctx, f.Get("limit"))
+}
+
+func reset(ctx context.Context, p *Page, f url.Values) error {
+	return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
+}
+
+// change sets the rate and the capacity; all else of the limit stays.
+func change(ctx context.Context, p *Page, f url.Values) error {
+	limits, err := p.Limiter.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range limits {
+		if l.Name != f.Get("limit") {
+			continue
+		}
+		if text := f.Get("rate"); f.Has("rate") {
+			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
+				return err
+			}
+		}
+		if text := f.Get("capacity"); f.Has("capacity") {
+			if l.Capacity, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+				return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
+			}
+		}
+		return p.Limiter.Set(ctx, l)
+	}
+	return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
+}
+
+// block shuts a key for a while, by Redis's clock.
+func block(ctx context.Context, p *Page, f url.Values) error {
+	d, err := time.ParseDuration(strings.TrimSpace(f.Get("for")))
+	if err != nil || d <= 0 {
+		return &throttle.FieldError{Field: "for", Value: strconv.Quote(f.Get("for")), Want: "want a duration such as 90s, 30m or 24h"}
+	}
+	now, err := p.Redis.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
+}
+
+// archived refuses a job that has left the archive since the page was made.
+func archived(p *Page, f url.Values) error {
+	job, err := p.inspector.GetTaskInfo(f.Get("queue"), f.Get("id"))
+	if err == nil && job.State != asynq.TaskStateArchived {
+		err = fmt.Errorf("the job is not archived any more but %s", job.State)
+	}
+	return err
+}
+
+func retry(_ context.Context, p *Page, f url.Values) error {
+	if err := archived(p, f); err != nil {
+		return err
+	}
+	return p.inspector.RunTask(f.Get("queue"), f.Get("id"))
+}
+
+func remove(_ context.Context, p *Page, f url.Values) error {
+	if err := archived(p, f); err != nil {
+		return err
+	}
+	return p.inspector.DeleteTask(f.Get("queue"), f.Get("id"))
+}
+
+func retryAll(_ context.Context, p *Page, f url.Values) error {
+	_, err := p.inspector.RunAllArchivedTasks(f.Get("queue"))
+	return err
+}
+
+func removeAll(_ context.Context, p *Page, f url.Values) error {
+	_, err := p.inspector.DeleteAllArchivedTasks(f.Get("queue"))
+	return err
+}
+
+// schedules is the runner, or an error where there is none.
+func (p *Page) schedules() (*cron.Runner, error) {
+	if p.Schedules == nil {
+		return nil, cron.ErrNoEntry
+	}
+	return p.Schedules, nil
+}
+
+func runSchedule(ctx context.Context, p *Page, f url.Values) error {
+	runner, err := p.schedules()
+	if err == nil {
+		_, err = runner.Trigger(ctx, f.Get("schedule"))
+	}
+	return err
+}
+
+func pauseSchedule(ctx context.Context, p *Page, f url.Values) error {
+	runner, err := p.schedules()
+	if err != nil {
+		return err
+	}
+	return runner.Pause(ctx, f.Get("schedule"))
+}
+
+func resumeSchedule(ctx context.Context, p *Page, f url.Values) error {
+	runner, err := p.schedules()
+	if err != nil {
+		return err
+	}
+	return runner.Resume(ctx, f.Get("schedule"))
+}

@@ -1,0 +1,80 @@
+package page
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"sync"
+)
+
+//go:embed assets/* templates/*.html
+var files embed.FS
+
+// asset is a file that never changes under its version.
+type asset struct {
+	body    []byte
+	version string
+}
+
+// assets are the files by name. Only what is in here is ever served.
+var assets = sync.OnceValue(func() map[string]asset {
+	entries, err := files.ReadDir("assets")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	found := map[string]asset{}
+	for _, entry := range entries {
+		body, err := files.ReadFile("assets/" + entry.Name())
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(body)
+		found[entry.Name()] = asset{body, hex.EncodeToString(sum[:6])}
+	}
+	return found
+})
+
+// assetPath is where a page finds an asset.
+func assetPath(name string) string { return "assets/" + name + "?" + assets()[name].version }
+
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
+	a, ok := assets()[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	kind := mime.TypeByExtension(path.Ext(name))
+	if kind == "" {
+		kind = "text/plain; charset=utf-8"
+	}
+	w.Header().Set("Content-Type", kind)
+	if r.URL.RawQuery == a.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(a.body)
+}
+
+// templates are the pages by name, each with the layout around it.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	entries, err := files.ReadDir("templates")
+	if err != nil {
+		panic(err)
+	}
+	found := map[string]*template.Template{}
+	for _, entry := range entries {
+		name := entry.Name()[:len(entry.Name())-len(".html")]
+		found[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+entry.Name()))
+	}
+	return found
+})
+
+// execute writes a part of a page: "page" is all of it, and "live" what changes.
+func execute(w io.Writer, name, part string, f frame) error {
+	return templates()[name].ExecuteTemplate(w, part, f)
+}

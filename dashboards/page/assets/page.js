@@ -1,0 +1,119 @@
+'use strict';
+// Keeps the page up to date, asks before anything is changed, and draws the
+// larger curves. Without it all links and forms work as they are.
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const live = $('#live'), status = $('#status'), dialog = $('#dialog');
+  const of = document.body.dataset.of;
+
+  // Curves.
+  const plots = new Map(); // by their element
+  const colour = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+  function options(box, data) {
+    const axis = { stroke: colour('dim'), grid: { stroke: colour('line'), width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
+    const series = [{}, { label: 'permits/s', stroke: colour('fill'), width: 1.5, fill: colour('fill') + '22', points: { show: false } },
+      { label: 'denials/s', stroke: colour('bad'), width: 1, points: { show: false } }];
+    if (data.allowed) series.push({ label: 'allowed/s', stroke: colour('dim'), width: 1, dash: [4, 4], points: { show: false } });
+    const top = (_, least, most) => [0, Math.max(most * 1.1, 0.1)];
+    return { width: box.clientWidth, height: 160, series, scales: { y: { range: top } }, cursor: { y: false, drag: { x: false } }, legend: { live: true },
+      axes: [{ ...axis, space: 70, values: (_, times) => times.map(t => new Date(t * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 44 }] };
+  }
+  const rows = data => [data.times, data.permits, data.denials].concat(data.allowed ? [data.times.map(() => data.allowed)] : []);
+  function draw(box, anew) {
+    if (!box.dataset.chart || !window.uPlot) return;
+    const data = JSON.parse(box.dataset.chart);
+    const old = plots.get(box);
+    if (old && !anew) return old.setData(rows(data));
+    if (old) old.destroy();
+    plots.set(box, new uPlot(options(box, data), rows(data), box));
+  }
+  function drawAll(anew) {
+    for (const [box, plot] of plots) if (!box.isConnected) { plot.destroy(); plots.delete(box); }
+    document.querySelectorAll('.chart').forEach(box => draw(box, anew));
+  }
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(true));
+  addEventListener('resize', () => { for (const [box, plot] of plots) plot.setSize({ width: box.clientWidth, height: 160 }); });
+
+  // What changes.
+  let last = '', waiting = null;
+  const selecting = () => { const s = getSelection(); return s && !s.isCollapsed && live.contains(s.anchorNode); };
+  function morph(to, html) {
+    Idiomorph.morph(to, html, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks: {
+      beforeNodeMorphed: (from, next) => {
+        if (!from.classList || !from.classList.contains('chart')) return true;
+        if (from.dataset.chart !== next.dataset.chart) { from.dataset.chart = next.dataset.chart; draw(from); }
+        return false;
+      } } });
+  }
+  function show(html) {
+    if (selecting()) { waiting = html; return; } // not while somebody copies from it
+    waiting = null;
+    if (html === last) return;
+    last = html;
+    morph(live, html);
+    drawAll();
+  }
+  document.addEventListener('selectionchange', () => { if (waiting !== null && !selecting()) show(waiting); });
+
+  let source = null;
+  const old = isOld => document.body.classList.toggle('old', isOld);
+  function connect() {
+    if (!live || source || document.hidden) return;
+    source = new EventSource('events?' + new URLSearchParams({ of }));
+    source.addEventListener('live', e => { old(false); show(e.data); });
+    source.addEventListener('status', e => morph(status, e.data));
+    source.onerror = () => {
+      old(true);
+      if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, 5000); }
+    };
+  }
+  function disconnect() { if (source) source.close(); source = null; }
+  document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect());
+  addEventListener('pagehide', disconnect);
+  addEventListener('pageshow', connect);
+
+  // Actions are asked for in a dialog, which shows the page of the action.
+  let opener = null;
+  function fill(html) {
+    const page = new DOMParser().parseFromString(html, 'text/html');
+    const ask = $('.ask', page);
+    if (!ask) { location.reload(); return; }
+    dialog.replaceChildren(document.adoptNode(ask));
+    if (!dialog.open) dialog.showModal();
+    ($('input:not([type=hidden])', dialog) || $('button', dialog) || dialog).focus();
+  }
+  document.addEventListener('click', async e => {
+    if (e.defaultPrevented || e.button || e.metaKey || e.ctrlKey || e.shiftKey || !(e.target instanceof Element)) return;
+    if (e.target.closest('#dialog [data-close]')) { e.preventDefault(); dialog.close(); return; }
+    const link = e.target.closest('a[data-dialog]');
+    if (!link) return;
+    e.preventDefault();
+    opener = link;
+    try { fill(await (await fetch(link.href)).text()); } catch { location = link.href; }
+  });
+  dialog.addEventListener('submit', async e => {
+    e.preventDefault();
+    const form = e.target, button = $('button', form);
+    button.disabled = true;
+    try {
+      const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: new URLSearchParams(new FormData(form)) });
+      if (answer.ok) { dialog.close(); await answer.text(); return; }
+      fill(await answer.text());
+    } catch {
+      button.disabled = false;
+      form.submit();
+    }
+  });
+  dialog.addEventListener('close', () => { dialog.replaceChildren(); if (opener && opener.isConnected) opener.focus(); opener = null; });
+  dialog.addEventListener('click', e => { if (e.target === dialog) dialog.close(); });
+
+  // Keys: / goes to the search.
+  document.addEventListener('keydown', e => {
+    if (e.key !== '/' || e.ctrlKey || e.metaKey || e.altKey || dialog.open || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    const find = $('#find');
+    if (find) { e.preventDefault(); find.focus(); find.select(); }
+  });
+
+  drawAll();
+  connect();
+})();

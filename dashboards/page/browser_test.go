@@ -1,0 +1,134 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/headgate/headgate/dashboards/page/pagetest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// browse opens a Chromium of its own, with its own profile.
+func browse(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(pagetest.Chromium(t), limit)
+	t.Cleanup(cancel)
+	if err := chromedp.Run(ctx); err != nil { // it lives as long as this context
+		t.Fatalf("start Chromium: %v", err)
+	}
+	return ctx
+}
+
+func do(t *testing.T, ctx context.Context, what string, actions ...chromedp.Action) {
+	t.Helper()
+	within, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	if err := chromedp.Run(within, actions...); err != nil {
+		var at, text string
+		_ = chromedp.Run(ctx, chromedp.Location(&at), chromedp.Text("body", &text))
+		t.Fatalf("%s: %v\nat %s:\n%.2000s", what, err, at, text)
+	}
+}
+
+// until waits for an expression of the page to be true.
+func until(expression string) chromedp.Action {
+	return chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(35*time.Second))
+}
+
+// set writes into a field, over what is there.
+func set(selector, value string) chromedp.Action {
+	return chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).value = %q", selector, value), nil)
+}
+
+// TestOperator is what somebody on call does, in a browser, while jobs run.
+func TestOperator(t *testing.T) {
+	w := realWorld(t)
+	w.options.Token = "open sesame"
+	for i := range 400 {
+		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
+	}
+	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
+	w.run(0)
+	url := w.serve()
+	ctx := browse(t, 3*time.Minute)
+
+	var code int64
+	do(t, ctx, "come without a token", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`),
+		chromedp.Evaluate(`performance.getEntriesByType('navigation')[0].responseStatus`, &code))
+	if code != 401 {
+		t.Errorf("without a token the page answers %d, want 401", code)
+	}
+	do(t, ctx, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
+	accessible(t, ctx, "limits")
+
+	do(t, ctx, "see the bar move", until(`document.querySelector('#limit-everyone .fill').getAttribute('width') !== '0.0%' && document.querySelector('.says').textContent.includes('wait')`))
+
+	var says string
+	do(t, ctx, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
+		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-399\r"), chromedp.WaitVisible(`.job dl`),
+		chromedp.Text(`.job`, &says))
+	for _, want := range []string{"Runs at about", "everyone", "in its lane", "•••"} {
+		if !strings.Contains(says, want) {
+			t.Errorf("the job's page does not say %q:\n%s", want, says)
+		}
+	}
+	if strings.Contains(says, "sesame") {
+		t.Errorf("the job's page shows a secret:\n%s", says)
+	}
+	accessible(t, ctx, "job")
+
+	do(t, ctx, "raise the limit", chromedp.Navigate(url+"/?open=everyone"), chromedp.WaitVisible(`.chart canvas`),
+		chromedp.Click(`#limit-everyone .acts a[href*="action=change"]`), chromedp.WaitVisible(`dialog input[name=rate]`))
+	accessible(t, ctx, "open limit, dialog")
+	do(t, ctx, "raise the limit", set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`),
+		set(`dialog input[name=rate]`, "2000/s"), set(`dialog input[name=capacity]`, "50"), chromedp.Click(`dialog button`),
+		chromedp.WaitNotPresent(`dialog[open]`))
+	do(t, ctx, "see the lane empty", until(`document.querySelector('.says').textContent.includes('Nothing waits')`))
+
+	do(t, ctx, "pause", chromedp.Click(`#limit-everyone .acts a[href*="action=pause"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
+		until(`document.querySelector('#limit-everyone .chip').textContent === 'paused'`),
+		until(`document.querySelector('.events').textContent.includes('everyone paused by token')`))
+	limits, err := w.limiter.Limits(t.Context())
+	w.must(err)
+	for _, l := range limits {
+		if l.Paused != (l.Name == "everyone") {
+			t.Errorf("limit %s is paused: %v", l.Name, l.Paused)
+		}
+	}
+
+	for _, name := range []string{"waiting", "queues", "schedules", "archived", "changes"} {
+		do(t, ctx, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
+		accessible(t, ctx, name)
+	}
+	var errors []string
+	do(t, ctx, "policy", chromedp.Evaluate(`window.refused || []`, &errors))
+	if len(errors) > 0 {
+		t.Errorf("the page breaks its own policy: %q", errors)
+	}
+}
+
+// accessible has axe look at the page: it must find nothing serious.
+func accessible(t *testing.T, ctx context.Context, what string) {
+	t.Helper()
+	axe, err := os.ReadFile("testdata/axe/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	do(t, ctx, what, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
+		`axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))
+			.map(v => v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.target + ' ' + n.html.slice(0, 150)).join(' | ')))`,
+		&found, chromedp.EvalAsValue, awaited))
+	for _, f := range found {
+		t.Errorf("%s: %s", what, f)
+	}
+}
+
+func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }

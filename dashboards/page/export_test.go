@@ -1,0 +1,4 @@
+package page
+
+// Actions are all that can be changed.
+func Actions() map[string]*action { return actions }

@@ -1,0 +1,82 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// functions are what templates call.
+var functions = template.FuncMap{
+	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
+	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
+	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
+	"spark": spark, "act": act, "to": to, "list": func(texts ...string) []string { return texts },
+	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
+	"cap":  func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
+	"zone": func(t time.Time) string { return t.Format("MST") },
+}
+
+// to is the address of a page: pairs of a parameter and its value.
+func to(name string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return "./" + name
+	}
+	return "./" + name + "?" + q.Encode()
+}
+
+// act is the address of an action on what the pairs name, from a place to which it
+// comes back.
+func act(name, back string, pairs ...string) string {
+	q := url.Values{"action": {name}, "back": {back}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return "./do?" + q.Encode()
+}
+
+// The size of a small curve, in its own units.
+const sparkWidth, sparkHeight = 150.0, 28.0
+
+// sparkline is the last 15 minutes of a limit in the least of space.
+type sparkline struct {
+	Points  string
+	Allowed string // the height of the line of what is allowed; empty for none
+	Text    string
+}
+
+func spark(r limitRow) sparkline {
+	row := r.Row[:max(0, len(r.Row)-1)] // the last part is not over yet
+	most, sum := 0.0, 0
+	for _, t := range row {
+		most, sum = max(most, float64(t.Permits)/part.Seconds()), sum+t.Permits
+	}
+	allowed := 0.0
+	if !r.Keyed && (most > 0 && r.Allowed() < 20*most) {
+		allowed = r.Allowed()
+	}
+	top := max(most, allowed) * 1.08
+	height := func(rate float64) float64 {
+		if top == 0 {
+			return sparkHeight - 1
+		}
+		return sparkHeight - 1 - (sparkHeight-2)*rate/top
+	}
+	var points strings.Builder
+	for i, t := range row {
+		fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)*sparkWidth/float64(len(row)-1), height(float64(t.Permits)/part.Seconds()))
+	}
+	s := sparkline{Points: strings.TrimSpace(points.String()), Text: plural(sum, "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	if allowed > 0 {
+		s.Allowed = fmt.Sprintf("%.1f", height(allowed))
+	}
+	return s
+}

@@ -1,0 +1,232 @@
+package page
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	sessionLength = 12 * time.Hour
+	wrongDelay    = time.Second // what a wrong guess costs
+	wrongAtOnce   = 8           // guesses that may wait for their answer
+)
+
+// guard lets requests in.
+type guard struct {
+	Options
+	key    []byte        // that sessions are signed with: the same in all replicas
+	cookie string        // its name, which another page of this host does not share
+	wrong  chan struct{} // a place for each guess that waits
+}
+
+func newGuard(o Options) *guard {
+	key := sha256.Sum256([]byte("headgate page\x00" + o.Token + "\x00" + o.User + "\x00" + o.Password))
+	name := sha256.Sum256(key[:])
+	return &guard{Options: o, key: key[:], cookie: "headgate-" + hex.EncodeToString(name[:4]), wrong: make(chan struct{}, wrongAtOnce)}
+}
+
+// protect lets in who may come in, and shows the others where to sign in.
+func (g *guard) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		if asset, ok := strings.CutPrefix(name, "assets/"); ok && g.credentials() {
+			serveAsset(w, r, asset) // the page to sign in needs them
+			return
+		}
+		switch user, code := g.who(r); {
+		case code == 0:
+			next.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+		case code == http.StatusForbidden:
+			g.refuse(w, code, "Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others.")
+		case code == http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "1")
+			g.refuse(w, code, "Too many wrong attempts at once. Try again in a second.")
+		case g.credentials() && name == "sign-in" && r.Method == http.MethodPost:
+			g.signIn(w, r)
+		default:
+			g.refuse(w, http.StatusUnauthorized, "")
+		}
+	})
+}
+
+type userKey struct{}
+
+func withUser(ctx context.Context, user string) context.Context {
+	return context.WithValue(ctx, userKey{}, user)
+}
+
+// userOf is who made the request, for the changelog.
+func userOf(ctx context.Context) string {
+	user, _ := ctx.Value(userKey{}).(string)
+	return user
+}
+
+// who says whose the request is, or the code to refuse it with.
+func (g *guard) who(r *http.Request) (user string, code int) {
+	switch {
+	case g.Authenticate != nil:
+		if user, ok := g.Authenticate(r); ok {
+			return user, 0
+		}
+		return "", http.StatusUnauthorized
+	case !g.credentials():
+		if local(r) {
+			return "page", 0
+		}
+		return "", http.StatusForbidden
+	}
+	if user, ok := g.session(r); ok {
+		return user, 0
+	}
+	return g.header(r)
+}
+
+// header checks the Authorization of a request that has one.
+func (g *guard) header(r *http.Request) (user string, code int) {
+	text := r.Header.Get("Authorization")
+	if text == "" {
+		return "", http.StatusUnauthorized
+	}
+	token, isToken := strings.CutPrefix(text, "Bearer ")
+	name, password, isBasic := r.BasicAuth()
+	if isToken && g.isToken(token) {
+		return "token", 0
+	}
+	if isBasic && g.isUser(name, password) {
+		return name, 0
+	}
+	if !g.delay(r.Context()) {
+		return "", http.StatusTooManyRequests
+	}
+	return "", http.StatusUnauthorized
+}
+
+// delay makes a wrong guess cost time, and reports false where too many wait.
+func (g *guard) delay(ctx context.Context) bool {
+	select {
+	case g.wrong <- struct{}{}:
+		defer func() { <-g.wrong }()
+	default:
+		return false
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wrongDelay):
+	}
+	return true
+}
+
+func (g *guard) isToken(token string) bool { return g.Token != "" && same(token, g.Token) }
+
+func (g *guard) isUser(user, password string) bool {
+	right := same(user, g.User) // both are compared, whichever is wrong
+	return same(password, g.Password) && right && g.User != ""
+}
+
+// same compares in a time that tells nothing of where, or in what length, the
+// two differ.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// signIn takes what was typed, and gives a session for it.
+func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
+	user, password := r.PostFormValue("user"), r.PostFormValue("password")
+	ok := g.isUser(user, password)
+	if token := r.PostFormValue("token"); !ok && g.isToken(token) {
+		user, ok = "token", true
+	}
+	if !ok {
+		if !g.delay(r.Context()) {
+			g.refuse(w, http.StatusTooManyRequests, "Too many wrong attempts at once. Try again in a second.")
+			return
+		}
+		g.refuse(w, http.StatusUnauthorized, "That was not right.")
+		return
+	}
+	// Without a path the cookie is for the folder of the page.
+	http.SetCookie(w, &http.Cookie{
+		Name: g.cookie, Value: g.sign(user, time.Now().Add(sessionLength)), MaxAge: int(sessionLength / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
+	redirect(w, "./")
+}
+
+func (g *guard) signOut(w http.ResponseWriter) {
+	http.SetCookie(w, &http.Cookie{Name: g.cookie, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	redirect(w, "./")
+}
+
+// sign is a session: until when, whose, and a signature.
+func (g *guard) sign(user string, until time.Time) string {
+	text := strconv.FormatInt(until.Unix(), 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(user))
+	mac := hmac.New(sha256.New, g.key)
+	mac.Write([]byte(text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// session says whose session a request has.
+func (g *guard) session(r *http.Request) (user string, ok bool) {
+	cookie, err := r.Cookie(g.cookie)
+	if err != nil {
+		return "", false
+	}
+	seconds, rest, _ := strings.Cut(cookie.Value, ".")
+	name, _, _ := strings.Cut(rest, ".")
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	decoded, wrong := base64.RawURLEncoding.DecodeString(name)
+	if err != nil || wrong != nil || !time.Now().Before(time.Unix(unix, 0)) {
+		return "", false
+	}
+	return string(decoded), hmac.Equal([]byte(g.sign(string(decoded), time.Unix(unix, 0))), []byte(cookie.Value))
+}
+
+// refuse shows where to sign in, or why that cannot be done.
+func (g *guard) refuse(w http.ResponseWriter, code int, says string) {
+	p := &Page{Options: g.Options}
+	if p.Options.Authenticate != nil || !g.credentials() {
+		if says == "" {
+			says = "You are not signed in."
+		}
+		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: says})
+		return
+	}
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
+	}
+	p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: says})
+}
+
+// local reports whether a request comes from this machine to a name of this
+// machine. A name of another site that leads here (DNS rebinding) is none, nor
+// is a request that a proxy passes on.
+func local(r *http.Request) bool {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+		if r.Header.Get(header) != "" {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback() && isLoopback(r.Host)
+}
+
+// isLoopback reports whether a host, with or without a port, is this machine.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,325 @@
+package page_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/throttle"
+)
+
+// request is one from a browser on this machine.
+func request(method, target string, form url.Values) *http.Request {
+	r := httptest.NewRequest(method, target, strings.NewReader(form.Encode()))
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "localhost:8080"
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r
+}
+
+// ask is the answer to a request.
+func ask(h http.Handler, r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestOnlyThisMachineWithoutToken(t *testing.T) {
+	p := miniWorld(t).page()
+	for _, tt := range []struct {
+		name   string
+		change func(*http.Request)
+		want   int
+	}{
+		{"this machine", func(*http.Request) {}, 200},
+		{"its address", func(r *http.Request) { r.Host = "[::1]:80" }, 200},
+		{"a name below localhost", func(r *http.Request) { r.Host = "hg.localhost" }, 200},
+		{"another machine", func(r *http.Request) { r.RemoteAddr = "192.0.2.7:1" }, 403},
+		{"a name that was made to lead here", func(r *http.Request) { r.Host = "evil.example" }, 403},
+		{"a name that looks like this one", func(r *http.Request) { r.Host = "localhost.evil.example" }, 403},
+		{"no name", func(r *http.Request) { r.Host = "" }, 403},
+		{"through a proxy", func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }, 403},
+	} {
+		r := request("GET", "/", nil)
+		tt.change(r)
+		if got := ask(p, r).StatusCode; got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestSignIn: what lets a browser in, and that what is wrong costs a second.
+func TestSignIn(t *testing.T) {
+	rdb := offline()
+	synctest.Test(t, func(t *testing.T) {
+		w := world{options: page.Options{Redis: rdb, Limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), Token: "swordfish", User: "ops", Password: "hunter2", Log: quiet}, t: t}
+		p := w.page()
+		header := func(value string) (code int, took time.Duration) {
+			r := request("GET", "/assets", nil) // no page, which is said only to those who may come in
+			r.RemoteAddr, r.Host = "192.0.2.7:1", "headgate.example"
+			if value != "" {
+				r.Header.Set("Authorization", value)
+			}
+			start := time.Now()
+			return ask(p, r).StatusCode, time.Since(start)
+		}
+		for value, want := range map[string]int{
+			"": 401, "Bearer swordfish": 404, "Basic b3BzOmh1bnRlcjI=": 404, "Bearer swordfis": 401, "Bearer ": 401, "Bearer": 401,
+			"Basic b3BzOnN3b3JkZmlzaA==": 401, "Basic Og==": 401, "Basic !": 401, "Digest x": 401,
+		} {
+			code, took := header(value)
+			wrong := value != "" && want == 401
+			if code != want || wrong != (took >= time.Second) {
+				t.Errorf("Authorization %q: %d after %s, want %d", value, code, took, want)
+			}
+		}
+
+		// More guesses at the same time than may wait are not even looked at.
+		var guesses sync.WaitGroup
+		var mu sync.Mutex
+		codes := map[int]int{}
+		for range 50 {
+			guesses.Go(func() {
+				code, _ := header("Bearer wrong")
+				mu.Lock()
+				codes[code]++
+				mu.Unlock()
+			})
+		}
+		guesses.Wait()
+		if codes[401] != 8 || codes[429] != 42 {
+			t.Errorf("50 guesses at once: %v, want 8 with 401 and 42 with 429", codes)
+		}
+
+		if got := ask(p, request("POST", "/sign-in", url.Values{"token": {"wrong"}})); got.StatusCode != 401 || len(got.Cookies()) > 0 {
+			t.Errorf("a wrong token: %d with %d cookies", got.StatusCode, len(got.Cookies()))
+		}
+		got := ask(p, request("POST", "/sign-in", url.Values{"token": {"swordfish"}}))
+		if got.StatusCode != 303 || len(got.Cookies()) != 1 {
+			t.Fatalf("the token: %d with %d cookies, want 303 with one", got.StatusCode, len(got.Cookies()))
+		}
+		cookie := got.Cookies()[0]
+		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "swordfish") {
+			t.Errorf("the session's cookie is %v", cookie)
+		}
+		session := func(value string) int {
+			r := request("GET", "/assets", nil)
+			r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
+			return ask(p, r).StatusCode
+		}
+		for value, want := range map[string]int{
+			cookie.Value: 404, cookie.Value + "x": 401, "": 401, "..": 401, "9" + cookie.Value: 401,
+		} {
+			if code := session(value); code != want {
+				t.Errorf("session %q: %d, want %d", value, code, want)
+			}
+		}
+		time.Sleep(13 * time.Hour)
+		if code := session(cookie.Value); code != 401 {
+			t.Errorf("a session of yesterday: %d, want 401", code)
+		}
+	})
+}
+
+func TestOwnAuthentication(t *testing.T) {
+	w := miniWorld(t)
+	w.options.Authenticate = func(r *http.Request) (string, bool) { return "ada", r.Header.Get("Who") == "ada" }
+	p := w.page()
+	r := request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}})
+	r.RemoteAddr, r.Host = "192.0.2.7:1", "headgate.example"
+	if got := ask(p, r).StatusCode; got != 401 {
+		t.Errorf("a stranger: %d, want 401", got)
+	}
+	r = request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}})
+	r.Header.Set("Who", "ada")
+	if got := ask(p, r).StatusCode; got != 303 {
+		t.Errorf("a user: %d, want 303", got)
+	}
+	changes, err := w.limiter.Changes(t.Context(), 1)
+	w.must(err)
+	if changes[0].What != "paused" || changes[0].By != "ada" {
+		t.Errorf("the changelog says %+v, want that ada paused it", changes[0])
+	}
+}
+
+// TestOtherOrigin: another site cannot have a browser change anything.
+func TestOtherOrigin(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+		r := request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}})
+		r.Header.Set(header, value)
+		if got := ask(p, r).StatusCode; got != 403 {
+			t.Errorf("%s %s: %d, want 403", header, value, got)
+		}
+	}
+	limits, err := w.limiter.Limits(t.Context())
+	w.must(err)
+	for _, l := range limits {
+		if l.Paused {
+			t.Errorf("%s was paused from another site", l.Name)
+		}
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	w := miniWorld(t)
+	w.options.ReadOnly = true
+	p := w.page()
+	for name := range page.Actions() {
+		if got := ask(p, request("POST", "/do", url.Values{"action": {name}, "limit": {"mail"}})).StatusCode; got != 403 {
+			t.Errorf("%s: %d, want 403", name, got)
+		}
+	}
+	for _, path := range []string{"/", "/?open=mail", "/schedules", "/archived", "/changes"} {
+		if text := body(t, ask(p, request("GET", path, nil))); strings.Contains(text, "do?action") {
+			t.Errorf("%s has a link to an action", path)
+		}
+	}
+}
+
+// TestPaths: only what the page has is there, wherever it is mounted, and every
+// answer has the headers that keep scripts of others out.
+func TestPaths(t *testing.T) {
+	p := miniWorld(t).page()
+	mounted := http.NewServeMux()
+	mounted.Handle("/a/b/", http.StripPrefix("/a/b", p))
+	mounted.Handle("/c", http.StripPrefix("/c", p))
+	for path, want := range map[string]int{
+		"/a/b/": 200, "/a/b/queues": 200, "/a/b/assets/page.css": 200, "/a/b/assets/idiomorph.LICENSE": 200, "/c": 303,
+		"/a/b/assets/../page.go": 307, "/a/b/assets/..%2f..%2fpage.go": 404, "/a/b/assets/%2e%2e/doc.go": 404, "/a/b/assets/": 404, "/a/b/assets": 404,
+		"/a/b/templates/page.html": 404, "/a/b/queues/": 404, "/a/b/%00": 404, "/a/b/..%5c..%5cetc%5cpasswd": 404, "/a/b/queues%2f": 404,
+		"/a/b/?open=" + strings.Repeat("x", 5000): 414, "/a/b/events?of=" + url.QueryEscape("//evil.example/"): 400, "/a/b/events?of=do%3Faction=x": 400,
+	} {
+		got := ask(mounted, request("GET", path, nil))
+		if got.StatusCode != want {
+			t.Errorf("%.80s: %d, want %d", path, got.StatusCode, want)
+		}
+		if policy := got.Header.Get("Content-Security-Policy"); want != 307 && !strings.HasPrefix(policy, "default-src 'self';") {
+			t.Errorf("%.80s: the policy is %q", path, policy)
+		}
+		if path == "/c" && got.Header.Get("Location") != "c/" {
+			t.Errorf("%s leads to %q, want c/", path, got.Header.Get("Location"))
+		}
+		if text := body(t, got); strings.Contains(text, "<script>") || strings.Contains(text, " style=") || strings.Contains(text, "onclick") {
+			t.Errorf("%s has a script or a style within it", path)
+		}
+	}
+	for _, back := range []string{"//evil.example", "https://evil.example", "/\\evil.example", "do?action=pause", "javascript:alert(1)"} {
+		got := ask(p, request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}, "back": {back}}))
+		if to := got.Header.Get("Location"); to != "./" {
+			t.Errorf("back %q leads to %q", back, to)
+		}
+	}
+	for _, method := range []string{"PUT", "DELETE", "POST"} {
+		if got := ask(p, request(method, "/queues", nil)).StatusCode; got != 405 {
+			t.Errorf("%s: %d, want 405", method, got)
+		}
+	}
+}
+
+// TestHarmless: IDs, keys, payloads and errors of any content are shown, and do
+// nothing.
+func TestHarmless(t *testing.T) {
+	w := realWorld(t)
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
+	bytes := "a\xff\xfe\x1b[31m\x07b\u202ec\u2028"
+	big := strings.Repeat("x", 1<<20)
+	client := w.client
+	for i, payload := range []string{evil, bytes, big, `{"a":"` + evil + `","password":"sesame","n":1234567890123456789}`, `{"h":{"Cookie":["sesame"]},"list":[["Authorization","sesame"],{"name":"X-Token","value":"sesame"}]}`,
+		"Authorization: Basic sesame\nhttps://me:sesame@host.example/?token=sesame&x=1"} {
+		_, err := client.Enqueue(asynq.NewTask(evil, []byte(payload), asynq.TaskID(fmt.Sprint(evil, i))), asynq.Queue(evil[:8]))
+		w.must(err)
+	}
+	w.wait(evil, throttle.Need{Limit: "mail", Key: evil, Cost: 10})
+	w.wait(evil+bytes, throttle.Need{Limit: "mail", Key: evil, Cost: 10})
+	w.must(w.limiter.Block(throttle.As(t.Context(), evil+bytes), "mail", strings.Repeat("k", 199), time.Now().Add(time.Hour)))
+	p := w.page()
+	paths := []string{"/", "/?open=mail", "/waiting", "/queues", "/archived", "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
+		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes)}
+	for i := range 6 {
+		paths = append(paths, "/job?queue="+url.QueryEscape(evil[:8])+"&id="+url.QueryEscape(fmt.Sprint(evil, i)))
+	}
+	for _, path := range paths {
+		got := ask(p, request("GET", path, nil))
+		text := body(t, got)
+		if got.StatusCode != 200 && got.StatusCode != 303 {
+			t.Errorf("%.60s: %d\n%.500s", path, got.StatusCode, text)
+		}
+		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\x07", "\xff", "\u202e", "\u2028", "sesame"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%.60s shows %q", path, bad)
+			}
+		}
+		if len(text) > 300_000 {
+			t.Errorf("%.60s has %d bytes", path, len(text))
+		}
+	}
+	if text := body(t, ask(p, request("GET", paths[len(paths)-3], nil))); !strings.Contains(text, "1234567890123456789") {
+		t.Error("a large number of a payload is shown in another form")
+	}
+}
+
+// TestViewers: two hundred who look, some of whom read nothing and some of whom
+// leave, cost one reader, and that ends with the last of them.
+func TestViewers(t *testing.T) {
+	w := miniWorld(t)
+	counted := &counting{}
+	w.rdb.AddHook(counted)
+	base := w.serve()
+	var viewers sync.WaitGroup
+	for i := range 200 {
+		viewers.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, "GET", base+"/events?of=", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			answer, err := http.DefaultTransport.(*http.Transport).Clone().RoundTrip(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			if i%4 == 0 {
+				return // it leaves at once
+			}
+			lines, statuses := bufio.NewScanner(answer.Body), 0
+			lines.Buffer(nil, 1<<20)
+			for statuses < 3 && lines.Scan() {
+				if lines.Text() == "event: status" {
+					statuses++
+				}
+			}
+			if statuses < 3 {
+				t.Errorf("viewer %d saw %d turns: %v", i, statuses, lines.Err())
+			}
+		})
+	}
+	viewers.Wait()
+	if n := counted.times.Load(); n > 60 {
+		t.Errorf("Redis was asked for the time %d times: once a turn is enough for all viewers", n)
+	}
+}

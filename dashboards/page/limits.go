@@ -1,0 +1,274 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// limitRow is a limit as the table shows it.
+type limitRow struct {
+	throttle.Limit
+	By      string           // what it counts by
+	Keyed   bool             // whether it has keys
+	Waiting int              // permits that are waited for here
+	Wanted  int              // permits that are wanted at all
+	Keys    int              // that anything waits for
+	Meters  []throttle.Meter // its only one, or the busiest
+	Blocks  []throttle.Blocked
+	Rate    float64 // permits a second at present
+	Row     []tally // the last 15 minutes
+	From    time.Time
+	NextIn  time.Duration
+	LastIn  time.Duration
+	Known   bool // whether these are
+	State   string
+	Level   string // how bad that is: good, wait, bad or quiet
+	Fill    float64
+	Used    string // the same in words
+}
+
+// busiest is how many keys of a limit are looked at in each turn. As they have
+// one rate, the most wanted one's last job is the limit's last.
+const busiest = 5
+
+// maxLooks bounds the meters that are looked at in one turn.
+const maxLooks = 200
+
+// rows are the limits, what most waits for first.
+func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, error) {
+	rows := make([]limitRow, 0, len(s.limits))
+	for _, l := range s.limits {
+		row := limitRow{Limit: l, Blocks: s.blocks[l.Name], Rate: s.history.now(l.Name, now)}
+		row.Row, row.From = s.history.row(l.Name)
+		if w := s.wants[l.Name]; w != nil {
+			row.Waiting, row.Wanted, row.Keys = w.Here, w.Permits, len(w.Keys)
+			row.Keyed = len(w.Keys) > 1 || w.Keys[0].Key != ""
+		}
+		row.Keyed = row.Keyed || slices.ContainsFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
+		if p.KeyOf != nil {
+			if by, known := p.KeyOf(l.Name); known {
+				row.By, row.Keyed = by, by != ""
+			}
+		}
+		rows = append(rows, row)
+	}
+	slices.SortStableFunc(rows, func(a, b limitRow) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
+	})
+	if err := s.look(ctx, p, rows); err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		rows[i].judge(now)
+	}
+	return rows, nil
+}
+
+// look asks how the rows' meters stand.
+func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
+	var needs []throttle.Need
+	var of []int
+	for i, row := range rows {
+		keys := []throttle.Want{{Limit: row.Name}}
+		if row.Keyed {
+			keys = nil
+			if w := s.wants[row.Name]; w != nil {
+				keys = w.Keys[:min(busiest, len(w.Keys))]
+			}
+		}
+		for _, k := range keys {
+			if len(needs) < maxLooks {
+				needs, of = append(needs, throttle.Need{Limit: row.Name, Key: k.Key}), append(of, i)
+			}
+		}
+	}
+	for start := 0; start < len(needs); start += 100 {
+		end := min(start+100, len(needs))
+		meters, err := p.Limiter.Look(ctx, needs[start:end]...)
+		if err != nil {
+			return err
+		}
+		for j, m := range meters {
+			if row := &rows[of[start+j]]; m.Capacity > 0 {
+				row.Meters = append(row.Meters, m)
+			}
+		}
+	}
+	return nil
+}
+
+// judge says how the limit stands, in numbers and in a word.
+func (r *limitRow) judge(now time.Time) {
+	r.Known = len(r.Meters) > 0
+	for i, m := range r.Meters {
+		if i == 0 || m.NextIn < r.NextIn {
+			r.NextIn = m.NextIn
+		}
+		r.LastIn = max(r.LastIn, m.LastIn)
+		r.Known = r.Known && m.Known
+	}
+	r.fill()
+	switch blocked := len(r.Blocks); {
+	case r.Paused:
+		r.State, r.Level = "paused", "bad"
+	case blocked > 0 && !r.Keyed:
+		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
+	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
+		r.State, r.Level = "used up", "wait"
+	case r.Waiting > 0:
+		r.State, r.Level = "saturated", "wait"
+	case blocked > 0:
+		r.State, r.Level = plural(blocked, "key")+" blocked", "bad"
+	case r.Rate > 0:
+		r.State, r.Level = "flowing", "good"
+	case !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
+		r.State, r.Level = "used up", "wait"
+	default:
+		r.State, r.Level = "idle", "quiet"
+	}
+}
+
+// windowed reports whether the limit counts what was taken in a period.
+func (r *limitRow) windowed() bool {
+	return r.Kind == throttle.FixedWindow || r.Kind == throttle.SlidingLog || r.Kind == throttle.SlidingWindow
+}
+
+// Allowed is how many permits a second a meter of the limit gives; 0 where that
+// is not a matter of time.
+func (r *limitRow) Allowed() float64 {
+	if r.Limit.Rate.Per <= 0 {
+		return 0
+	}
+	return float64(r.Limit.Rate.N) / (r.Limit.Rate.Per + r.margin()).Seconds()
+}
+
+func (r *limitRow) margin() time.Duration {
+	if r.Kind == throttle.FixedWindow {
+		return 0
+	}
+	return r.Margin
+}
+
+// fill says how full the limit is: of a window or of slots, what is taken; of a
+// funnel, whose permits come one by one, how fast they are taken.
+func (r *limitRow) fill() {
+	if len(r.Meters) == 0 {
+		if r.Keyed {
+			r.Used = "no key waits"
+		}
+		return
+	}
+	fullest, used := 0.0, 0
+	for _, m := range r.Meters {
+		if f := float64(m.Capacity-m.Left) / float64(m.Capacity); f >= fullest {
+			fullest, used = f, m.Capacity-m.Left
+		}
+	}
+	r.Fill = min(fullest, 1)
+	capacity := r.Meters[0].Capacity
+	switch {
+	case r.Keyed:
+		r.Used = plural(r.Keys, "key") + " waited for"
+	case r.windowed() || r.Kind == throttle.Concurrency:
+		r.Used = fmt.Sprintf("%s of %s", number(used), number(capacity))
+	default:
+		r.Fill = min(r.Rate/r.Allowed(), 1)
+		r.Used = fmt.Sprintf("%s of %s /s", perSecond(r.Rate), perSecond(r.Allowed()))
+	}
+}
+
+// Rule is the limit in a few words.
+func (r *limitRow) Rule() string {
+	l := r.Limit
+	l.Paused = false
+	return l.String()
+}
+
+// says is the answer, before all figures.
+type says struct {
+	Jobs     int
+	Chief    string // the limit that most wait for
+	All      bool   // whether nearly all do
+	Running  int
+	LastIn   time.Duration
+	Last     time.Time
+	Unknown  string // a limit of which nobody knows when the last runs
+	Troubles []trouble
+}
+
+// trouble is something that needs a look.
+type trouble struct{ Level, Text string }
+
+func summarize(k knowledge, now time.Time) says {
+	now = now.Local()
+	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running}
+	add := func(level, format string, args ...any) {
+		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
+	}
+	if k.Crowd.Jobs > 0 && !k.Crowd.Turns {
+		add("bad", "nobody gives turns: no worker runs, or none reaches Redis")
+	}
+	waiting := 0
+	for i := range k.Limits {
+		row := &k.Limits[i]
+		waiting += row.Waiting
+		if row.Waiting > 0 && !row.Known {
+			s.Unknown = row.Name
+		} else if row.Waiting > 0 {
+			s.LastIn = max(s.LastIn, row.LastIn)
+		}
+		switch {
+		case row.Paused:
+			add("bad", "%s is paused%s", row.Name, whoPaused(k.Log, row.Name, now))
+		case row.State == "used up":
+			add("wait", "%s is used up until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
+		case len(row.Blocks) == 1:
+			b := row.Blocks[0]
+			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, now), whoBlocked(k.Log, row.Name, b.Key))
+		case len(row.Blocks) > 1:
+			add("bad", "%s of %s are blocked", plural(len(row.Blocks), "key"), row.Name)
+		}
+	}
+	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && s.Jobs > 0 {
+		s.Chief = k.Limits[0].Name
+		s.All = k.Limits[0].Waiting*10 >= waiting*9
+	}
+	s.Last = now.Add(s.LastIn)
+	if len(s.Troubles) > 4 {
+		more := len(s.Troubles) - 3
+		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", more)})
+	}
+	return s
+}
+
+func whoPaused(log []throttle.Change, limit string, now time.Time) string {
+	for _, c := range log {
+		if c.What == "paused" && c.Limit == limit {
+			return " since " + clock(c.At, now) + by(c.By)
+		}
+	}
+	return ""
+}
+
+// whoBlocked says who shut a key, if that is not too long ago.
+func whoBlocked(log []throttle.Change, limit, key string) string {
+	for _, c := range log {
+		if c.What == "blocked" && c.Limit == limit && c.Key == key {
+			return by(c.By)
+		}
+	}
+	return ""
+}
+
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return " by " + short(who)
+}

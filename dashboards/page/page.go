@@ -1,0 +1,146 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/hibiken/asynq"
+)
+
+// Page is the handler of the page. It may be mounted at any prefix that ends with
+// a slash, with http.StripPrefix.
+type Page struct {
+	Options
+	inspector *asynq.Inspector
+	reader    *reader
+	guard     *guard
+	redactor  redactor
+	cache     cache
+	handler   http.Handler
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+}
+
+// New makes a page. It reads nothing before somebody looks.
+func New(o Options) (*Page, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	redactor, err := newRedactor(o.Redact)
+	if err != nil {
+		return nil, err
+	}
+	if o.Scope == "" {
+		o.Scope = "default"
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	p := &Page{Options: o, inspector: asynq.NewInspectorFromRedisClient(o.Redis), redactor: redactor}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.reader = newReader(p.ctx, p)
+	p.guard = newGuard(o)
+	p.handler = http.NewCrossOriginProtection().Handler(p.guard.protect(http.HandlerFunc(p.route)))
+	return p, nil
+}
+
+// Close ends the streams of all who look, which http.Server's Shutdown waits for.
+func (p *Page) Close() error {
+	p.cancel()
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if strings.TrimPrefix(r.URL.Path, "/") == "" && !strings.HasSuffix(mount(r), "/") {
+		redirect(w, path.Base(mount(r))+"/") // links are relative to the folder
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+	p.handler.ServeHTTP(w, r)
+}
+
+// mount is the path that the browser asked for.
+func mount(r *http.Request) string {
+	at, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || at.Path == "" {
+		return r.URL.Path
+	}
+	return at.Path
+}
+
+// route answers a request that may come in. All pages stand in one folder, so
+// that their links are the same at any prefix.
+func (p *Page) route(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
+		serveAsset(w, r, asset)
+		return
+	}
+	switch {
+	case name == "do":
+		p.serveAction(w, r)
+	case name == "sign-out" && r.Method == http.MethodPost:
+		p.guard.signOut(w)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		p.fail(w, r, http.StatusMethodNotAllowed, "This page can only be read.")
+	case name == "events":
+		p.serveEvents(w, r)
+	case name == "find":
+		p.serveFind(w, r)
+	case views[name] != nil:
+		p.serveView(w, r, name)
+	default:
+		p.fail(w, r, http.StatusNotFound, "There is no such page.")
+	}
+}
+
+// redirect sends the browser to another page of the folder. The path is relative,
+// as the prefix is not known.
+func redirect(w http.ResponseWriter, to string) {
+	if to == "" {
+		to = "./"
+	}
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// fail answers with a page that says what is wrong.
+func (p *Page) fail(w http.ResponseWriter, _ *http.Request, code int, says string) {
+	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: says})
+}
+
+// frame is what every template gets.
+type frame struct {
+	*Page
+	Title string
+	View  string // the page's name, for the navigation
+	Of    string // the page and its query
+	Live  bool   // whether it changes while somebody looks
+	Snap  *snapshot
+	Data  any
+}
+
+// write executes a whole page.
+func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
+	var out bytes.Buffer
+	if err := execute(&out, name, "page", f); err != nil {
+		p.Log.Error("the page could not be made", "page", name, "error", err)
+		http.Error(w, "the page could not be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(out.Bytes()) // who has left needs no answer
+}

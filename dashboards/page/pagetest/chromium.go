@@ -1,0 +1,48 @@
+// Package pagetest opens pages in a Chromium, for tests.
+package pagetest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Chromium starts a browser with a profile of its own, which ends with the test.
+// It reaches nothing but what it is sent to.
+func Chromium(t *testing.T) context.Context {
+	t.Helper()
+	binary := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			binary = path
+			break
+		}
+	}
+	if binary == "" {
+		t.Fatal("Chromium is not installed: run make test")
+	}
+	profile, err := os.MkdirTemp("", "headgate-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(binary), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true), chromedp.Flag("no-proxy-server", true),
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, done := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		done()
+		cancel()
+		if browser := chromedp.FromContext(ctx); browser.Allocator != nil {
+			browser.Allocator.Wait()
+		}
+		_ = os.RemoveAll(profile) // what a process of it still writes stays
+	})
+	return ctx
+}

@@ -1,0 +1,149 @@
+package page
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// How often what is read: fast what costs Redis next to nothing, and slowly what
+// it has to look for.
+const (
+	turn        = time.Second
+	queuesTurn  = 5 * time.Second
+	limitsTurn  = 30 * time.Second // where nothing has changed
+	wantsTurn   = 2 * time.Second
+	wantsShare  = 200 // looking through what waits takes at most 1/200 of the time
+	readTimeout = 5 * time.Second
+)
+
+// reader reads for all who look. It works only while somebody does.
+type reader struct {
+	page *Page
+	ctx  context.Context
+
+	reading sync.Mutex // held while Redis is read
+	state   state
+
+	mu      sync.Mutex
+	snap    *snapshot
+	viewers map[chan struct{}]struct{}
+	running bool
+}
+
+// state is what the reader knows from turn to turn.
+type state struct {
+	changes int64 // as of the limits
+	limits  []throttle.Limit
+	blocks  map[string][]throttle.Blocked
+	log     []throttle.Change
+	wants   map[string]*wanted
+	queues  queues
+	history *series
+
+	limitsAt, queuesAt, wantsAt time.Time // when each is to be read again
+}
+
+func newReader(ctx context.Context, p *Page) *reader {
+	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1}}
+}
+
+// maxViewers bounds how many may look at once.
+const maxViewers = 500
+
+// watch has a viewer woken after each turn, until done is called. It reports false
+// where too many look.
+func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.viewers) >= maxViewers {
+		return nil, nil, false
+	}
+	c := make(chan struct{}, 1)
+	r.viewers[c] = struct{}{}
+	if !r.running {
+		r.running = true
+		go r.run()
+	}
+	return c, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.viewers, c)
+	}, true
+}
+
+// run reads once a turn until nobody looks.
+func (r *reader) run() {
+	ticker := time.NewTicker(turn)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		r.mu.Lock()
+		if len(r.viewers) == 0 {
+			r.running = false
+			r.mu.Unlock()
+			return
+		}
+		r.mu.Unlock()
+		r.read(r.ctx)
+		r.mu.Lock()
+		for c := range r.viewers {
+			select {
+			case c <- struct{}{}:
+			default: // it is slow, and gets the newest when it comes
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// latest is what was read within the last turn, or is read now.
+func (r *reader) latest(ctx context.Context) *snapshot {
+	if s := r.current(); s != nil && time.Since(s.At) < turn+turn/2 {
+		return s
+	}
+	return r.read(ctx)
+}
+
+func (r *reader) current() *snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snap
+}
+
+// read makes a new snapshot. Of those who want one at the same time one reads.
+func (r *reader) read(ctx context.Context) *snapshot {
+	before := r.current()
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if now := r.current(); now != before {
+		return now
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	s, err := r.state.read(ctx, r.page)
+	if err != nil { // what was known stays on the page, which says that it is old
+		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, views: map[string]*rendered{}}
+		if before != nil {
+			s.knowledge, s.Now = before.knowledge, before.Now
+		}
+	}
+	r.mu.Lock()
+	r.snap = s
+	r.mu.Unlock()
+	return s
+}
+
+// again has what was changed just now read at once.
+func (r *reader) again() {
+	r.reading.Lock()
+	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt = time.Time{}, time.Time{}, time.Time{}
+	r.reading.Unlock()
+	r.read(r.ctx)
+}

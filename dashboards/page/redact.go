@@ -1,0 +1,130 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// hidden stands where a secret was.
+const hidden = "•••"
+
+// always are the fields that are never shown, whatever the options say, in the
+// form of path.Match.
+var always = []string{
+	"authorization", "proxy-authorization", "cookie", "set-cookie", "cookies",
+	"*password*", "*passwd*", "*secret*", "*token*", "*api?key*", "*apikey*", "*private?key*", "*credential*",
+}
+
+// redactor takes secrets out of texts that are shown.
+type redactor struct {
+	names []string       // in lower case
+	field *regexp.Regexp // a name with its value, in any text
+}
+
+// newRedactor hides the always and the names.
+func newRedactor(names []string) (redactor, error) {
+	r := redactor{names: slices.Clone(always)}
+	for _, name := range names {
+		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "[]\\\n") {
+			return r, fmt.Errorf("page: redact %q: want the name of a field or header, where * stands for any text", name)
+		}
+		r.names = append(r.names, strings.ToLower(name))
+	}
+	var parts []string
+	for _, name := range r.names {
+		text := strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, `[\w.-]*`)
+		parts = append(parts, strings.ReplaceAll(text, `\?`, `[-_. ]?`))
+	}
+	// A header's value goes to the end of its line, that of a field to its quote
+	// or to the next field.
+	r.field = regexp.MustCompile(`(?i)((?:` + strings.Join(parts, "|") + `)\\?["']?\s*(?:=>|[:=])\s*)` +
+		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
+	return r, nil
+}
+
+var (
+	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate)([ +]|%20)+[\w.~+/=:-]{4,}`)
+	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)
+)
+
+// hides reports whether a field's value is a secret.
+func (r redactor) hides(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(r.names, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name)
+		return ok
+	})
+}
+
+// text is a text without what looks like a secret.
+func (r redactor) text(text string) string {
+	text = r.field.ReplaceAllString(text, "${1}"+hidden)
+	text = scheme.ReplaceAllString(text, "$1 "+hidden)
+	return userinfo.ReplaceAllString(text, "$1"+hidden+"@")
+}
+
+// block is a payload, a result or an error as it is shown: JSON is indented.
+func (r redactor) block(data []byte) string {
+	if len(data) <= 4*longText {
+		var value any
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.UseNumber()
+		if decoder.Decode(&value) == nil && !decoder.More() {
+			if _, isText := value.(string); !isText {
+				var out bytes.Buffer
+				encoder := json.NewEncoder(&out)
+				encoder.SetEscapeHTML(false)
+				encoder.SetIndent("", "  ")
+				if encoder.Encode(r.value(value)) == nil {
+					return visible(strings.TrimRight(out.String(), "\n"), longText)
+				}
+			}
+		}
+	}
+	return visible(r.text(string(data[:min(len(data), 2*longText)])), longText) + cutNote(len(data))
+}
+
+func cutNote(length int) string {
+	if length > 2*longText {
+		return fmt.Sprintf("\n… of %s bytes", number(length))
+	}
+	return ""
+}
+
+// value is a JSON value without secrets, however deep they are.
+func (r redactor) value(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		named, _ := v["name"].(string) // a header as {"name": …, "value": …}
+		for name, inner := range v {
+			if r.hides(name) || named != "" && name == "value" && r.hides(named) {
+				v[name] = hidden
+			} else {
+				v[name] = r.value(inner)
+			}
+		}
+	case []any:
+		if name, ok := first(v); ok && len(v) == 2 && r.hides(name) { // as ["name", "value"]
+			return []any{name, hidden}
+		}
+		for i := range v {
+			v[i] = r.value(v[i])
+		}
+	case string:
+		return r.text(v)
+	}
+	return v
+}
+
+func first(list []any) (string, bool) {
+	if len(list) == 0 {
+		return "", false
+	}
+	text, ok := list[0].(string)
+	return text, ok
+}

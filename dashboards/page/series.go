@@ -1,0 +1,120 @@
+package page
+
+import (
+	"slices"
+	"time"
+)
+
+// The last 15 minutes, in parts of 10 seconds.
+const (
+	part  = 10 * time.Second
+	parts = 90
+)
+
+// tally is what became of the calls of a limit.
+type tally struct{ Permits, Allowed, Denied int }
+
+func (t *tally) add(more tally) {
+	t.Permits += more.Permits
+	t.Allowed += more.Allowed
+	t.Denied += more.Denied
+}
+
+// denial is one call that was denied, for example.
+type denial struct {
+	At         time.Time
+	Limit, Key string
+	Queue, Job string
+	RetryAfter time.Duration
+}
+
+// series is what the processes said they did, by limit.
+type series struct {
+	since   string // the last summary that was read
+	last    int64  // the newest part, as a number since 1970
+	limits  map[string]*[parts]tally
+	seconds map[string]map[int64]tally // the last few, for the rate now
+	denials []denial                   // the newest first
+}
+
+func newSeries() *series {
+	return &series{limits: map[string]*[parts]tally{}, seconds: map[string]map[int64]tally{}}
+}
+
+// nowSeconds is what the rate now is the mean of.
+const nowSeconds = 10
+
+// move makes room up to a moment, and forgets what is too old.
+func (s *series) move(now time.Time) {
+	to := now.UnixMilli() / part.Milliseconds()
+	if s.last == 0 || to-s.last > parts {
+		s.last = to - parts
+	}
+	for ; s.last < to; s.last++ {
+		for name, row := range s.limits {
+			row[(s.last+1)%parts] = tally{}
+			if *row == ([parts]tally{}) {
+				delete(s.limits, name)
+			}
+		}
+	}
+	for name, seconds := range s.seconds {
+		for at := range seconds {
+			if at < now.Unix()-nowSeconds-2 {
+				delete(seconds, at)
+			}
+		}
+		if len(seconds) == 0 {
+			delete(s.seconds, name)
+		}
+	}
+}
+
+// add notes what a process said.
+func (s *series) add(at time.Time, limit string, t tally) {
+	i := at.UnixMilli() / part.Milliseconds()
+	if i > s.last || i <= s.last-parts {
+		return
+	}
+	if s.limits[limit] == nil {
+		s.limits[limit] = &[parts]tally{}
+	}
+	s.limits[limit][i%parts].add(t)
+	if s.seconds[limit] == nil {
+		s.seconds[limit] = map[int64]tally{}
+	}
+	sum := s.seconds[limit][at.Unix()]
+	sum.add(t)
+	s.seconds[limit][at.Unix()] = sum
+}
+
+// maxDenials bounds the denials that are remembered.
+const maxDenials = 50
+
+func (s *series) deny(d denial) {
+	s.denials = slices.Insert(s.denials, 0, d)
+	s.denials = s.denials[:min(len(s.denials), maxDenials)]
+}
+
+// row is a limit's last 15 minutes, the oldest first, and when they begin.
+func (s *series) row(limit string) (row []tally, from time.Time) {
+	row = make([]tally, parts)
+	if kept := s.limits[limit]; kept != nil {
+		for i := range row {
+			row[i] = kept[(s.last+1+int64(i))%parts]
+		}
+	}
+	return row, time.UnixMilli((s.last - parts + 1) * part.Milliseconds())
+}
+
+// now is how many permits a limit gives in a second at present: the mean of the
+// last whole seconds, of which the very last may not be told yet.
+func (s *series) now(limit string, now time.Time) float64 {
+	sum := 0
+	for at, t := range s.seconds[limit] {
+		if at >= now.Unix()-nowSeconds-1 && at < now.Unix()-1 {
+			sum += t.Permits
+		}
+	}
+	return float64(sum) / nowSeconds
+}

@@ -1,0 +1,202 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
+)
+
+// snapshot is all that was read in one turn. It does not change any more.
+type snapshot struct {
+	knowledge
+	At  time.Time // when it was read
+	Now time.Time // Redis's time then
+	Err error     // why it is older than it should be
+
+	mu    sync.Mutex
+	views map[string]*rendered
+}
+
+// knowledge is what a snapshot tells.
+type knowledge struct {
+	Latency time.Duration
+	Crowd   throttle.Crowd
+	Limits  []limitRow
+	Queues  queues
+	Log     []throttle.Change
+	Denials []denial
+	Says    says
+	wants   map[string]*wanted
+}
+
+// wanted is what waits for a limit.
+type wanted struct {
+	Keys    []throttle.Want // the most wanted first
+	Permits int             // that are wanted in all
+	Here    int             // of which at meters that a lane waits at
+}
+
+// queues is what asynq says.
+type queues struct {
+	Infos             []*asynq.QueueInfo
+	Running, Archived int
+	Servers           int
+}
+
+// read asks Redis for what has changed or is due.
+func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
+	start := time.Now()
+	now, err := p.Redis.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	latency := time.Since(start)
+	crowd, err := p.Limiter.Crowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start),
+		s.readQueues(p, start), s.readHistory(ctx, p, now),
+	)
+	if err != nil {
+		return nil, err
+	}
+	known := knowledge{
+		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants,
+		Denials: slices.Clone(s.history.denials),
+	}
+	if known.Limits, err = s.rows(ctx, p, now); err != nil {
+		return nil, err
+	}
+	known.Says = summarize(known, now)
+	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
+}
+
+// readLimits reads the limits where any has changed.
+func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
+	if s.changes == crowd.Changes && now.Before(s.limitsAt) {
+		return nil
+	}
+	limits, err := p.Limiter.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	blocks := map[string][]throttle.Blocked{}
+	for _, l := range limits {
+		if blocks[l.Name], err = p.Limiter.Blocks(ctx, l.Name); err != nil {
+			return err
+		}
+	}
+	if s.log, err = p.Limiter.Changes(ctx, 500); err != nil {
+		return err
+	}
+	s.limits, s.blocks, s.changes, s.limitsAt = limits, blocks, crowd.Changes, now.Add(limitsTurn)
+	return nil
+}
+
+// readWants looks through what waits, the more seldom the longer that takes.
+func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
+	if crowd.Jobs == 0 {
+		s.wants, s.wantsAt = nil, time.Time{}
+		return nil
+	}
+	if now.Before(s.wantsAt) {
+		return nil
+	}
+	start := time.Now()
+	wants, err := p.Limiter.Wants(ctx)
+	if err != nil {
+		return err
+	}
+	s.wants = byLimit(wants, crowd.Turns)
+	s.wantsAt = now.Add(max(wantsTurn, wantsShare*time.Since(start)))
+	return nil
+}
+
+// byLimit sorts what waits. Where nobody gives turns no meter is marked, so what
+// waits counts for all its limits.
+func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
+	limits := map[string]*wanted{}
+	for _, w := range wants {
+		of := limits[w.Limit]
+		if of == nil {
+			of = &wanted{}
+			limits[w.Limit] = of
+		}
+		of.Keys = append(of.Keys, w)
+		of.Permits += w.Permits
+		if w.Here || !turns {
+			of.Here += w.Permits
+		}
+	}
+	for _, of := range limits {
+		slices.SortFunc(of.Keys, func(a, b throttle.Want) int {
+			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+		})
+	}
+	return limits
+}
+
+// readQueues asks asynq.
+func (s *state) readQueues(p *Page, now time.Time) error {
+	if now.Before(s.queuesAt) {
+		return nil
+	}
+	names, err := p.inspector.Queues()
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	var q queues
+	for _, name := range names {
+		info, err := p.inspector.GetQueueInfo(name)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		q.Infos = append(q.Infos, info)
+		q.Running += info.Active
+		q.Archived += info.Archived
+	}
+	servers, err := p.inspector.Servers()
+	if err != nil {
+		return err
+	}
+	q.Servers = len(servers)
+	s.queues, s.queuesAt = q, now.Add(queuesTurn)
+	return nil
+}
+
+// readHistory reads what the processes have said since the last turn.
+func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
+	if s.history.since == "" { // nothing older is shown
+		s.history.since = history.StreamID(now.Add(-parts * part))
+	}
+	news, err := history.Read(ctx, p.Redis, p.Scope, s.history.since)
+	if err != nil {
+		return err
+	}
+	s.history.move(now)
+	for _, n := range news {
+		s.history.since = n.ID
+		for name, l := range n.Limits {
+			s.history.add(n.At, name, tally{int(l.Permits), int(l.Allowed), int(l.Denied)})
+			if d := l.Denial; d != nil {
+				s.history.deny(denial{n.At, name, d.Key, d.Queue, d.ID, d.RetryAfter})
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// visible makes a foreign text harmless to look at: what is no UTF-8, controls
+// anything, or turns the direction of text around becomes a mark that can be
+// seen. Beyond max bytes it is cut, and says by how much.
+func visible(text string, max int) string {
+	cut := ""
+	if len(text) > max {
+		end := max
+		for end > 0 && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		cut = fmt.Sprintf("… (%s bytes more)", number(len(text)-end))
+		text = text[:end]
+	}
+	return strings.Map(mark, strings.ToValidUTF8(text, "\uFFFD")) + cut
+}
+
+func mark(c rune) rune {
+	switch {
+	case c == '\n' || c == '\t':
+		return c
+	case c < ' ':
+		return 0x2400 + c // the picture of the control character
+	case c == 0x7f:
+		return 0x2421
+	case unicode.In(c, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
+		return utf8.RuneError
+	}
+	return c
+}
+
+// The lengths that texts are shown in: a line of a table, and a whole block.
+const (
+	shortText = 120
+	longText  = 64 << 10
+)
+
+// short is a foreign text on one line.
+func short(text string) string {
+	return strings.Join(strings.Fields(visible(text, shortText)), " ")
+}
+
+// number is 12,431.
+func number[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if n < 0 {
+		sign, text = "−", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// perSecond is a rate with as many digits as matter.
+func perSecond(rate float64) string {
+	switch {
+	case rate == 0:
+		return "0"
+	case rate < 0.995:
+		return strconv.FormatFloat(rate, 'f', 2, 64)
+	case rate < 9.95:
+		return strconv.FormatFloat(rate, 'f', 1, 64)
+	}
+	return number(int64(math.Round(rate)))
+}
+
+// span is a duration for people, in at most two units.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	pair := func(big, small time.Duration, bigName, smallName string) string {
+		d = d.Round(small)
+		if rest := d % big / small; rest > 0 {
+			return fmt.Sprintf("%d %s %d %s", d/big, bigName, rest, smallName)
+		}
+		return fmt.Sprintf("%d %s", d/big, bigName)
+	}
+	switch {
+	case d < time.Millisecond:
+		return "now"
+	case d < 995*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 59500*time.Millisecond:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < time.Hour-time.Second:
+		return pair(time.Minute, time.Second, "min", "s")
+	case d < day-time.Minute:
+		return pair(time.Hour, time.Minute, "h", "min")
+	case d < 1000*day:
+		return pair(day, time.Hour, "d", "h")
+	}
+	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
+}
+
+// latency is a short duration with one more digit.
+func latency(d time.Duration) string {
+	if d < 10*time.Millisecond {
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	}
+	return span(d)
+}
+
+// since is how long ago a moment was, for people.
+func since(t, now time.Time) string {
+	if d := now.Sub(t); d >= time.Second {
+		return span(d.Truncate(time.Second)) + " ago"
+	}
+	return "now"
+}
+
+// clock is a moment near now: 14:52:07, or with its day where that is another.
+func clock(t, now time.Time) string {
+	t = t.In(now.Location())
+	switch y, m, d := now.Date(); {
+	case t.IsZero():
+		return "–"
+	case t.Year() == y && t.Month() == m && t.Day() == d:
+		return t.Format("15:04:05")
+	case t.Year() == y:
+		return t.Format("Jan 2 15:04")
+	}
+	return t.Format("2006-01-02 15:04")
+}
+
+// plural is "1 job", "12,431 jobs".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + one + "s"
+}
+
+// keyName is a key for people: the empty one is that of limits without keys.
+func keyName(key string) string {
+	if key == "" {
+		return "(no key)"
+	}
+	return short(key)
+}
+
+// meterName is limit|key for people.
+func meterName(meter string) string {
+	limit, key, _ := strings.Cut(meter, "|")
+	if key == "" {
+		return limit
+	}
+	return limit + " of " + short(key)
+}

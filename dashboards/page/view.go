@@ -1,0 +1,268 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A view is a page that changes while somebody looks: from what was read in a turn
+// and its own query it makes what its template shows.
+type view struct {
+	title string
+	make  func(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error)
+	// again is for how long what the view itself read is good for.
+	again time.Duration
+}
+
+var views = map[string]*view{
+	"":          {"Limits", makeLimits, time.Second},
+	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
+	"job":       {"Job", makeJob, time.Second},
+	"queues":    {"Queues", func(context.Context, *Page, *snapshot, url.Values) (any, error) { return nil, nil }, 0},
+	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
+	"archived":  {"Archived", makeArchived, 5 * time.Second},
+	"changes":   {"Changes", makeChanges, 0},
+}
+
+// parameters are what a view's query may have.
+var parameters = []string{"open", "q", "page", "lane", "queue", "id"}
+
+// maxQuery bounds what a query may say.
+const maxQuery = 4 << 10
+
+var errQuery = errors.New("The address is too long.")
+
+// place is a view with its query: each has one text, whatever else was asked.
+func place(name string, q url.Values) (string, url.Values, error) {
+	known := url.Values{}
+	for _, parameter := range parameters {
+		if value := q.Get(parameter); value != "" {
+			known.Set(parameter, value)
+		}
+	}
+	text := name
+	if len(known) > 0 {
+		text += "?" + known.Encode()
+	}
+	if len(text) > maxQuery {
+		return "", nil, errQuery
+	}
+	return text, known, nil
+}
+
+// parsePlace reads what place has written; any other text is an error.
+func parsePlace(text string) (name string, q url.Values, err error) {
+	name, query, _ := strings.Cut(text, "?")
+	name = strings.TrimPrefix(name, "./")
+	if views[name] == nil {
+		return "", nil, errors.New("There is no such page.")
+	}
+	q, err = url.ParseQuery(query)
+	if err != nil {
+		return "", nil, errors.New("The address cannot be read.")
+	}
+	_, q, err = place(name, q)
+	return name, q, err
+}
+
+// rendered is the part of a view that changes, made once for all who look at it.
+type rendered struct {
+	once sync.Once
+	html template.HTML
+	err  error
+}
+
+// live makes the part of a view that changes.
+func (p *Page) live(s *snapshot, name string, q url.Values) (template.HTML, error) {
+	of, q, err := place(name, q)
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	r := s.views[of]
+	if r == nil {
+		r = &rendered{}
+		s.views[of] = r
+	}
+	s.mu.Unlock()
+	r.once.Do(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
+		defer cancel()
+		v := views[name]
+		data, err := p.cache.get(of, v.again, func() (any, error) { return v.make(ctx, p, s, q) })
+		if err != nil {
+			r.err = err
+			return
+		}
+		var out bytes.Buffer
+		f := frame{Page: p, Title: v.title, View: name, Of: of, Snap: s, Data: data, Live: true}
+		r.err = execute(&out, templateOf(name), "live", f)
+		r.html = template.HTML(out.String())
+	})
+	return r.html, r.err
+}
+
+func templateOf(view string) string {
+	if view == "" {
+		return "limits"
+	}
+	return view
+}
+
+// serveView answers with a whole page, which then keeps itself up to date.
+func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
+	s := p.reader.latest(r.Context())
+	if s.Err != nil && s.Now.IsZero() {
+		p.Log.Warn("the page cannot read Redis", "error", s.Err)
+	}
+	html, err := p.live(s, name, r.URL.Query())
+	if err != nil {
+		p.failRead(w, r, err)
+		return
+	}
+	of, _, _ := place(name, r.URL.Query())
+	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: html})
+}
+
+// failRead answers where Redis cannot be read, or was asked for nonsense.
+func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, errQuery) {
+		p.fail(w, r, http.StatusRequestURITooLong, errQuery.Error())
+		return
+	}
+	p.Log.Warn("the page cannot read Redis", "error", err)
+	p.fail(w, r, http.StatusServiceUnavailable, "Redis cannot be read: "+visible(p.redactor.text(err.Error()), 300))
+}
+
+// cache keeps what views have read for a moment, for others and for later turns.
+type cache struct {
+	mu    sync.Mutex
+	kept  map[string]*cached
+	slots chan struct{}
+}
+
+type cached struct {
+	once  sync.Once
+	until time.Time
+	value any
+	err   error
+}
+
+// maxReads bounds how many views read at the same time, and maxCached how many
+// are remembered.
+const (
+	maxReads  = 4
+	maxCached = 300
+)
+
+// get is what read returned less than a while ago, or returns now.
+func (c *cache) get(key string, good time.Duration, read func() (any, error)) (any, error) {
+	if good == 0 {
+		return read()
+	}
+	c.mu.Lock()
+	if c.kept == nil {
+		c.kept, c.slots = map[string]*cached{}, make(chan struct{}, maxReads)
+	}
+	now := time.Now()
+	kept := c.kept[key]
+	if kept == nil || now.After(kept.until) {
+		if len(c.kept) >= maxCached {
+			for old, k := range c.kept {
+				if now.After(k.until) {
+					delete(c.kept, old)
+				}
+			}
+		}
+		kept = &cached{until: now.Add(good - good/10)} // turns are not quite even
+		if len(c.kept) < maxCached {
+			c.kept[key] = kept
+		}
+	}
+	c.mu.Unlock()
+	kept.once.Do(func() {
+		c.slots <- struct{}{}
+		defer func() { <-c.slots }()
+		kept.value, kept.err = read()
+	})
+	return kept.value, kept.err
+}
+
+// clear forgets all, after a change.
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.kept)
+}
+
+// pages is where one is in a long list.
+type pages struct {
+	Page, Size, Total int
+	Of                string // the place, without its page
+}
+
+// newPages reads the page from a query.
+func newPages(name string, q url.Values, size int) pages {
+	n, err := strconv.Atoi(q.Get("page"))
+	if err != nil || n < 1 || n > 1_000_000 {
+		n = 1
+	}
+	rest := url.Values{}
+	for key, values := range q {
+		if key != "page" {
+			rest[key] = slices.Clone(values)
+		}
+	}
+	of, _, _ := place(name, rest)
+	return pages{Page: n, Size: size, Of: of}
+}
+
+func (p pages) offset() int { return (p.Page - 1) * p.Size }
+
+// From and To are the numbers of the first and the last that are shown.
+func (p pages) From() int { return min(p.offset()+1, p.Total) }
+
+// To is the number of the last that is shown.
+func (p pages) To() int { return min(p.offset()+p.Size, p.Total) }
+
+// Many reports whether there is more than one page.
+func (p pages) Many() bool { return p.Total > p.Size || p.Page > 1 }
+
+// Before is the address of the page before, or empty.
+func (p pages) Before() string {
+	if p.Page < 2 {
+		return ""
+	}
+	return p.at(p.Page - 1)
+}
+
+// After is the address of the next page, or empty.
+func (p pages) After() string {
+	if p.To() >= p.Total {
+		return ""
+	}
+	return p.at(p.Page + 1)
+}
+
+func (p pages) at(n int) string {
+	glue := "?"
+	if strings.Contains(p.Of, "?") {
+		glue = "&"
+	}
+	return "./" + p.Of + glue + "page=" + strconv.Itoa(n)
+}
+
+// window is the part of a list that a page shows.
+func window[T any](list []T, p pages) []T {
+	from := min(p.offset(), len(list))
+	return list[from:min(from+p.Size, len(list))]
+}

@@ -1,0 +1,276 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// How many lanes, jobs and archived jobs one page shows.
+const (
+	lanesPage    = 25
+	jobsPage     = 20
+	archivedPage = 20
+)
+
+// waitingData is the lanes, or one lane's jobs.
+type waitingData struct {
+	Lanes []laneRow
+	Lane  *throttle.Lane
+	Jobs  []jobRow
+	Pages pages
+}
+
+type laneRow struct {
+	throttle.Lane
+	First *jobRow // the next to be called
+}
+
+type jobRow struct {
+	throttle.JobID
+	throttle.Place
+}
+
+func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
+	if name := q.Get("lane"); name != "" {
+		return laneOf(ctx, p, name, q)
+	}
+	d := waitingData{Pages: newPages("waiting", q, lanesPage)}
+	lanes, total, err := p.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
+	if err != nil {
+		return nil, err
+	}
+	d.Pages.Total = total
+	var firsts []throttle.JobID
+	for _, lane := range lanes {
+		first, _, err := p.Limiter.Jobs(ctx, lane.Name, 0, 1)
+		if err != nil {
+			return nil, err
+		}
+		firsts = append(firsts, append(first, throttle.JobID{})[0])
+	}
+	places, err := p.Limiter.Places(ctx, slices.DeleteFunc(slices.Clone(firsts), func(id throttle.JobID) bool { return id.ID == "" })...)
+	if err != nil {
+		return nil, err
+	}
+	for i, lane := range lanes {
+		row := laneRow{Lane: lane}
+		if place, ok := places[firsts[i]]; ok {
+			row.First = &jobRow{firsts[i], place}
+		}
+		d.Lanes = append(d.Lanes, row)
+	}
+	return d, nil
+}
+
+func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error) {
+	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
+	queue, meters, _ := strings.Cut(name, "\n")
+	d.Lane = &throttle.Lane{Name: name, Queue: queue, Meters: strings.Split(meters, "\n")}
+	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
+	if err != nil {
+		return nil, err
+	}
+	d.Pages.Total, d.Lane.Waiting = total, total
+	places, err := p.Limiter.Places(ctx, jobs...)
+	if err != nil {
+		return nil, err
+	}
+	for _, job := range jobs {
+		if place, ok := places[job]; ok {
+			d.Jobs = append(d.Jobs, jobRow{job, place})
+		}
+	}
+	return d, nil
+}
+
+// jobData is one job, as asynq and the limiter know it.
+type jobData struct {
+	ID, Queue string
+	Info      *asynq.TaskInfo // nil where there is no such job
+	State     string
+	Place     *throttle.Place // nil where it does not wait for a permit
+	Payload   string
+	Result    string
+	Error     string
+	Headers   map[string]string
+	Failures  int
+}
+
+func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
+	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
+	info, err := p.inspector.GetTaskInfo(d.Queue, d.ID)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
+		return d, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.Info, d.State = info, info.State.String()
+	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
+	d.Error = visible(p.redactor.text(info.LastErr), longText)
+	d.Headers = map[string]string{}
+	for name, value := range info.Headers {
+		if p.redactor.hides(name) {
+			value = hidden
+		}
+		d.Headers[short(name)] = short(p.redactor.text(value))
+	}
+	d.Failures = info.Retried
+	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
+		d.Failures++ // the last failure archived it
+	}
+	place, waits, err := p.Limiter.Waiting(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
+	if err != nil {
+		return nil, err
+	}
+	if waits {
+		d.Place, d.State = &place, "waiting"
+		if place.Called {
+			d.State = "called"
+		}
+	}
+	return d, nil
+}
+
+// findJob returns the queues that have a job of an ID.
+func (p *Page) findJob(id string) (queues []string, err error) {
+	names, err := p.inspector.Queues()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		_, err := p.inspector.GetTaskInfo(name, id)
+		if err == nil {
+			queues = append(queues, name)
+		} else if !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
+			return nil, err
+		}
+	}
+	return queues, nil
+}
+
+// found is what a search has found.
+type found struct {
+	Query  string
+	Queues []string // that have a job of this ID
+	Limits []string
+	Keys   []throttle.Want
+	More   int // keys that are not shown
+}
+
+// maxFound bounds the keys that a search shows.
+const maxFound = 50
+
+// serveFind finds a job by its ID, and limits and keys by a part of their names.
+// Where only one thing is meant it goes there.
+func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
+	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	if f.Query == "" || len(f.Query) > maxQuery/4 {
+		redirect(w, "./")
+		return
+	}
+	var err error
+	if f.Queues, err = p.findJob(f.Query); err != nil {
+		p.failRead(w, r, err)
+		return
+	}
+	if len(f.Queues) == 1 {
+		redirect(w, "job?"+url.Values{"queue": f.Queues, "id": {f.Query}}.Encode())
+		return
+	}
+	s := p.reader.latest(r.Context())
+	for _, row := range s.Limits {
+		if row.Name == f.Query {
+			redirect(w, "./?"+url.Values{"open": {row.Name}}.Encode())
+			return
+		}
+		if strings.Contains(row.Name, f.Query) {
+			f.Limits = append(f.Limits, row.Name)
+		}
+		if of := s.wants[row.Name]; of != nil {
+			for _, k := range of.Keys {
+				if strings.Contains(k.Key, f.Query) {
+					f.Keys = append(f.Keys, k)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(f.Keys, func(a, b throttle.Want) int { return cmp.Compare(b.Permits, a.Permits) })
+	f.More = max(0, len(f.Keys)-maxFound)
+	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
+	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
+}
+
+// archivedData is the archived jobs of one queue.
+type archivedData struct {
+	Queue string
+	Jobs  []archivedRow
+	Pages pages
+}
+
+type archivedRow struct {
+	*asynq.TaskInfo
+	Reason string
+}
+
+func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
+	d := archivedData{Queue: q.Get("queue")}
+	for _, info := range s.Queues.Infos {
+		if d.Queue == "" && info.Archived > 0 {
+			d.Queue = info.Queue
+		}
+		if d.Queue == info.Queue {
+			d.Pages.Total = info.Archived
+		}
+	}
+	total := d.Pages.Total
+	d.Pages = newPages("archived", q, archivedPage)
+	d.Pages.Total = total
+	if d.Queue == "" {
+		return d, nil
+	}
+	jobs, err := p.inspector.ListArchivedTasks(d.Queue, asynq.Page(d.Pages.Page), asynq.PageSize(archivedPage))
+	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil, err
+	}
+	for _, job := range jobs {
+		d.Jobs = append(d.Jobs, archivedRow{job, visible(p.redactor.text(job.LastErr[:min(len(job.LastErr), 2000)]), 400)})
+	}
+	return d, nil
+}
+
+// scheduleRow is a schedule with its next ticks.
+type scheduleRow struct {
+	cron.Status
+	Zone string
+}
+
+func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
+	if p.Schedules == nil {
+		return []scheduleRow(nil), nil
+	}
+	list, err := p.Schedules.List(ctx, 3)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]scheduleRow, len(list))
+	for i, s := range list {
+		rows[i] = scheduleRow{s, cmp.Or(s.Entry.Zone, "UTC")}
+	}
+	return rows, nil
+}
+
+// tick is a schedule's moment in its own zone.
+func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }

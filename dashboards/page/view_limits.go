@@ -1,0 +1,226 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// limitsPage and keysPage are how many limits and keys one page shows.
+const (
+	limitsPage = 50
+	keysPage   = 15
+)
+
+// limitsData is the table of limits, one of which may be open.
+type limitsData struct {
+	Rows   []limitRow
+	Pages  pages
+	Open   *openLimit
+	Events []event
+}
+
+// openLimit is what the table shows of the limit that is open.
+type openLimit struct {
+	*limitRow
+	Query  string // that keys are searched by
+	Found  []keyRow
+	Pages  pages
+	Chart  string // for the script, as JSON
+	Admits int    // permits in the last 15 minutes
+	Denies int    // denials then
+	PerJob float64
+}
+
+// keyRow is a key of the limit that is open.
+type keyRow struct {
+	throttle.Meter
+	Used    int
+	Blocked *throttle.Blocked
+	By      string // who blocked it
+}
+
+func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
+	d := limitsData{Pages: newPages("", url.Values{}, limitsPage), Events: events(s, 8)}
+	d.Pages.Total = len(s.Limits)
+	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == q.Get("open") })
+	if open < 0 {
+		d.Pages = newPages("", q, limitsPage)
+		d.Pages.Total = len(s.Limits)
+		d.Rows = window(s.Limits, d.Pages)
+		return d, nil
+	}
+	d.Pages.Page = open/limitsPage + 1
+	d.Rows = window(s.Limits, d.Pages)
+	o, err := openOf(ctx, p, s, &s.Limits[open], q)
+	d.Open = o
+	return d, err
+}
+
+func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
+	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
+	var keys []string
+	if w := s.wants[row.Name]; w != nil {
+		for _, k := range w.Keys {
+			if strings.Contains(k.Key, o.Query) {
+				keys = append(keys, k.Key)
+			}
+		}
+	}
+	for _, b := range row.Blocks {
+		if strings.Contains(b.Key, o.Query) && !slices.Contains(keys[:min(len(keys), 1000)], b.Key) {
+			keys = append(keys, b.Key)
+		}
+	}
+	// A key that nobody waits for can be looked up, too.
+	if o.Query != "" && len(o.Query) <= 200 && !slices.Contains(keys, o.Query) {
+		keys = append([]string{o.Query}, keys...)
+	}
+	o.Pages.Total = len(keys)
+	var needs []throttle.Need
+	for _, key := range window(keys, o.Pages) {
+		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
+	}
+	meters, err := p.Limiter.Look(ctx, needs...)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range meters {
+		k := keyRow{Meter: m, Used: m.Capacity - m.Left}
+		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
+			k.Blocked, k.By = &row.Blocks[i], whoBlocked(s.Log, row.Name, m.Key)
+		}
+		o.Found = append(o.Found, k)
+	}
+	allowed := 0
+	for _, t := range row.Row {
+		o.Admits += t.Permits
+		o.Denies += t.Denied
+		allowed += t.Allowed
+	}
+	if allowed > 0 {
+		o.PerJob = float64(o.Denies) / float64(allowed)
+	}
+	o.Chart = chart(row)
+	return o, nil
+}
+
+// chart is what the script draws: times, permits and denials a second, and how
+// many are allowed, where one number says that.
+func chart(row *limitRow) string {
+	data := struct {
+		Times   []int64   `json:"times"`
+		Permits []float64 `json:"permits"`
+		Denials []float64 `json:"denials"`
+		Allowed float64   `json:"allowed"`
+	}{}
+	// The last part is not over yet.
+	for i, t := range row.Row[:max(0, len(row.Row)-1)] {
+		data.Times = append(data.Times, row.From.Add(time.Duration(i)*part).Unix())
+		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
+		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
+	}
+	if !row.Keyed {
+		data.Allowed = row.Allowed()
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return "" // there is nothing in it that cannot be written
+	}
+	return string(text)
+}
+
+// event is a line of what happened just now.
+type event struct {
+	At   time.Time
+	Text string
+	Note string
+	Job  *throttle.JobID
+}
+
+// events are the last changes and denials, the newest first.
+func events(s *snapshot, n int) []event {
+	var list []event
+	for _, c := range s.Log[:min(n, len(s.Log))] {
+		list = append(list, changeEvent(c, s.Now))
+	}
+	for _, d := range s.Denials[:min(3, len(s.Denials))] {
+		list = append(list, denialEvent(d))
+	}
+	slices.SortStableFunc(list, func(a, b event) int { return b.At.Compare(a.At) })
+	return list[:min(n, len(list))]
+}
+
+func changeEvent(c throttle.Change, now time.Time) event {
+	e := event{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
+	switch {
+	case c.What == "blocked":
+		e.Text += " blocked until " + clock(c.Until, now)
+	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
+		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
+	case c.To != "":
+		e.Text += " " + c.What + ": " + visible(c.To, shortText)
+	default:
+		e.Text += " " + c.What
+	}
+	if c.By != "" {
+		e.Note = "by " + short(c.By)
+	}
+	return e
+}
+
+func denialEvent(d denial) event {
+	return event{
+		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: "retry after " + span(d.RetryAfter),
+		Job: &throttle.JobID{Queue: d.Queue, ID: d.Job},
+	}
+}
+
+// changesData is what was changed, denied and blocked.
+type changesData struct {
+	Changes, Denials []event
+	Blocks           []blockRow
+	Pages            pages
+	BlocksInAll      int
+}
+
+type blockRow struct {
+	Limit string
+	throttle.Blocked
+	By string
+}
+
+// changesPage is how many changes one page shows, and maxBlocks how many blocks.
+const (
+	changesPage = 50
+	maxBlocks   = 100
+)
+
+func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
+	d := changesData{Pages: newPages("changes", q, changesPage)}
+	d.Pages.Total = len(s.Log)
+	for _, c := range window(s.Log, d.Pages) {
+		d.Changes = append(d.Changes, changeEvent(c, s.Now))
+	}
+	for _, denied := range s.Denials[:min(20, len(s.Denials))] {
+		d.Denials = append(d.Denials, denialEvent(denied))
+	}
+	for _, row := range s.Limits {
+		d.BlocksInAll += len(row.Blocks)
+		for _, b := range row.Blocks {
+			if len(d.Blocks) < maxBlocks && b.Until.After(s.Now) {
+				d.Blocks = append(d.Blocks, blockRow{row.Name, b, strings.TrimPrefix(whoBlocked(s.Log, row.Name, b.Key), " by ")})
+			}
+		}
+	}
+	slices.SortStableFunc(d.Blocks, func(a, b blockRow) int { return a.Until.Compare(b.Until) })
+	return d, nil
+}
+
+// Row1 is the row of the table that is open.
+func (o *openLimit) Row1() limitRow { return *o.limitRow }

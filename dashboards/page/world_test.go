@@ -1,0 +1,140 @@
+package page_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// world is a scope with limits of several kinds, on a Redis of its own.
+type world struct {
+	t       *testing.T
+	rdb     redis.UniversalClient
+	limiter *throttle.Lanes
+	client  *scheduler.Client
+	cron    *cron.Runner
+	options page.Options
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
+	w := &world{
+		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
+		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
+		cron:    cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: "crawl", Log: quiet}),
+	}
+	w.must(w.limiter.Define(t.Context(),
+		throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 2 * time.Second}},
+		throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(100), Capacity: 10},
+		throttle.Limit{Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000), Zone: "America/New_York"},
+		throttle.Limit{Name: "mail", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
+		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 4},
+	))
+	w.must(w.cron.Set([]cron.Entry{
+		{Name: "nightly-report", Cron: "30 2 * * *", Zone: "Europe/London", Type: "report:send"},
+		{Name: "sitemap", Cron: "*/15 * * * *", Type: "crawl"},
+	}))
+	w.options = page.Options{
+		Redis: rdb, Limiter: w.limiter, Scope: "crawl", Schedules: w.cron, Log: quiet,
+		KeyOf: func(limit string) (string, bool) { return map[string]string{"host": "host(payload.url)"}[limit], true },
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// page is the page of the world.
+func (w *world) page() *page.Page {
+	w.t.Helper()
+	p, err := page.New(w.options)
+	w.must(err)
+	w.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// serve is where the page of the world is.
+func (w *world) serve() string {
+	w.t.Helper()
+	p := w.page()
+	server := httptest.NewServer(p)
+	w.t.Cleanup(func() {
+		_ = p.Close() // ends the streams, which the server waits for
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// enqueue adds a job of a limit and a key.
+func (w *world) enqueue(id, limit, key string) {
+	w.t.Helper()
+	payload := fmt.Sprintf(`{"limit":%q,"key":%q,"url":"https://%s/page","headers":{"Authorization":"Bearer sesame"}}`, limit, key, key)
+	_, err := w.client.Enqueue(asynq.NewTask("crawl", []byte(payload), asynq.TaskID(id), asynq.MaxRetry(3)))
+	w.must(err)
+}
+
+// wait has a job wait in its lane, without a worker.
+func (w *world) wait(id string, needs ...throttle.Need) {
+	w.t.Helper()
+	_, err := w.limiter.Acquire(w.t.Context(), throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
+	w.must(err)
+}
+
+// run runs jobs until the test ends. Each takes a while, and one of key "broken"
+// fails for good.
+func (w *world) run(each time.Duration) {
+	w.t.Helper()
+	rules := scheduler.Rules{For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		var limit, key string
+		if _, err := fmt.Sscanf(string(task.Payload()), `{"limit":%q,"key":%q`, &limit, &key); err != nil {
+			return scheduler.Rule{}, err
+		}
+		if limit != "host" {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: limit}}}, nil
+		}
+		return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: key}, {Limit: "everyone"}}}, nil
+	}}
+	server, err := scheduler.NewServer(w.rdb, rules, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel},
+		scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+	w.must(err)
+	w.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		if len(id) > 6 && id[:6] == "broken" {
+			return fmt.Errorf("the server answered 404: %w", errors.Join(asynq.SkipRetry))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(each):
+		}
+		return nil
+	})))
+	w.t.Cleanup(server.Shutdown)
+}
+
+// real is a world on a redis-server.
+func realWorld(t *testing.T) *world { return newWorld(t, redistest.Real(t)) }
+
+// mini is a world on miniredis.
+func miniWorld(t *testing.T) *world {
+	_, rdb := redistest.Mini(t)
+	return newWorld(t, rdb)
+}

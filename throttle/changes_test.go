@@ -1,0 +1,59 @@
+package throttle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestChanges: the changelog has each change once, with who made it, and nothing
+// that changed nothing.
+func TestChanges(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		none, err := limiter.Changes(ctx, 10)
+		must(t, err)
+		expect(t, "changes at first", len(none), 0)
+
+		must(t, limiter.Define(ctx, log(1)))
+		must(t, limiter.Define(ctx, log(1)))
+		me := throttle.As(ctx, "me@here")
+		must(t, limiter.Set(me, log(2)))
+		must(t, limiter.Pause(me, "log"))
+		must(t, limiter.Resume(me, "log"))
+		until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+		must(t, limiter.Block(throttle.As(ctx, "upstream"), "log", "k", until))
+		must(t, limiter.Block(me, "log", "k", time.Time{}))
+		must(t, limiter.Block(me, "log", "k", time.Time{}))
+		must(t, limiter.Reset(me, "log", "k"))
+		must(t, limiter.Delete(me, "log"))
+		if err := limiter.Pause(me, "log"); err == nil {
+			t.Error("a limit that was deleted can be paused")
+		}
+
+		got, err := limiter.Changes(ctx, 100)
+		must(t, err)
+		for i := range got {
+			if age := time.Since(got[i].At); got[i].ID == "" || age < -time.Minute || age > time.Minute {
+				t.Errorf("change %q at %s", got[i].ID, got[i].At)
+			}
+			got[i].ID, got[i].At = "", time.Time{}
+		}
+		one, two := log(1).String(), log(2).String()
+		expect(t, "changes", got, []throttle.Change{
+			{What: "deleted", Limit: "log", By: "me@here", From: two},
+			{What: "reset", Limit: "log", Key: "k", By: "me@here"},
+			{What: "unblocked", Limit: "log", Key: "k", By: "me@here"},
+			{What: "blocked", Limit: "log", Key: "k", By: "upstream", Until: until},
+			{What: "resumed", Limit: "log", By: "me@here"},
+			{What: "paused", Limit: "log", By: "me@here"},
+			{What: "set", Limit: "log", By: "me@here", From: one, To: two},
+			{What: "defined", Limit: "log", To: one},
+		})
+	})
+}

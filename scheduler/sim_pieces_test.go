@@ -28,7 +28,7 @@ type piece struct {
 }
 
 var pieces = []*piece{
-	{name: "tickets of jobs that are gone are forgotten", breaks: "TestSimulation$", seed: 5, instead: func(cmd redis.Cmder) bool {
+	{name: "tickets of jobs that are gone are forgotten", breaks: "TestDeletedTicketIsForgotten", instead: func(cmd redis.Cmder) bool {
 		tickets, ok := cmd.(*redis.ScanCmd)
 		if !ok || !isCommand(cmd, "hscan", "hg:{default}:jobs") {
 			return false

@@ -138,3 +138,23 @@ func (st *stack) wantHealthy() {
 		st.t.Errorf("%d of 3 new jobs ran", n)
 	}
 }
+
+// TestDeletedTicketIsForgotten within a minute, long before its turn would tell.
+func TestDeletedTicketIsForgotten(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}}, func(t *testing.T, st *stack) {
+		var ids []string
+		for range 4 { // one runs
+			ids = append(ids, st.enqueue(NewTask("job", nil)))
+		}
+		time.Sleep(30 * time.Second)
+		waiting := func() int64 { return st.limits.HLen(t.Context(), "hg:{default}:jobs").Val() }
+		before := waiting()
+		for _, id := range ids {
+			_ = st.tasks.DeleteTask("default", id) // the one that ran is gone
+		}
+		time.Sleep(65 * time.Second)
+		if after := waiting(); before != 3 || after != 0 {
+			t.Errorf("%d jobs waited, and %d do after all were deleted; want 3 and 0", before, after)
+		}
+	})
+}

@@ -27,7 +27,7 @@ func TestSimulation(t *testing.T) {
 	var sum simFigures
 	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newSim(t, seed, nil)
+			w := newSim(t, seed)
 			w.play()
 			w.judge()
 			if len(w.broken) > 0 {

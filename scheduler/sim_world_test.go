@@ -23,7 +23,6 @@ import (
 // sim is one random world: limits, lanes, jobs, processes, and what happened.
 type sim struct {
 	t         *testing.T
-	without   *piece // nil: all is there
 	rand      *rand.Rand
 	limiter   *miniredis.Miniredis
 	clock     *simClock   // the limiter's
@@ -81,8 +80,8 @@ type simProcess struct {
 	lossy   int // answers to lose
 }
 
-func newSim(t *testing.T, seed uint64, without *piece) *sim {
-	w := &sim{t: t, without: without, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+func newSim(t *testing.T, seed uint64) *sim {
+	w := &sim{t: t, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	w.limiter, _ = redistest.Mini(t)
 	w.clock = &simClock{redis: w.limiter}
@@ -170,9 +169,6 @@ func (w *sim) startProcess() {
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
-		if w.without != nil {
-			rdb.AddHook(w.without)
-		}
 	}
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
@@ -227,6 +223,9 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 		job.denied = time.Now()
 		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
 	case throttle.Allowed:
+		if other := w.before(job); job.denials == 0 && other != "" && !w.unheard() {
+			w.breaks("%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
+		}
 		if job.admits++; job.admits == 1 {
 			job.lane.open--
 		}
@@ -238,6 +237,27 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 	default:
 		w.breaks("%s: %s", asks.ID, d)
 	}
+}
+
+// unheard reports whether a job may have been denied and nobody heard of it.
+func (w *sim) unheard() bool {
+	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash || e.kind == "answers lost" })
+}
+
+// before returns a job that waits in the lane of another, since before now.
+func (w *sim) before(job *simJob) string {
+	for _, key := range w.limiter.Keys() {
+		if !strings.HasPrefix(key, "hg:{default}:lane:"+job.lane.queue+"\n") {
+			continue
+		}
+		waiting, _ := w.limiter.ZMembers(key)
+		for _, id := range waiting {
+			if o := w.jobs[id]; o != nil && o.lane == job.lane && !o.denied.IsZero() && o.denied.Before(time.Now()) {
+				return id
+			}
+		}
+	}
+	return ""
 }
 
 func (w *sim) freed(holder string) {

@@ -107,6 +107,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	if s.redis == nil {
 		s.redis = rdb
 	}
+	takeOut(rdb, s.redis)
 	st := &stack{
 		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
 		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},

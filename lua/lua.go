@@ -36,6 +36,7 @@ var (
 	Edges    = script("edges")
 	Extend   = script("extend")
 	Fields   = script("fields")
+	FileKeys = script("file_keys")
 	Forecast = script("forecast")
 	Forget   = script("forget")
 	Free     = script("free")
@@ -48,8 +49,10 @@ var (
 	Recall   = script("recall")
 	Reset    = script("reset")
 	Resign   = script("resign")
+	SetKey   = script("set_key")
 	Settle   = script("settle")
 	Shelve   = script("shelve")
+	UnsetKey = script("unset_key")
 	Waiting  = script("waiting")
 )
 

@@ -32,6 +32,7 @@ var scripts = map[string]*redis.Script{
 	"edges":     Edges,
 	"extend":    Extend,
 	"fields":    Fields,
+	"file_keys": FileKeys,
 	"forecast":  Forecast,
 	"forget":    Forget,
 	"free":      Free,
@@ -44,8 +45,10 @@ var scripts = map[string]*redis.Script{
 	"recall":    Recall,
 	"reset":     Reset,
 	"resign":    Resign,
+	"set_key":   SetKey,
 	"settle":    Settle,
 	"shelve":    Shelve,
+	"unset_key": UnsetKey,
 	"waiting":   Waiting,
 }
 

@@ -22,9 +22,11 @@ var files embed.FS
 
 // The commands.
 var (
+	Accepted = script("accepted")
 	Acquire  = script("acquire")
 	Allow    = script("allow")
 	Block    = script("block")
+	BlockFor = script("block_for")
 	Carry    = script("carry")
 	Cell     = script("cell")
 	Claim    = script("claim")
@@ -47,6 +49,7 @@ var (
 	Promote  = script("promote")
 	PutBack  = script("put_back")
 	Recall   = script("recall")
+	Refused  = script("refused")
 	Reset    = script("reset")
 	Resign   = script("resign")
 	SetKey   = script("set_key")

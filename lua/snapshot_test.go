@@ -18,9 +18,11 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
+	"accepted":  Accepted,
 	"acquire":   Acquire,
 	"allow":     Allow,
 	"block":     Block,
+	"block_for": BlockFor,
 	"carry":     Carry,
 	"cell":      Cell,
 	"claim":     Claim,
@@ -43,6 +45,7 @@ var scripts = map[string]*redis.Script{
 	"promote":   Promote,
 	"put_back":  PutBack,
 	"recall":    Recall,
+	"refused":   Refused,
 	"reset":     Reset,
 	"resign":    Resign,
 	"set_key":   SetKey,

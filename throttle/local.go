@@ -97,6 +97,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 func (l *Local) takeAll(claims []claim) Decision {
 	var tightest *claim
 	holder, lease := "", time.Duration(0)
+	var taken []Taken
 	for i := range claims {
 		c := &claims[i]
 		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
@@ -108,13 +109,14 @@ func (l *Local) takeAll(claims []claim) Decision {
 		if c.need.Cost > 0 {
 			c.meter.take(c.now, int64(c.need.Cost))
 			l.meters[c.id] = c.meter
+			taken = append(taken, newTaken(c.need, c.meter))
 		}
 		if tightest == nil || c.left() < tightest.left() {
 			tightest = c
 		}
 	}
 	d := tightest.decision(Allowed)
-	d.Holder, d.Lease = holder, lease
+	d.Holder, d.Lease, d.Taken = holder, lease, taken
 	return d
 }
 

@@ -278,7 +278,7 @@ func (p *pair) comeBack(t *rapid.T) {
 		t.Skip("nothing was promised")
 	}
 	needs, retryAfter := p.denied.needs, p.denied.retryAfter
-	p.advance(t, retryAfter - time.Microsecond)
+	p.advance(t, retryAfter-time.Microsecond)
 	if d := p.ask(t, needs); d.Outcome != throttle.Denied || d.RetryAfter != time.Microsecond {
 		t.Fatalf("a microsecond before retry-after: %s", d)
 	}
@@ -313,7 +313,7 @@ func (p *pair) advance(t *rapid.T, d time.Duration) {
 func (p *pair) wait(t *rapid.T) {
 	unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, throttle.Day}).Draw(t, "unit")
 	p.denied = nil
-	p.advance(t, time.Duration(rapid.IntRange(0, 100).Draw(t, "units")) * unit)
+	p.advance(t, time.Duration(rapid.IntRange(0, 100).Draw(t, "units"))*unit)
 }
 
 func (p *pair) setBack(t *rapid.T) {

@@ -84,6 +84,7 @@ local function gcra(m, now_us)
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
     keep()
+    return tat
   end
 
   function m.left()

@@ -241,6 +241,7 @@ local function gcra(m, now_us)
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
     keep()
+    return tat
   end
 
   function m.left()
@@ -650,17 +651,23 @@ local function reply(outcome, m, at, time_us, left)
 end
 
 -- Takes the permits of all meters, unless they were taken before, and replies
--- with the one that has least left.
+-- with the one that has least left; then whether the limiter is to hear how the
+-- call goes, and until when each funnel owes now.
 local function take_all(meters, before)
   local tightest, least, lease_us
+  local heard, owes = 0, {}
   for i = 1, #meters do
     local m = meters[i]
-    if m.cost > 0 and not before then m.take(m.cost) end
+    owes[i] = m.cost > 0 and not before and m.take(m.cost) or 0
+    if m.heard then heard = 1 end
     local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  return reply(ALLOWED, tightest, now_us, lease_us, least)
+  local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
+  answer[9] = heard
+  for i = 1, #owes do answer[9 + i] = owes[i] end
+  return answer
 end
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -913,7 +920,7 @@ end
 local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
-  local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)

@@ -29,6 +29,7 @@ var (
 	BlockFor = script("block_for")
 	Carry    = script("carry")
 	Cell     = script("cell")
+	Charge   = script("charge")
 	Claim    = script("claim")
 	Crash    = script("crash")
 	CronMove = script("cron_move")

@@ -25,6 +25,7 @@ var scripts = map[string]*redis.Script{
 	"block_for": BlockFor,
 	"carry":     Carry,
 	"cell":      Cell,
+	"charge":    Charge,
 	"claim":     Claim,
 	"crash":     Crash,
 	"cron_move": CronMove,

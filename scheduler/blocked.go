@@ -37,12 +37,12 @@ func (e *blockedError) Error() string {
 // by this process's clock, as Blocked does, and the job goes on: for an answer that
 // says that nothing is left. It does nothing outside of handlers of a Server.
 func Block(ctx context.Context, until time.Time) error {
-	r, ok := ctx.Value(handlingKey{}).(*handling)
+	h, ok := handlingOf(ctx)
 	wait := time.Until(until)
-	if !ok || wait <= 0 || len(r.decision.Taken) == 0 {
+	if !ok || wait <= 0 || len(h.decision.Taken) == 0 {
 		return nil
 	}
-	return r.server.limiter.BlockFor(ctx, wait, r.rule.shuts()...)
+	return h.server.limiter.BlockFor(ctx, wait, h.rule.shuts()...)
 }
 
 // shuts is the needs whose keys a refusal shuts.
@@ -56,6 +56,7 @@ func (r Rule) shuts() []throttle.Need {
 	return r.Needs
 }
 
+// needs is those of which something holds.
 func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 	for _, n := range r.Needs {
 		if which(n) {
@@ -92,7 +93,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	}
 	switch d.Outcome {
 	case throttle.Denied:
-		s.log.Info("blocked by the other side", "job", h.id, "limit", d.Limit, "key", d.Key, "for", d.RetryAfter)
+		s.log.Info("blocked by the other side", "job", h.id, "limit", d.Limit, "key", d.Key, "for", d.RetryAfter.Round(time.Second))
 		return &putBackError{error: err, at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
 		return h.refusedAfterRun(h.rule.OnMaxWait, d)

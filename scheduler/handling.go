@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,8 +19,52 @@ type handlingKey struct{}
 type handling struct {
 	server *Server
 	attempt
+	began time.Time
+
+	mu       sync.Mutex // for what the handler says
 	decision throttle.Decision
-	began    time.Time
+	latency  time.Duration
+}
+
+// handlingOf is what a handler of a Server runs as.
+func handlingOf(ctx context.Context) (h *handling, ok bool) {
+	h, ok = ctx.Value(handlingKey{}).(*handling)
+	return h, ok
+}
+
+// Latency says how long the other side took for the running job's call, for limits
+// that adapt to that: the last word counts. Without one it is as long as the
+// handler ran. It does nothing outside of handlers of a Server.
+func Latency(ctx context.Context, d time.Duration) {
+	if h, ok := handlingOf(ctx); ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.latency = d
+	}
+}
+
+// Settle says what the running job has truly cost of a limit, under each key that
+// it has there, such as tokens that were estimated. More is charged at once, less is
+// given back: see throttle.Limiter. Of a limit that the job took nothing of it does
+// nothing. It may be said again.
+func Settle(ctx context.Context, limit string, cost int) error {
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return errors.New("settle: want the context of a handler of a scheduler.Server")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, t := range h.decision.Taken {
+		if t.Limit != limit {
+			continue
+		}
+		if err := h.server.limiter.Settle(ctx, h.decision, limit, t.Key, cost); err != nil {
+			return err
+		}
+		// What it owed no longer says what others took since.
+		h.decision.Taken[i].Cost, h.decision.Taken[i].OwedUntil = cost, time.Time{}
+	}
+	return nil
 }
 
 // tellTimeout bounds how long a job that has ended waits for the limiter to hear of
@@ -28,7 +74,9 @@ const tellTimeout = 5 * time.Second
 // judge turns a handler's error into what asynq should make of it, and tells the
 // limiter what it should hear.
 func (h *handling) judge(ctx context.Context, err error) error {
-	took := time.Since(h.began)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	took := cmp.Or(h.latency, time.Since(h.began))
 	if why, ok := errors.AsType[*blockedError](err); ok {
 		if result := h.blocked(ctx, why, err); result != nil {
 			return result

@@ -44,11 +44,11 @@ type Rule struct {
 // GetRule returns the rule under which a handler runs, from its context. It
 // reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
-	r, ok := ctx.Value(handlingKey{}).(*handling)
+	h, ok := handlingOf(ctx)
 	if !ok {
 		return Rule{}, false
 	}
-	return r.rule, true
+	return h.rule, true
 }
 
 // Action is what becomes of a job that cannot have its permits.

@@ -60,6 +60,17 @@ func (c *concurrency) take(now, k int64) {
 	c.holder = ""
 }
 
+// charge and giveBack change nothing: resize does.
+func (c *concurrency) charge(_, _ int64)            {}
+func (c *concurrency) giveBack(_, _ int64, _ spent) {}
+
+// resize has a holder hold that many permits, one at least.
+func (c *concurrency) resize(now int64, holder string, k int64) {
+	if l, ok := c.leases[holder]; ok && l.ends > now {
+		c.leases[holder] = lease{max(1, k), l.ends}
+	}
+}
+
 // extend renews a holder's lease. It reports false if there is none any more.
 func (c *concurrency) extend(now int64, holder string) bool {
 	l, ok := c.leases[holder]

@@ -43,6 +43,14 @@ func (f *fixedWindow) take(now, k int64) {
 	f.last, f.count = at, count+k
 }
 
+func (f *fixedWindow) charge(now, k int64) { f.take(now, k) }
+
+func (f *fixedWindow) giveBack(now, k int64, of spent) {
+	if _, start, count := f.current(now); of.at >= start && f.last >= start {
+		f.count = max(0, count-k)
+	}
+}
+
 func (f *fixedWindow) left(now int64) int64 {
 	_, start, count := f.current(now)
 	if start+f.margin() > now {

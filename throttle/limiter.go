@@ -34,6 +34,14 @@ type Limiter interface {
 	// Free gives the holder's leases on concurrency limits back.
 	Free(ctx context.Context, holder string, needs ...Need) error
 
+	// Settle says what a call that was allowed has truly cost of a meter, such as
+	// tokens that were estimated: more is charged at once, and later calls wait for
+	// it; less is given back, as far as that lets no more through than the limit
+	// guarantees. Nothing comes back that was taken an hour ago, or before the key's rate
+	// changed, and a SlidingLog keeps a debt of its N permits at most. A holder of a
+	// Concurrency limit holds as much as it costs from now on, one at least.
+	Settle(ctx context.Context, d Decision, limit, key string, cost int) error
+
 	// Define makes the limits known as a config file does: a limit that is
 	// defined already in the same words stays as it is, even if Set changed
 	// it since.

@@ -87,13 +87,12 @@ func (l *Local) UnsetKey(_ context.Context, limit, key string) error {
 
 func (l *Local) unsetKey(r *rule, key string, now int64) {
 	o := l.overrides[meterKey{r.Name, key}]
-	if o == nil {
+	if o == nil || o.kind == "" {
 		return
 	}
 	l.recount(r, key, now)
-	o.kind, o.since, o.ends, o.base = "", now, 0, nil
+	*o = override{since: now, ends: now} // goes some time
 	l.recount(r, key, now)
-	delete(l.overrides, meterKey{r.Name, key})
 }
 
 // defineKeys makes what a definition says of single keys current, where it differs
@@ -132,7 +131,7 @@ func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 	now := l.begin()
 	var keys []KeyState
 	for key, o := range l.overrides {
-		if key.limit != limit || o.ends > 0 && o.ends <= now {
+		if key.limit != limit || o.kind == "" || o.ends > 0 && o.ends <= now {
 			continue
 		}
 		k := KeyState{Key: key.key, Override: o.Override, File: o.file}

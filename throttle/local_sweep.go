@@ -35,7 +35,7 @@ func (l *Local) begin() int64 {
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {
-		if o.ends > 0 && o.ends <= now-grace {
+		if o.ends > 0 && o.ends <= now-grace-memory {
 			l.recount(l.rules[key.limit], key.key, now)
 			delete(l.overrides, key)
 		}

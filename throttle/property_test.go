@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	stdcmp "cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -32,7 +33,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			t.Repeat(map[string]func(*rapid.T){
 				"call": p.call, "call again": p.call, "look": p.look, "come back": p.comeBack, "wait": p.wait, "set back": p.setBack,
 				"redefine": p.redefine, "pause": p.pause, "block": p.block, "reset": p.reset, "extend": p.extend, "free": p.free,
-				"set key": p.setKey, "unset key": p.unsetKey,
+				"settle": p.settle, "settle more": p.settle, "set key": p.setKey, "unset key": p.unsetKey,
 			})
 			p.judge(t)
 		})
@@ -47,12 +48,49 @@ type pair struct {
 	// it would come back to life with its permit taken.
 	backwards bool
 	behind    time.Duration
+	blocked   bool // whether a key ever was
 
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
 	keys      map[string]keyLimit                 // by limit, key: what was set for it
 	denied    *lastDenial
 	leases    []lease
+	calls     []call // that can be settled
+}
+
+// A call was allowed; it is that admission of its meter's history.
+type call struct {
+	need         throttle.Need
+	redis, local throttle.Decision
+	meter        string
+	index        int
+}
+
+// settle says what a call has truly cost. The history counts that, and what it cost
+// more as a debt from now on.
+func (p *pair) settle(t *rapid.T) {
+	if len(p.calls) == 0 || p.backwards {
+		t.Skip("nothing to settle")
+	}
+	i := rapid.IntRange(0, len(p.calls)-1).Draw(t, "call")
+	c := p.calls[i]
+	p.calls = append(p.calls[:i:i], p.calls[i+1:]...)
+	cost := rapid.IntRange(0, 2*c.need.Cost+1).Draw(t, "true cost")
+	for _, x := range []struct {
+		throttle.Limiter
+		throttle.Decision
+	}{{p.redis, c.redis}, {p.local, c.local}} {
+		if err := x.Settle(t.Context(), x.Decision, c.need.Limit, c.need.Key, cost); err != nil {
+			t.Fatalf("%T: %v", x.Limiter, err)
+		}
+	}
+	a := &p.histories[c.meter][c.index]
+	if cost > a.Cost {
+		p.histories[c.meter] = append(p.histories[c.meter], throttletest.Admission{At: p.redis.now.UnixMicro(), Cost: cost - a.Cost, Debt: true})
+	} else {
+		a.Cost = cost
+	}
+	p.denied = nil
 }
 
 type lastDenial struct {
@@ -253,6 +291,8 @@ func (p *pair) record(needs []throttle.Need, redis, local throttle.Decision) {
 		if l := p.limits[n.Limit]; l.Kind == throttle.Concurrency {
 			a.Until = at + l.Lease.Microseconds()
 			p.leases = append(p.leases, lease{n, redis.Holder, local.Holder, meter, len(p.histories[meter])})
+		} else {
+			p.calls = append(p.calls, call{n, redis, local, meter, len(p.histories[meter])})
 		}
 		p.histories[meter] = append(p.histories[meter], a)
 	}
@@ -274,7 +314,7 @@ func (p *pair) look(t *rapid.T) {
 
 // comeBack holds the last denial to its word, if nothing has changed since.
 func (p *pair) comeBack(t *rapid.T) {
-	if p.denied == nil || p.behind > 0 || p.shutsAgain(p.denied.needs) {
+	if p.denied == nil || p.behind > 0 || p.shutsAgain(p.denied.needs) || p.tooMuchThen(p.denied.needs) {
 		t.Skip("nothing was promised")
 	}
 	needs, retryAfter := p.denied.needs, p.denied.retryAfter
@@ -288,11 +328,19 @@ func (p *pair) comeBack(t *rapid.T) {
 	}
 }
 
+// tooMuchThen is whether a cost fits only until the key's own capacity ends.
+func (p *pair) tooMuchThen(needs []throttle.Need) bool {
+	return slices.ContainsFunc(needs, func(n throttle.Need) bool {
+		l := p.limits[n.Limit]
+		return !p.keys[n.Limit+"|"+n.Key].ends.IsZero() && n.Cost > stdcmp.Or(l.Capacity, l.Rate.N)
+	})
+}
+
 // shutsAgain is whether a meter that is open now can be shut when the others
-// are: a fixed window with a margin at the start of the next one, or one whose own
+// are, or the block ends: a fixed window with a margin at the start of the next one, or one whose own
 // rate ends.
 func (p *pair) shutsAgain(needs []throttle.Need) bool {
-	return len(needs) > 1 && slices.ContainsFunc(needs, func(n throttle.Need) bool {
+	return (len(needs) > 1 || p.blocked) && slices.ContainsFunc(needs, func(n throttle.Need) bool {
 		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0 ||
 			!p.keys[n.Limit+"|"+n.Key].ends.IsZero()
 	})
@@ -370,6 +418,7 @@ func (p *pair) restartHistory(meter string) {
 		}
 	}
 	p.leases = rest
+	p.calls = slices.DeleteFunc(p.calls, func(c call) bool { return c.meter == meter })
 }
 
 func (p *pair) pause(t *rapid.T) {
@@ -382,6 +431,7 @@ func (p *pair) pause(t *rapid.T) {
 }
 
 func (p *pair) block(t *rapid.T) {
+	p.blocked = true
 	name, key := p.name(t), p.key(t)
 	until := p.redis.now.Add(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "block ms")) * time.Millisecond)
 	p.denied = nil

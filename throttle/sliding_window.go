@@ -1,5 +1,7 @@
 package throttle
 
+import "slices"
+
 // windowParts is into how many parts a sliding window divides its period.
 const windowParts = 60
 
@@ -81,6 +83,23 @@ func (s *slidingWindow) take(now, k int64) {
 		parts = append(parts, part{index, k})
 	}
 	s.parts, s.wasWidth = parts, s.width
+}
+
+func (s *slidingWindow) charge(now, k int64) { s.take(now, k) }
+
+func (s *slidingWindow) giveBack(_, k int64, of spent) {
+	if s.wasWidth != s.width {
+		return
+	}
+	for i, p := range s.parts {
+		if p.index == of.at/s.width {
+			s.parts = slices.Clone(s.parts)
+			if s.parts[i].count = p.count - k; s.parts[i].count <= 0 {
+				s.parts = slices.Delete(s.parts, i, i+1)
+			}
+			return
+		}
+	}
 }
 
 func (s *slidingWindow) left(now int64) int64 {

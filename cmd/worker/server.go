@@ -59,7 +59,8 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 		return nil, err
 	}
 	mux := asynq.NewServeMux()
-	mux.Use(w.blockOnRetryAfter)
+	calls.Observe = w.observe
+	mux.Use(w.obeyUpstream, w.settle)
 	mux.Handle(tasks.TypeHTTPRequest, calls)
 	return w, w.server.Start(mux)
 }

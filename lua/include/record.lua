@@ -33,11 +33,12 @@ end
 -- What is known of a key goes when nothing was heard of it for so long: an hour.
 local MEMORY_US = 3600000000
 
--- Until when a record is to be kept; nil: until somebody changes it.
+-- Until when a record is to be kept; nil: until somebody changes it. That a rate
+-- has changed is remembered, too, so that nothing older is given back.
 local function lasts_until(r)
   if r.ends_us > 0 then return r.ends_us end
   local heard_us = math.max(r.refused_us, r.heard_us, r.fell_us)
-  return heard_us > 0 and heard_us + MEMORY_US or nil
+  if heard_us > 0 or r.source == '-' then return math.max(heard_us, r.since_us) + MEMORY_US end
 end
 
 -- Stores a record. The limit says whether any of its keys has one.
@@ -50,9 +51,14 @@ local function store_record(name, key, r)
   if call('HSET', limit, 'overrides', '1') == 1 then store_summary(name) end
 end
 
--- Drops a record that says nothing but what the limit says.
+-- Whether a record says more than when the key's rate changed.
+local function says_more(r)
+  return r.source ~= '-' or r.share < FULL or r.refused > 0 or r.heard_us > 0 or r.fell_us > 0
+end
+
+-- Drops a record that says nothing of today.
 local function drop_if_plain(name, key, r)
-  if r.source ~= '-' or r.share < FULL or r.refused > 0 or r.heard_us > 0 or r.fell_us > 0 then return end
+  if says_more(r) or r.since_us + MEMORY_US > now_us then return end
   local limit, overrides = hg('limit', name), hg('overrides', name)
   call('HDEL', overrides, key)
   call('ZREM', hg('ending', name), key)
@@ -93,7 +99,8 @@ local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
+    local more = says_more(r)
     if r.ends_us > 0 then restore(r) else unlearn(r) end
-    change_rate(name, ended[i], r)
+    if more then change_rate(name, ended[i], r) else drop_if_plain(name, ended[i], r) end
   end
 end

@@ -4,8 +4,8 @@
 -- meters give through the lanes' turns only.
 -- Touches: admitted (rw), blocked (r), called (rw), changes (w),
 --   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), patience (w), reserved (rw), seq (w),
---   sharing (rw), tickets (w), turns (r), wake (w).
+--   lanes (rw), limit (r), m (rw), overrides (r), patience (w), reserved (rw),
+--   seq (w), sharing (rw), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
 -- ARGV[2] ID of the job
@@ -20,9 +20,10 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0
---   where nobody can tell when it will run; a job that waited gets {…, time_us,
---   since when it waited, how often it was denied, since when its permits exist or
---   0}; {6, names, now_us} where calendars must be extended
+--   where nobody can tell when it will run. If allowed, instead of that, whether
+--   the limiter is to hear how the call goes, until when each funnel owes; and of
+--   a job that waited since when, how often it was denied, and since when its
+--   permits exist or 0. {6, names, now_us} where calendars must be extended
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -37,7 +38,8 @@ local waited = call('EXISTS', hg('jobs')) == 1
 -- Of a job that waited it says how that was.
 local function admit(r, from_us)
   local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
-  if r then answer[9], answer[10], answer[11] = r.since_us, r.denials, from_us or 0 end
+  local n = #answer
+  if r then answer[n + 1], answer[n + 2], answer[n + 3] = r.since_us, r.denials, from_us or 0 end
   return answer
 end
 
@@ -56,7 +58,7 @@ local ids, costs = {}, {}
 for i = 1, meters and #meters or 0 do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
-local job = { lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.concat(costs, ','), ids = ids }
+local job = { queue = queue, lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.concat(costs, ','), ids = ids }
 local same = meters and r and r.lane == job.lane and r.costs == job.costs
 
 -- What is reserved for a called job is its own; all others leave it alone.

@@ -1,7 +1,7 @@
 -- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
 -- for it are called back to learn it.
--- Touches: blocked (w), changelog (w), changes (w), deleted (w), limit (rw),
---   limits (w), wake (w).
+-- Touches: blocked (w), changelog (w), changes (w), deleted (w), ending (w),
+--   limit (rw), limits (w), overrides (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says so
@@ -14,7 +14,7 @@ local summary, text = unpack(call('HMGET', hg('limit', name), 'summary', 'text')
 call('SREM', hg('limits'), name)
 if not summary then return 0 end
 call('HSET', hg('deleted'), name, summary)
-call('UNLINK', hg('limit', name), hg('blocked', name))
+call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name))
 changed('limit', name)
 note('deleted', name, by, 'from', text or '')
 return 1

@@ -1,5 +1,5 @@
 -- How full meters are, and what holds their limits shut. It changes nothing.
--- Touches: blocked (r), limit (r), m (rw), reserved (r).
+-- Touches: blocked (r), limit (r), m (rw), overrides (r), reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each
 -- Returns for each {permits used, capacity, 1 where the limit is paused, how many

@@ -1,5 +1,5 @@
 -- How meters stand, for people: nothing changes.
--- Touches: blocked (r), demand (r), limit (r), m (rw), reserved (r).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), overrides (r), reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each meter
 -- Returns names of limits whose calendar must be extended, now_us, and for each

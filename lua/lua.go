@@ -22,11 +22,14 @@ var files embed.FS
 
 // The commands.
 var (
+	Accepted = script("accepted")
 	Acquire  = script("acquire")
 	Allow    = script("allow")
 	Block    = script("block")
+	BlockFor = script("block_for")
 	Carry    = script("carry")
 	Cell     = script("cell")
+	Charge   = script("charge")
 	Claim    = script("claim")
 	Crash    = script("crash")
 	CronMove = script("cron_move")
@@ -36,6 +39,7 @@ var (
 	Edges    = script("edges")
 	Extend   = script("extend")
 	Fields   = script("fields")
+	FileKeys = script("file_keys")
 	Forecast = script("forecast")
 	Forget   = script("forget")
 	Free     = script("free")
@@ -49,10 +53,13 @@ var (
 	PutBack  = script("put_back")
 	Recall   = script("recall")
 	Record   = script("record")
+	Refused  = script("refused")
 	Reset    = script("reset")
 	Resign   = script("resign")
+	SetKey   = script("set_key")
 	Settle   = script("settle")
 	Shelve   = script("shelve")
+	UnsetKey = script("unset_key")
 	Waiting  = script("waiting")
 )
 

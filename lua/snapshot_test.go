@@ -18,11 +18,14 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
+	"accepted":  Accepted,
 	"acquire":   Acquire,
 	"allow":     Allow,
 	"block":     Block,
+	"block_for": BlockFor,
 	"carry":     Carry,
 	"cell":      Cell,
+	"charge":    Charge,
 	"claim":     Claim,
 	"crash":     Crash,
 	"cron_move": CronMove,
@@ -32,6 +35,7 @@ var scripts = map[string]*redis.Script{
 	"edges":     Edges,
 	"extend":    Extend,
 	"fields":    Fields,
+	"file_keys": FileKeys,
 	"forecast":  Forecast,
 	"forget":    Forget,
 	"free":      Free,
@@ -45,10 +49,13 @@ var scripts = map[string]*redis.Script{
 	"put_back":  PutBack,
 	"recall":    Recall,
 	"record":    Record,
+	"refused":   Refused,
 	"reset":     Reset,
 	"resign":    Resign,
+	"set_key":   SetKey,
 	"settle":    Settle,
 	"shelve":    Shelve,
+	"unset_key": UnsetKey,
 	"waiting":   Waiting,
 }
 

@@ -32,33 +32,36 @@ type Rule struct {
 	OnMaxWait Action
 	// OnNoLimit is what becomes of a job whose limit does not exist.
 	OnNoLimit Action
+	// Blocks names the limits whose keys are shut for everybody when the other side
+	// refuses the job's call: see Blocked. Nil means those that the job has a key
+	// of, or all where it has none.
+	Blocks []string
 	// Retry spaces the attempts of a job that fails. Nil leaves that to the
 	// server's RetryDelayFunc.
 	Retry *RetryPolicy
 }
 
-// ruleKey is the context key of an attempt's rule.
-type ruleKey struct{}
-
 // GetRule returns the rule under which a handler runs, from its context. It
 // reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
-	rule, ok = ctx.Value(ruleKey{}).(Rule)
-	return rule, ok
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return Rule{}, false
+	}
+	return h.rule, true
 }
 
 // GetDecision returns the decision by which a job runs, from the context of its
 // handler: how often it was denied before, and how long it waited. It is the zero
 // Decision for a job that needs no limit.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
-	d, ok = ctx.Value(decisionKey{}).(throttle.Decision)
-	return d, ok
-}
-
-type decisionKey struct{}
-
-func withDecision(ctx context.Context, rule Rule, d throttle.Decision) context.Context {
-	return context.WithValue(context.WithValue(ctx, ruleKey{}, rule), decisionKey{}, d)
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return d, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.decision, true
 }
 
 // Action is what becomes of a job that cannot have its permits.

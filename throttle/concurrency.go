@@ -32,6 +32,8 @@ func (c *concurrency) others(now int64) (leases []lease, live int64) {
 	return leases, live
 }
 
+func (c concurrency) clone() meter { return &c }
+
 func (c *concurrency) readyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -56,6 +58,17 @@ func (c *concurrency) take(now, k int64) {
 	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now-grace })
 	c.leases[c.holder] = lease{k, now + c.life}
 	c.holder = ""
+}
+
+// charge and giveBack change nothing: resize does.
+func (c *concurrency) charge(_, _ int64)            {}
+func (c *concurrency) giveBack(_, _ int64, _ spent) {}
+
+// resize has a holder hold that many permits, one at least.
+func (c *concurrency) resize(now int64, holder string, k int64) {
+	if l, ok := c.leases[holder]; ok && l.ends > now {
+		c.leases[holder] = lease{max(1, k), l.ends}
+	}
 }
 
 // extend renews a holder's lease. It reports false if there is none any more.

@@ -25,6 +25,8 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	return at, start, count
 }
 
+func (f fixedWindow) clone() meter { return &f }
+
 func (f *fixedWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -39,6 +41,14 @@ func (f *fixedWindow) readyAt(now, k int64) int64 {
 func (f *fixedWindow) take(now, k int64) {
 	at, _, count := f.current(now)
 	f.last, f.count = at, count+k
+}
+
+func (f *fixedWindow) charge(now, k int64) { f.take(now, k) }
+
+func (f *fixedWindow) giveBack(now, k int64, of spent) {
+	if _, start, count := f.current(now); of.at >= start && f.last >= start {
+		f.count = max(0, count-k)
+	}
 }
 
 func (f *fixedWindow) left(now int64) int64 {

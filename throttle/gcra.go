@@ -36,6 +36,8 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 	return g.tat, g.rest
 }
 
+func (g gcra) clone() meter { return &g }
+
 func (g *gcra) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -60,6 +62,30 @@ func (g *gcra) take(now, k int64) {
 	us, over := span(k, g.n, g.period)
 	rest += over
 	g.tat, g.rest = tat+us+rest/g.n, rest%g.n
+}
+
+func (g *gcra) charge(now, k int64) { g.take(now, k) }
+
+// giveBack leaves what was taken since owed in any case: as much as is owed more now
+// than then, or than the call alone would have it.
+func (g *gcra) giveBack(now, k int64, of spent) {
+	tat, rest := g.arrival(now)
+	if of.owed == 0 {
+		us, _ := span(of.taken, g.n, g.period)
+		of.owed = of.at + us
+	}
+	least := now + max(0, tat-of.owed)
+	if least >= tat {
+		return
+	}
+	us, over := span(k, g.n, g.period)
+	g.tat, g.rest = tat-us, rest-over
+	if g.rest < 0 {
+		g.tat, g.rest = g.tat-1, g.rest+g.n
+	}
+	if g.tat < least {
+		g.tat, g.rest = least, rest
+	}
 }
 
 func (g *gcra) left(now int64) int64 {

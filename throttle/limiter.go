@@ -34,6 +34,14 @@ type Limiter interface {
 	// Free gives the holder's leases on concurrency limits back.
 	Free(ctx context.Context, holder string, needs ...Need) error
 
+	// Settle says what a call that was allowed has truly cost of a meter, such as
+	// tokens that were estimated: more is charged at once, and later calls wait for
+	// it; less is given back, as far as that lets no more through than the limit
+	// guarantees. Nothing comes back that was taken an hour ago, or before the key's rate
+	// changed, and a SlidingLog keeps a debt of its N permits at most. A holder of a
+	// Concurrency limit holds as much as it costs from now on, one at least.
+	Settle(ctx context.Context, d Decision, limit, key string, cost int) error
+
 	// Define makes the limits known as a config file does: a limit that is
 	// defined already in the same words stays as it is, even if Set changed
 	// it since.
@@ -41,6 +49,16 @@ type Limiter interface {
 	// Set changes one limit, or makes it, at once and for every user of it. What
 	// was counted counts on, and what is owed leaks at the new rate from then on.
 	Set(ctx context.Context, limit Limit) error
+	// SetKey has one key of a limit count otherwise, at once and for every user of
+	// it, until the override ends, UnsetKey, or Delete of the limit. It holds for
+	// the kind that the limit has now. A cost above the key's capacity is Never,
+	// even where the override ends some time. What the key owes in permits stays owed.
+	SetKey(ctx context.Context, limit, key string, o Override) error
+	// UnsetKey has the key count as the limit says again, whoever said
+	// otherwise.
+	UnsetKey(ctx context.Context, limit, key string) error
+	// Keys lists the keys of a limit that differ from it, by name.
+	Keys(ctx context.Context, limit string) ([]KeyState, error)
 	// Delete forgets a limit. It wraps ErrNoLimit if there is none.
 	Delete(ctx context.Context, name string) error
 	// Limits lists all limits by name.

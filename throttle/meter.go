@@ -14,18 +14,29 @@ type meter interface {
 	readyAt(now, k int64) int64
 	// take takes k permits. The caller has seen that readyAt allows it.
 	take(now, k int64)
+	// charge takes k permits more than were allowed: a debt.
+	charge(now, k int64)
+	// giveBack returns k of the permits of a call, as far as that is safe.
+	giveBack(now, k int64, of spent)
 	// left is how many permits could be taken now.
 	left(now int64) int64
 	// fullAt is when the meter will be as if never used.
 	fullAt(now int64) int64
+	// clone is a meter of the same state, to look at.
+	clone() meter
 }
+
+// spent is what a call took: when, how many permits, and until when a funnel owed
+// then, or 0.
+type spent struct{ at, taken, owed int64 }
 
 // A rule is a limit in use.
 type rule struct {
 	Limit
-	words   string  // as Define said it last; empty if only Set did
-	since   int64   // when it was defined so, in microseconds
-	windows []int64 // the calendar's boundaries around the last time asked
+	words   string              // as Define said it last; empty if only Set did
+	keys    map[string]Override // as Define said them last
+	since   int64               // when it was defined so, in microseconds
+	windows []int64             // the calendar's boundaries around the last time asked
 }
 
 // newMeter is the unused meter of the rule.

@@ -138,7 +138,7 @@ var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it
 const stale = 6
 
 func decision(reply []any, needs []Need, holder string) Decision {
-	n := make([]int64, 11)
+	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
 		n[i] = reply[i].(int64)
 	}
@@ -153,14 +153,19 @@ func decision(reply []any, needs []Need, holder string) Decision {
 	if d.Outcome == Denied {
 		d.PutBack = microseconds(n[7])
 		d.Unknown = len(reply) > 8 && n[8] == 0
-	} else if n[7] > 0 {
-		d.Holder, d.Lease = holder, microseconds(n[7])
 	}
 	if d.Outcome == Allowed && len(reply) > 8 {
-		d.Waited, d.Denials = microseconds(n[2]-n[8]), int(n[9])
-		if d.Late = -1; n[10] > 0 {
-			d.Late = microseconds(n[2] - n[10])
+		after := 9 + len(needs)
+		d.Heard, d.Taken = n[8] == 1, taken(n[9:after], needs)
+		if waited := n[after:]; len(waited) > 0 {
+			d.Waited, d.Denials = microseconds(n[2]-waited[0]), int(waited[1])
+			if d.Late = -1; waited[2] > 0 {
+				d.Late = microseconds(n[2] - waited[2])
+			}
 		}
+	}
+	if d.Outcome != Denied && n[7] > 0 {
+		d.Holder, d.Lease = holder, microseconds(n[7])
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {
 		d.RetryAfter = microseconds(max(0, n[3]-n[2]))

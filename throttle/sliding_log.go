@@ -1,6 +1,9 @@
 package throttle
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // slidingLog counts for a sliding log: at most n permits in every window of one
 // period, exactly. It keeps the times of the last n permits, oldest first. A
@@ -11,6 +14,8 @@ type slidingLog struct {
 }
 
 func (l *slidingLog) define(r *rule) { l.n, l.period = int64(r.Rate.N), r.periodUS() }
+
+func (l slidingLog) clone() meter { return &l }
 
 func (l *slidingLog) readyAt(now, k int64) int64 {
 	if k == 0 {
@@ -35,6 +40,25 @@ func (l *slidingLog) take(now, k int64) {
 	}
 	if old := int64(len(l.times)) - l.n; old > 0 {
 		l.times = l.times[old:]
+	}
+}
+
+// charge does not keep a debt of more than all permits of the limit.
+func (l *slidingLog) charge(now, k int64) {
+	k = min(k, l.n+l.left(now))
+	if len(l.times) > 0 {
+		now = max(now, l.times[len(l.times)-1])
+	}
+	for range k {
+		l.times = append(l.times, now)
+	}
+}
+
+func (l *slidingLog) giveBack(_, k int64, of spent) {
+	first, found := slices.BinarySearch(l.times, of.at)
+	last, _ := slices.BinarySearch(l.times, of.at+1)
+	if found {
+		l.times = slices.Delete(slices.Clone(l.times), int(max(int64(first), int64(last)-k)), last)
 	}
 }
 

@@ -1,5 +1,7 @@
 package throttle
 
+import "slices"
+
 // windowParts is into how many parts a sliding window divides its period.
 const windowParts = 60
 
@@ -52,6 +54,8 @@ func (s *slidingWindow) earliest(now int64, parts []part) int64 {
 	return max(now, parts[len(parts)-1].index*s.width)
 }
 
+func (s slidingWindow) clone() meter { return &s }
+
 func (s *slidingWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -79,6 +83,23 @@ func (s *slidingWindow) take(now, k int64) {
 		parts = append(parts, part{index, k})
 	}
 	s.parts, s.wasWidth = parts, s.width
+}
+
+func (s *slidingWindow) charge(now, k int64) { s.take(now, k) }
+
+func (s *slidingWindow) giveBack(_, k int64, of spent) {
+	if s.wasWidth != s.width {
+		return
+	}
+	for i, p := range s.parts {
+		if p.index == of.at/s.width {
+			s.parts = slices.Clone(s.parts)
+			if s.parts[i].count = p.count - k; s.parts[i].count <= 0 {
+				s.parts = slices.Delete(s.parts, i, i+1)
+			}
+			return
+		}
+	}
 }
 
 func (s *slidingWindow) left(now int64) int64 {

@@ -9,24 +9,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestMostSpecific(t *testing.T) {
-	shared := throttle.Need{Limit: "shared", Cost: 1}
-	other := throttle.Need{Limit: "other", Cost: 1}
-	host := throttle.Need{Limit: "host", Key: "example.com", Cost: 1}
-	tests := []struct {
-		name        string
-		needs, want []throttle.Need
-	}{
-		{"only those with a key", []throttle.Need{shared, host}, []throttle.Need{host}},
-		{"all where none has one", []throttle.Need{shared, other}, []throttle.Need{shared, other}},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, mostSpecific(tt.needs)); diff != "" {
-			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
-		}
-	}
-}
-
 func TestSetKeepsWhatNoFlagNames(t *testing.T) {
 	rate, kind := throttle.PerMinute(3), throttle.SlidingLog
 	old := throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5, Apps: []string{"a"}}

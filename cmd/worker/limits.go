@@ -14,6 +14,7 @@ type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
 	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of that will run."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
+	Unset  limitsUnset  `cmd:"" help:"Have a key of a limit count as the limit says again."`
 	Delete limitsDelete `cmd:"" help:"Forget a limit. It stays deleted until it is set again, or a worker that has it in its config starts or reads that again; jobs that need it meanwhile are archived, or what on_no_limit says."`
 	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
 	Resume limitsResume `cmd:"" help:"End a pause."`
@@ -33,10 +34,12 @@ type definition struct {
 	Lease    string        `json:"lease,omitempty"`
 	Paused   bool          `json:"paused"`
 	Blocked  []block       `json:"blocked,omitempty"`
+	Keys     []key         `json:"keys,omitempty"`
 }
 
-func newDefinition(l throttle.Limit, blocks []throttle.Blocked) definition {
+func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
 	return definition{
+		Keys: newKeys(keys),
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
 		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: newBlocks(blocks),
 	}
@@ -71,7 +74,11 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		if err != nil {
 			return err
 		}
-		d := newDefinition(l, blocks)
+		keys, err := limiter.Keys(ctx, l.Name)
+		if err != nil {
+			return err
+		}
+		d := newDefinition(l, blocks, keys)
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
@@ -132,7 +139,11 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		waiting[i] = backlog{cli.Text(b.Key), b.Permits, b.LastIn.Seconds()}
 		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), in(b.LastIn)})
 	}
-	d := newDefinition(limit, blocks)
+	keys, err := limiter.Keys(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	d := newDefinition(limit, blocks, keys)
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
 			definition
@@ -142,6 +153,9 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
 	for _, b := range d.Blocked {
 		fmt.Fprintf(stdio.Out, "blocked: %s\n", cli.Foreign(b.String()))
+	}
+	for _, k := range d.Keys {
+		fmt.Fprintf(stdio.Out, "key %s\n", k)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for it")

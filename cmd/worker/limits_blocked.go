@@ -35,6 +35,10 @@ func (d definition) state() string {
 		return "blocked: " + d.Blocked[0].String()
 	case len(d.Blocked) > 1:
 		return fmt.Sprintf("blocked: %d keys", len(d.Blocked))
+	case len(d.Keys) == 1:
+		return "key " + d.Keys[0].String()
+	case len(d.Keys) > 1:
+		return fmt.Sprintf("%d keys of their own", len(d.Keys))
 	}
 	return ""
 }

@@ -18,11 +18,15 @@ type limitsSet struct {
 	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
+	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
+	For      time.Duration  `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
 }
 
 // Help is the manual of "worker limits set".
 func (limitsSet) Help() string {
-	return `Of a limit that exists, what no flag names stays as it is.`
+	return `Of a limit that exists, what no flag names stays as it is.
+
+With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
 
 // Run implements "worker limits set".
@@ -32,6 +36,12 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 		return err
 	}
 	defer done()
+	if c.Key != nil {
+		return c.setKey(ctx, limiter, stdio)
+	}
+	if c.For != 0 {
+		return cli.Usagef("--for is for a key of a limit: want --key beside it")
+	}
 	limit, found, err := find(ctx, limiter, c.Name)
 	if err != nil {
 		return err

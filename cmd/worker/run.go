@@ -29,7 +29,7 @@ func (runCommand) Help() string {
 
 When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file that has errors, is empty or is gone changes nothing.
 
-A call that is answered with Retry-After blocks the limits that its job has a key of (where no limit has a key, all of its limits) until that time.`
+A call that is refused with 429, or with 503 and Retry-After, shuts the limits that its job has a key of (where no limit has a key, all of its limits; or those under "blocks") for every worker: until the time that the answer's Retry-After, RateLimit or X-RateLimit fields say, or, where none does, for a second, twice as long with each refusal in a row, up to five minutes. The job goes back to the head of those that wait, and no attempt is spent.`
 }
 
 // Run implements "worker run".

@@ -60,10 +60,11 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 		return nil, err
 	}
 	mux := asynq.NewServeMux()
+	calls.Observe = w.observe
 	if logJobs {
 		mux.Use(w.logJob)
 	}
-	mux.Use(w.blockOnRetryAfter)
+	mux.Use(w.obeyUpstream, w.settle)
 	mux.Handle(tasks.TypeHTTPRequest, calls)
 	return w, w.server.Start(mux)
 }

@@ -57,7 +57,7 @@ func (r topRedis) look(ctx context.Context, chosen string) (topView, error) {
 		}
 		of := rates[l.Name]
 		view.limits = append(view.limits, topLimit{
-			Limit: l, state: newDefinition(l, blocks).state(), waiting: s,
+			Limit: l, state: newDefinition(l, blocks, nil).state(), waiting: s,
 			allowed: float64(of.Allowed) / recently.Seconds(), denied: float64(of.Denied) / recently.Seconds(),
 		})
 	}

@@ -18,6 +18,8 @@ type limit struct {
 	Zone     string        `yaml:"zone"`
 	Apps     []string      `yaml:"apps"`
 	Lease    time.Duration `yaml:"lease"`
+
+	Overrides map[string]throttle.Override `yaml:"overrides"`
 }
 
 // limits checks the file's limits and returns them by name.
@@ -27,7 +29,7 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 		l := from[name]
 		checked := throttle.Limit{
 			Name: name, Kind: l.Kind, Rate: l.Rate, Capacity: l.Capacity,
-			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease,
+			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, Overrides: l.Overrides,
 		}
 		d.checkLimit(join("limits", name), checked)
 		limits = append(limits, checked)

@@ -16,6 +16,9 @@ type Task struct {
 	// Limits are all asked before a job runs; one that denies is enough to
 	// put it back.
 	Limits []Need `yaml:"limits"`
+	// Blocks names the limits whose keys are shut when the other side refuses a
+	// job's call. Nil means those with a key, or all where none has one.
+	Blocks []string `yaml:"blocks"`
 	// MaxWait is how long a job may wait for its permits. The zero value
 	// means as long as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
@@ -45,6 +48,28 @@ type Need struct {
 	Limit string          `yaml:"limit"`
 	Key   expression.Key  `yaml:"key"`
 	Cost  expression.Cost `yaml:"cost"`
+	// Settle is what the job has truly cost once it is done.
+	Settle expression.Settle `yaml:"settle"`
+}
+
+// Settles reports whether the task says what its jobs have truly cost.
+func (t Task) Settles() bool {
+	return slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Settle.String() != "" })
+}
+
+// Costs is what a job with that result has truly cost, by limit.
+func (c *Config) Costs(job *expression.Job, result []byte) (map[string]int, error) {
+	costs := map[string]int{}
+	for _, n := range c.Tasks[job.Type].Limits {
+		cost, ok, err := n.Settle.Of(job, result)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			costs[n.Limit] = cost
+		}
+	}
+	return costs, nil
 }
 
 // Rule is what one job needs before it runs, and the zero Rule if the config
@@ -65,7 +90,7 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	}
 	policy := t.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority,
+		Needs: needs, Priority: priority, Blocks: t.Blocks,
 		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
 		Retry: &policy,
 	}, nil
@@ -94,6 +119,13 @@ func (d *decoder) checkTasks(c *Config) {
 		t := c.Tasks[name]
 		d.checkReference(path, "task type", name, tasks.Types())
 		d.checkNeeds(path+".limits", t.Limits, c.Limits)
+		for i, limit := range t.Blocks {
+			var own []string
+			for _, n := range t.Limits {
+				own = append(own, n.Limit)
+			}
+			d.checkReference(indexed(path+".blocks", i), "limit of this task", limit, own)
+		}
 		if d.has(path+".max_wait") && t.MaxWait == 0 {
 			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
 		}

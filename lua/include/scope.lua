@@ -17,7 +17,7 @@ local GRACE = 60000
 -- The only way a number becomes text: tostring would keep 14 digits of 16, and
 -- '%.0f' takes five times as long. In two parts it fits a Redis of 32 bits too.
 local function int(x)
-  if x < 1000000000 then return string.format('%d', x) end
+  if x < 1000000000 then return string.format(x > -1000000000 and '%d' or '%.0f', x) end
   local low = x % 1000000000
   return string.format('%d%09d', (x - low) / 1000000000, low)
 end
@@ -27,6 +27,8 @@ end
 --   limits             set     their names
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   overrides:<name>   hash    what differs for single keys of a limit: key -> record.lua's words
+--   ending:<name>      zset    those of them that end, by the microsecond at which they do
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   cell:<key>         string  the meter of a limit that is given with the call

@@ -17,7 +17,11 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		if l := label(a.At); l != window {
 			window, sum = l, 0
 		}
-		if sum += a.Cost; sum > limit.Rate.N {
+		sum += a.Cost
+		if a.Debt {
+			continue
+		}
+		if sum > limit.Rate.N {
 			violations = append(violations, fmt.Sprintf("%d permits in the window %s up to %s, at most %d",
 				sum, window, clock(a.At), limit.Rate.N))
 		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {

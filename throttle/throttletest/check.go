@@ -18,6 +18,10 @@ type Admission struct {
 	// Until is the microsecond from which on the permits were free again. Only
 	// a concurrency limit needs it; there, zero means that they still are held.
 	Until int64
+	// Debt is whether nobody let it through: a call that had been let through cost
+	// more than was known then. No window that ends with a debt is judged, but those
+	// of later admissions hold it.
+	Debt bool
 }
 
 // Check returns an error that names the first window in which the history has

@@ -32,7 +32,7 @@ func overRate(limit throttle.Limit, history []Admission) (violations []string) {
 			least, since, before = l, a.At, sum
 		}
 		sum += int64(a.Cost)
-		if l := level(a.At); l.Sub(l, least).Cmp(most) > 0 {
+		if l := level(a.At); !a.Debt && l.Sub(l, least).Cmp(most) > 0 {
 			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, more than capacity %d and %s",
 				sum-before, clock(since), clock(a.At), capacity, limit.Rate))
 		}
@@ -43,7 +43,7 @@ func overRate(limit throttle.Limit, history []Admission) (violations []string) {
 // overSliding judges a sliding window: at most N permits in each (t-period, t].
 func overSliding(limit throttle.Limit, history []Admission) (violations []string) {
 	slide(history, (limit.Rate.Per + limit.Margin).Microseconds(), func(first, last Admission, sum int) {
-		if sum > limit.Rate.N {
+		if sum > limit.Rate.N && !last.Debt {
 			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, within one period; at most %d",
 				sum, clock(first.At), clock(last.At), limit.Rate.N))
 		}

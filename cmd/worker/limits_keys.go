@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+// key is what differs for a key of a limit, in JSON.
+type key struct {
+	Key      string     `json:"key"`
+	Rate     string     `json:"rate,omitempty"`
+	Capacity int        `json:"capacity,omitempty"`
+	Source   string     `json:"source,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`
+	rest     time.Duration
+}
+
+func newKeys(from []throttle.KeyState) []key {
+	keys := make([]key, len(from))
+	for i, k := range from {
+		keys[i] = key{Key: k.Key, Rate: k.Rate.String(), Capacity: k.Capacity, Source: "set", rest: k.For}
+		if k.File {
+			keys[i].Source = "file"
+		}
+		if !k.Until.IsZero() {
+			keys[i].Until = &k.Until
+		}
+	}
+	return keys
+}
+
+// String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
+func (k key) String() string {
+	text := throttle.Override{Capacity: k.Capacity}.String()
+	text = strings.TrimSpace(k.Rate + " " + text)
+	if k.rest > 0 {
+		text += " for " + in(k.rest)
+	}
+	return fmt.Sprintf("%s: %s", keyName(k.Key), text)
+}
+
+// setKey has one key of a limit count otherwise.
+func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio cli.IO) error {
+	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil {
+		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
+	}
+	o := throttle.Override{For: c.For}
+	assign(&o.Rate, c.Rate)
+	assign(&o.Capacity, c.Capacity)
+	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
+		return badUnlessDown(err)
+	}
+	fmt.Fprintf(stdio.Out, "%s of %s  %s\n", c.Name, keyName(*c.Key), o)
+	return nil
+}
+
+type limitsUnset struct {
+	Name string `arg:"" help:"Name of the limit."`
+	Key  string `arg:"" help:"The key."`
+}
+
+// Help is the manual of "worker limits unset".
+func (limitsUnset) Help() string {
+	return `What the config file says of the key counts again when the file changes there.`
+}
+
+// Run implements "worker limits unset".
+func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return change(ctx, g, stdio, fmt.Sprintf("unset %s of %s", c.Key, c.Name), func(l *throttle.Lanes) error {
+		return l.UnsetKey(ctx, c.Name, c.Key)
+	})
+}

@@ -1,0 +1,72 @@
+package throttle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSettle: what a call has truly cost, for every kind.
+func TestSettle(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		for _, limit := range threes {
+			left := func() int { return ask(t, s, limit.Name, 0).Remaining }
+			d := ask(t, s, limit.Name, 3)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 3))
+			expect(t, limit.Name+": as was taken", left(), 0)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 1))
+			expect(t, limit.Name+": two come back", left(), 2)
+			expect(t, limit.Name+": and can be taken", ask(t, s, limit.Name, 2).Outcome, allowed)
+			if limit.Kind == throttle.Concurrency {
+				continue
+			}
+			s.wait(2 * time.Hour)
+			d = ask(t, s, limit.Name, 1)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 4))
+			owed := ask(t, s, limit.Name, 1)
+			expect(t, limit.Name+": a debt", [2]any{owed.Outcome, owed.Remaining}, [2]any{denied, 0})
+			s.wait(owed.RetryAfter)
+			expect(t, limit.Name+": paid", ask(t, s, limit.Name, 1).Outcome, allowed)
+			s.wait(time.Hour)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			expect(t, limit.Name+": nothing comes back after an hour", left(), 3)
+		}
+	})
+}
+
+// TestSettleGivesNoMoreThanIsOwed: what a funnel has got back by itself does not
+// come back once more, and what others took since stays owed.
+func TestSettleGivesNoMoreThanIsOwed(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 10})
+		d := ask(t, s, "f", 10)
+		s.wait(8 * time.Second)
+		ask(t, s, "f", 5)
+		must(t, s.Settle(t.Context(), d, "f", "k", 1))
+		expect(t, "of seven two were still owed", ask(t, s, "f", 0).Remaining, 5)
+
+		must(t, s.SetKey(t.Context(), "f", "k", throttle.Override{Rate: throttle.Every(time.Minute)}))
+		must(t, s.Settle(t.Context(), d, "f", "k", 0))
+		must(t, s.UnsetKey(t.Context(), "f", "k"))
+		must(t, s.Settle(t.Context(), d, "f", "k", 0))
+		expect(t, "after a change nothing", ask(t, s, "f", 0).Remaining, 5)
+	})
+}
+
+func TestWrongSettles(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		d := ask(t, s, "funnel", 1)
+		for want, err := range map[string]error{
+			"cost -1: want 0 to 10000000 of limit funnel":           s.Settle(t.Context(), d, "funnel", "k", -1),
+			`settle: nothing was taken of limit log for key "k"`:    s.Settle(t.Context(), d, "log", "k", 1),
+			`settle: nothing was taken of limit funnel for key "x"`: s.Settle(t.Context(), d, "funnel", "x", 1),
+		} {
+			if err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	})
+}

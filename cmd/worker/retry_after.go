@@ -38,6 +38,7 @@ func (w *worker) block(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
+	ctx = throttle.As(ctx, "upstream")
 	for _, n := range mostSpecific(rule.Needs) {
 		if err := w.limiter.Block(ctx, n.Limit, n.Key, now.Add(wait)); err != nil {
 			return err

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo recording up redis-server
+.PHONY: help test race sim lint fmt bench demo recording screenshots up redis-server chromium
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -11,15 +11,15 @@ export HOME := $(CURDIR)/.cache
 endif
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: redis-server ## vet, check the format and run all tests
+test: redis-server chromium ## vet, check the format and run all tests
 	go vet ./...
 	@unformatted=$$(gofmt -l *.go */) && \
 	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
 	$(GOTEST) ./...
 
-race: redis-server ## run all tests with the race detector
+race: redis-server chromium ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
 SEEDS ?= 200
@@ -35,6 +35,9 @@ fmt: ## format the code
 
 bench: redis-server ## measure against other systems
 	go run ./bench
+
+screenshots: redis-server chromium ## take the pictures of the page in docs
+	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
 demo: ## watch 200 jobs obey a limit
 	go run ./cmd/worker demo
@@ -59,4 +62,17 @@ redis-server:
 		brew install redis; \
 	else \
 		echo "install redis-server 6.2 or newer and run make again" >&2; exit 1; \
+	fi
+
+# The tests of the page open it in a Chromium.
+chromium:
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then \
+		:; \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
+		$(SUDO) apt-get update && \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; \
+	elif command -v brew >/dev/null; then \
+		brew install --cask chromium; \
+	else \
+		echo "install chromium and run make again" >&2; exit 1; \
 	fi

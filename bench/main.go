@@ -5,6 +5,7 @@
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
 //	go run ./bench failover    the process that gives turns is killed
+//	go run ./bench page        what those who look at the live page cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -26,6 +27,7 @@ type commands struct {
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
 	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
+	Page     pageCommand     `cmd:"" help:"What those who look at the live page cost, while much waits."`
 }
 
 func main() {

@@ -1,9 +1,10 @@
 -- Has a job wait again that was allowed and that the other side then refused: at
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody.
--- Touches: blocked (rw), called (r), changes (w), contended (rw), deleted (r),
---   demand (rw), ending (rw), full (w), jobs (rw), lane (rw), lanes (rw),
---   limit (rw), m (rw), overrides (rw), patience (w), reserved (rw), seq (w),
+-- Touches: blocked (rw), called (r), changelog (w), changes (w),
+--   contended (rw), deleted (r), demand (rw), ending (rw), full (w),
+--   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw),
+--   overrides (rw), patience (w), reserved (rw), seq (w),
 --   sharing (rw), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to

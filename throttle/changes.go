@@ -17,10 +17,9 @@ type Change struct {
 	// At is when it happened, by Redis's clock.
 	At time.Time
 	// What is defined (as a config file says), set, deleted, paused, resumed,
-	// reset, blocked or unblocked.
+	// reset, blocked or unblocked; of a key, set or unset.
 	What string
-	// Limit and Key are what was changed; Key is empty unless a key was reset,
-	// blocked or unblocked.
+	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string
 	// By is who did it, as said with As; empty where nobody said.
 	By string

@@ -125,7 +125,7 @@ func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error
 		return err
 	}
 	n, perUS, capacity := o.permits()
-	return r.known(ctx, limit, lua.SetKey, limit, key, string(l.Kind), n, perUS, capacity, o.For.Microseconds())
+	return r.known(ctx, limit, lua.SetKey, limit, key, string(l.Kind), n, perUS, capacity, o.For.Microseconds(), by(ctx), o.String())
 }
 
 // UnsetKey implements Limiter.
@@ -133,7 +133,7 @@ func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.UnsetKey, limit, key)
+	return r.known(ctx, limit, lua.UnsetKey, limit, key, by(ctx))
 }
 
 // defineKeys makes the overrides of a limit known that its definition has.

@@ -20,7 +20,7 @@ func browse(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(pagetest.Chromium(t), limit)
 	t.Cleanup(cancel)
-	if err := chromedp.Run(ctx); err != nil { // it lives as long as this context
+	if err := chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900)); err != nil { // it lives as long as this context
 		t.Fatalf("start Chromium: %v", err)
 	}
 	return ctx
@@ -32,7 +32,7 @@ func do(t *testing.T, ctx context.Context, what string, actions ...chromedp.Acti
 	defer cancel()
 	if err := chromedp.Run(within, actions...); err != nil {
 		var at, text string
-		_ = chromedp.Run(ctx, chromedp.Location(&at), chromedp.Text("body", &text))
+		_ = chromedp.Run(ctx, chromedp.Location(&at), chromedp.Evaluate(`document.querySelector('dialog').innerText + '\n' + document.body.innerText`, &text))
 		t.Fatalf("%s: %v\nat %s:\n%.2000s", what, err, at, text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
 )
 
 // The exit codes of the commands; 0 is success.
@@ -45,7 +46,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(stdio, globals),
+		kong.BindTo(throttle.As(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
 	)...)
 	if err != nil {
 		return report(stdio.Err, name, err)

@@ -68,6 +68,10 @@ func TestFull(t *testing.T) {
 	want := &Config{
 		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second,
 		Queues: map[string]int{"default": 1, "critical": 6},
+		Page: Page{
+			Token: "swordfish-and-chips", User: "ops", Password: "hunter2", ReadOnly: true,
+			Redact: []string{"iban", "x-*-key"},
+		},
 		Limits: []throttle.Limit{
 			{
 				Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000),

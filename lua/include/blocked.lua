@@ -1,4 +1,5 @@
 -- @include summary
+-- @include note
 
 -- Holds a meter shut until a moment; one in the past opens it.
 local function shut_until(name, key, until_us)
@@ -19,8 +20,12 @@ local function shut_until(name, key, until_us)
   store_summary(name)
 end
 
--- Holds a meter shut until a moment, if it would open before.
+-- Holds a meter shut until a moment, if it would open before: an upstream's
+-- answer says so.
 local function shut_longer(name, key, until_us)
   local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
-  if until_us > ends then shut_until(name, key, math.min(until_us, FAR)) end
+  if until_us <= ends then return end
+  until_us = math.min(until_us, FAR)
+  shut_until(name, key, until_us)
+  note('blocked', name, 'upstream', 'key', key, 'until', int(until_us))
 end

@@ -32,7 +32,7 @@ func (l line) where() string {
 
 // source reads jobs and reports those that are bad.
 type source struct {
-	one      *cli.Job // instead of the input
+	given    []cli.Job // instead of the input
 	input    io.Reader
 	defaults cli.JobOptions
 	config   *config.Config
@@ -51,8 +51,12 @@ const maxLine = 64 << 20
 // length.
 func (s *source) jobs() iter.Seq[line] {
 	return func(yield func(line) bool) {
-		if s.one != nil {
-			s.give(line{Job: *s.one}, s.one.Validate(), yield)
+		if s.given != nil {
+			for _, job := range s.given {
+				if !s.give(line{Job: job}, job.Validate(), yield) {
+					return
+				}
+			}
 			return
 		}
 		scanner := bufio.NewScanner(s.input)
@@ -121,10 +125,10 @@ func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
 func (s *source) finish(stdout io.Writer, added int, err error) error {
 	s.bad.sum()
 	text := "enqueued " + count(added, "job")
-	if s.bad.lines > 0 && s.one == nil {
+	if s.bad.lines > 0 && s.given == nil {
 		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
 	}
-	if s.one != nil && added == 1 {
+	if len(s.given) == 1 && added == 1 {
 		text += ": " + s.last.ID
 	}
 	fmt.Fprintln(stdout, text)

@@ -41,6 +41,7 @@ type commands struct {
 	Waiting   waitingCommand   `cmd:"" help:"Say what waits for a permit, or where one job stands."`
 	Archived  archivedCommand  `cmd:"" help:"List, show, retry and delete archived jobs."`
 	Retry     retryCommand     `cmd:"" help:"Run a job now that is archived or waits for its next attempt."`
+	Crawls    crawlsCommand    `cmd:"" help:"Show how far crawls have come."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
 }

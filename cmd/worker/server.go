@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,6 +29,7 @@ type worker struct {
 	limiter *throttle.Lanes
 	cron    *cron.Runner
 	server  *scheduler.Server
+	handlers
 }
 
 // startWorker starts to run jobs.
@@ -54,13 +56,16 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if err != nil {
 		return nil, err
 	}
-	calls, err := c.HTTP.Handler()
-	if err != nil {
+	if w.handlers, err = newHandlers(c); err != nil {
 		return nil, err
 	}
+	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
+	w.crawls.Delay = w.keepDelay
 	mux := asynq.NewServeMux()
-	mux.Use(w.blockOnRetryAfter)
-	mux.Handle(tasks.TypeHTTPRequest, calls)
+	mux.Use(w.blockOnRetryAfter, w.goOn)
+	mux.Handle(tasks.TypeHTTPRequest, w.calls)
+	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
+	mux.Handle(tasks.PrefixExec, w.commands)
 	return w, w.server.Start(mux)
 }
 
@@ -74,6 +79,9 @@ func (w *worker) serve(ctx context.Context) error {
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
+	if err := w.handlers.close(); err != nil {
+		w.log.Error("could not finish an archive", "error", err)
+	}
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
@@ -90,4 +98,7 @@ func (w *worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 		message = "job archived"
 	}
 	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
+		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
+	}
 }

@@ -44,6 +44,10 @@ type Config struct {
 	Tasks map[string]Task `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
+	// Crawl says what becomes of the pages of crawls.
+	Crawl Crawl `yaml:"crawl"`
+	// Commands are what exec jobs may run, by name.
+	Commands map[string]Command `yaml:"commands"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
@@ -94,8 +98,10 @@ func Parse(name string, data []byte) (*Config, error) {
 
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.limits(doc.Limits)
+	d.checkCommands(doc.Commands)
 	d.checkTasks(&doc.Config)
 	d.checkHTTP(doc.HTTP)
+	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
 		d.errs.sort()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -34,6 +33,8 @@ type Task struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Retry says when a failed job runs again.
 	Retry Retry `yaml:"retry"`
+	// Then is what follows when a job is done.
+	Then []Then `yaml:"then"`
 }
 
 // Need is what a job takes of one limit.
@@ -88,13 +89,14 @@ func (d *decoder) checkTasks(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		path := join("tasks", name)
 		t := c.Tasks[name]
-		d.checkReference(path, "task type", name, tasks.Types())
+		d.checkReference(path, "task type", name, c.Types())
 		d.checkNeeds(path+".limits", t.Limits, c.Limits)
 		if d.has(path+".max_wait") && t.MaxWait == 0 {
 			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
 		}
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
 		d.checkRetry(path+".retry", t.Retry)
+		d.checkThen(path+".then", t.Then, c)
 	}
 }
 

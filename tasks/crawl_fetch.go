@@ -63,8 +63,8 @@ type CrawlFetch struct {
 	Robots string `json:"robots,omitempty"`
 }
 
-// NewCrawlFetch is a task that fetches the page. It has the ID of CrawlFetch.ID,
-// so that a page that is enqueued twice in a run is refused. The error says which
+// NewCrawlFetch is a task that fetches the page. A page has the ID of CrawlFetch.ID,
+// so that it is refused when it is enqueued twice in a run. The error says which
 // field is wrong, its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if err := c.Validate(); err != nil {
@@ -74,7 +74,10 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
 	}
-	return asynq.NewTask(TypeCrawlFetch, payload, append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)...), nil
+	if c.Robots == "" {
+		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
+	}
+	return asynq.NewTask(TypeCrawlFetch, payload, opts...), nil
 }
 
 // ID is the same for all tasks of a run that fetch the same URL.
@@ -82,9 +85,6 @@ func (c CrawlFetch) ID() string {
 	of := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {
 		of = canonical
-	}
-	if c.Robots != "" {
-		of = "robots " + of
 	}
 	return "crawl/" + c.Crawl + "/" + c.Run + "/" + hex.EncodeToString([]byte(frontier.Digest(of)))
 }

@@ -113,6 +113,9 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	if page.Robots != "" {
 		err = j.askRobots(ctx, page.Robots, page.URL, page.Hops)
 		j.result.Outcome = "robots"
+		if errors.Is(err, errNoRobots) { // which the pages will hear of
+			j.result.Reason, err = err.Error(), nil
+		}
 	} else {
 		err = j.do(ctx)
 	}

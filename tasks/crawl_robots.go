@@ -25,6 +25,8 @@ const (
 	maxAwait = 5 * time.Second
 )
 
+var errNoRobots = errors.New("without robots.txt nothing is fetched")
+
 // robotsFor is the robots.txt of the page's origin. Where it is not known, the
 // job asks for it under the permit that it has, and the error puts it back for
 // another one, unless the answer is enough for the page not to be fetched.
@@ -34,12 +36,14 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	if file != nil || err != nil {
 		return file, err
 	}
-	ask, wait, err := j.Frontier.AskRobots(ctx, of, robotsTime)
-	if err != nil {
+	asked, err := j.Frontier.AskRobots(ctx, of, robotsTime)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !ask {
-		return nil, j.putBack(min(wait, maxAwait), "another job asks for robots.txt of "+of)
+	case asked.Failed:
+		return nil, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")})
+	case !asked.Ask:
+		return nil, j.putBack(min(asked.Wait, maxAwait), "another job asks for robots.txt of "+of)
 	}
 	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
@@ -131,10 +135,10 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if ok {
 		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
 	}
-	if err := j.Frontier.AwaitRobots(ctx, of, robotsAgain); err != nil {
+	if err := j.Frontier.NoRobots(ctx, of, robotsAgain); err != nil {
 		return err
 	}
-	return fmt.Errorf("without robots.txt nothing is fetched: %w", why)
+	return fmt.Errorf("%w: %w", errNoRobots, why)
 }
 
 // putBack is the error that puts the job back without a failure.

@@ -2,9 +2,12 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -46,20 +49,44 @@ func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, te
 	return wrapRobots(origin, err)
 }
 
-// AskRobots reports whether the caller is to ask for an origin's robots.txt, and
-// else how long to wait for whoever does. The caller has the time given for it.
-func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (ask bool, wait time.Duration, err error) {
-	key := f.key("robots_busy", origin)
-	ask, err = f.rdb.SetNX(ctx, key, "1", within).Result()
-	if err == nil && !ask {
-		wait, err = f.rdb.PTTL(ctx, key).Result()
-	}
-	return ask, max(0, wait), wrapRobots(origin, err)
+// Asked is what a job is to do about a robots.txt that is not known.
+type Asked struct {
+	// Ask is whether the job is to ask for it.
+	Ask bool
+	// Wait is how long to wait, if not: for the job that asks, or after one that
+	// got no answer.
+	Wait   time.Duration
+	Failed bool // whether it is the latter
 }
 
-// AwaitRobots has all wait for so long before they ask for it.
+const (
+	asking = "asking"
+	failed = "failed"
+)
+
+// AskRobots says who asks for an origin's robots.txt. Who does has the time given
+// for it.
+func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (a Asked, err error) {
+	key := f.key("robots_busy", origin)
+	if a.Ask, err = f.rdb.SetNX(ctx, key, asking, within).Result(); err != nil || a.Ask {
+		return a, wrapRobots(origin, err)
+	}
+	pipe := f.rdb.Pipeline()
+	state, wait := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return a, wrapRobots(origin, err)
+	}
+	return Asked{Wait: max(0, wait.Val()), Failed: state.Val() == failed}, nil
+}
+
+// AwaitRobots has all wait for so long for a job that asks elsewhere.
 func (f *Frontier) AwaitRobots(ctx context.Context, origin string, wait time.Duration) error {
-	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), "1", wait).Err())
+	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), asking, wait).Err())
+}
+
+// NoRobots has nobody ask again for so long after there was no answer.
+func (f *Frontier) NoRobots(ctx context.Context, origin string, wait time.Duration) error {
+	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), failed, wait).Err())
 }
 
 func wrapRobots(origin string, err error) error {

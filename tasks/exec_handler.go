@@ -178,7 +178,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	case cause != nil:
 		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
 	case err == nil:
-		return []byte(hidden.hide(stdout.String())), nil
+		return []byte(hidden.hide(stdout.kept.String())), nil
 	}
 	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
@@ -257,23 +257,24 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// bounded keeps what a command prints, up to a bound.
+// bounded keeps what a command prints, up to a bound. Its buffer is hidden, or
+// what it reads from by itself would go past Write.
 type bounded struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	most int64
 	over bool
 	full func()
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.over || int64(b.Len()+len(p)) > b.most {
+	if b.over || int64(b.kept.Len()+len(p)) > b.most {
 		if !b.over {
 			b.over = true
 			b.full()
 		}
 		return len(p), nil
 	}
-	return b.Buffer.Write(p)
+	return b.kept.Write(p)
 }
 
 // tail keeps the end of what a command prints.

@@ -4,8 +4,8 @@
 -- meters give through the lanes' turns only.
 -- Touches: admitted (rw), blocked (r), called (rw), changes (w),
 --   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), patience (w), reserved (rw), seq (w),
---   sharing (rw), tickets (w), turns (r), wake (w).
+--   lanes (rw), limit (r), m (rw), overrides (r), patience (w), reserved (rw),
+--   seq (w), sharing (rw), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
 -- ARGV[2] ID of the job

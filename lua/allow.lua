@@ -2,7 +2,7 @@
 -- For callers outside a queue: it leaves permits reserved for called jobs alone,
 -- and a denial changes nothing.
 -- Touches: blocked (r), deleted (r), jobs (r), limit (r), m (rw),
---   reserved (r).
+--   overrides (r), reserved (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits

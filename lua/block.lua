@@ -6,24 +6,10 @@
 -- ARGV[3] microsecond until which it is shut; one in the past opens it
 -- Returns 1, or 0 if there is no such limit
 -- @include change
--- @include summary
+-- @include blocked
 local name, key, until_us = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), FAR)
 
-local limit, blocked = hg('limit', name), hg('blocked', name)
-if call('EXISTS', limit) == 0 then return 0 end
-if until_us > now_us then call('ZADD', blocked, int(until_us), key) else call('ZREM', blocked, key) end
-
--- The limit says until when any of its meters is shut. What has ended goes, a
--- hundred at a time.
-local late = call('ZCOUNT', blocked, '-inf', int(now_us - GRACE * 1000))
-if late > 0 then call('ZREMRANGEBYRANK', blocked, 0, late > 100 and 99 or late - 1) end
-local last = call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2]
-if last then
-  call('HSET', limit, 'blocked_us', int(tonumber(last)))
-  call('PEXPIRE', blocked, int(ceil((tonumber(last) - now_us) / 1000) + GRACE))
-else
-  call('HDEL', limit, 'blocked_us')
-end
-store_summary(name)
+if call('EXISTS', hg('limit', name)) == 0 then return 0 end
+shut_until(name, key, until_us)
 changed('meter', name .. '|' .. key)
 return 1

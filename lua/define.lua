@@ -1,28 +1,32 @@
 -- Defines a limit. What a file says is the ground: the same words again change
 -- nothing, even where a `set` has changed the limit since.
--- Touches: changes (w), deleted (rw), limit (rw), limits (w), wake (w).
+-- Touches: blocked (r), changes (w), deleted (rw), ending (r), limit (rw),
+--   limits (w), m (rw), overrides (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says it: file or set
 -- ARGV[3] the definition as one text
 -- ARGV[4…] field, value of the definition
 -- Returns {0 unchanged, 1 changed, 2 the file's new words replaced a `set`; 1 if
---   the limit's meters are to be carried over to another rate}
--- @include change
--- @include summary
+--   the limit's meters are to be carried over to another rate; 1 if the file said
+--   something of single keys}
+-- @include record
 local name, source, text = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)
 
-local was_text, was_file, was_summary, paused, blocked_us, version =
-  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version'))
-if text == (source == 'file' and was_file or was_text) then return { 0, 0 } end
+local was_text, was_file, was_summary, paused, blocked_us, version, overrides, keys_file =
+  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version', 'overrides', 'keys_file'))
+if text == (source == 'file' and was_file or was_text) then return { 0, 0, keys_file and 1 or 0 } end
 local replaced = source == 'file' and was_file and was_file ~= was_text
 was_summary = was_summary or call('HGET', hg('deleted'), name)
 
+keep_ended(name)
 call('DEL', limit)
 call('HSET', limit, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 4))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
+if overrides then call('HSET', limit, 'overrides', overrides) end
+if keys_file then call('HSET', limit, 'keys_file', keys_file) end
 local file = source == 'file' and text or was_file
 if file then call('HSET', limit, 'file', file) end
 store_summary(name)
@@ -32,5 +36,5 @@ changed('limit', name)
 
 -- kind, n and period
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
-local other = was_summary and rate(was_summary) ~= rate(call('HGET', limit, 'summary'))
-return { replaced and 2 or 1, other and 1 or 0 }
+local other = overrides or was_summary and rate(was_summary) ~= rate(call('HGET', limit, 'summary'))
+return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }

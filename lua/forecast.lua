@@ -1,5 +1,5 @@
 -- When permits would exist for those who come after everything that waits.
--- Touches: blocked (r), demand (r), limit (r), m (rw).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2…] limit, key, permits for each need

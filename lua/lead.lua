@@ -1,7 +1,7 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard.
 -- Touches: blocked (r), changes (r), contended (w), epoch (rw), lanes (r),
---   limit (r), m (rw), patience (rw), turns (rw).
+--   limit (r), m (rw), overrides (r), patience (rw), turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds

@@ -22,9 +22,11 @@ var files embed.FS
 
 // The commands.
 var (
+	Accepted   = script("accepted")
 	Acquire    = script("acquire")
 	Allow      = script("allow")
 	Block      = script("block")
+	BlockFor   = script("block_for")
 	Carry      = script("carry")
 	Cell       = script("cell")
 	Claim      = script("claim")
@@ -39,6 +41,7 @@ var (
 	Edges      = script("edges")
 	Extend     = script("extend")
 	Fields     = script("fields")
+	FileKeys   = script("file_keys")
 	Forecast   = script("forecast")
 	Forget     = script("forget")
 	Free       = script("free")
@@ -49,10 +52,13 @@ var (
 	Promote    = script("promote")
 	PutBack    = script("put_back")
 	Recall     = script("recall")
+	Refused    = script("refused")
 	Reset      = script("reset")
 	Resign     = script("resign")
+	SetKey     = script("set_key")
 	Settle     = script("settle")
 	Shelve     = script("shelve")
+	UnsetKey   = script("unset_key")
 	Waiting    = script("waiting")
 )
 

@@ -18,9 +18,11 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
+	"accepted":    Accepted,
 	"acquire":     Acquire,
 	"allow":       Allow,
 	"block":       Block,
+	"block_for":   BlockFor,
 	"carry":       Carry,
 	"cell":        Cell,
 	"claim":       Claim,
@@ -35,6 +37,7 @@ var scripts = map[string]*redis.Script{
 	"edges":       Edges,
 	"extend":      Extend,
 	"fields":      Fields,
+	"file_keys":   FileKeys,
 	"forecast":    Forecast,
 	"forget":      Forget,
 	"free":        Free,
@@ -45,10 +48,13 @@ var scripts = map[string]*redis.Script{
 	"promote":     Promote,
 	"put_back":    PutBack,
 	"recall":      Recall,
+	"refused":     Refused,
 	"reset":       Reset,
 	"resign":      Resign,
+	"set_key":     SetKey,
 	"settle":      Settle,
 	"shelve":      Shelve,
+	"unset_key":   UnsetKey,
 	"waiting":     Waiting,
 }
 

@@ -1,7 +1,8 @@
 -- Where waiting jobs stand.
 -- Touches: blocked (r), called (r), changes (w), contended (rw), demand (rw),
 --   full (w), jobs (rw), lane (rw), lanes (rw), limit (r), m (rw),
---   patience (w), reserved (rw), seq (w), sharing (rw), tickets (w), wake (w).
+--   overrides (r), patience (w), reserved (rw), seq (w), sharing (rw),
+--   tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} where it does not wait; else {called 0 or 1, position in

@@ -17,6 +17,7 @@ type attempt struct {
 	rule     Rule
 	retried  int // failures so far
 	maxRetry int
+	deadline time.Time // the zero value means none
 }
 
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
@@ -34,6 +35,7 @@ func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
+		a.deadline = s.deadlines.of(a.job)
 		err := s.try(ctx, a, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)
@@ -51,9 +53,10 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	if err != nil {
 		return err
 	}
-	ctx, free := s.hold(context.WithValue(ctx, ruleKey{}, a.rule), a, began, decision)
+	r := &handling{server: s, attempt: a, decision: decision, began: time.Now()}
+	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, r), a, began, decision)
 	defer free()
-	return a.judge(next.ProcessTask(ctx, a.task))
+	return r.judge(ctx, next.ProcessTask(ctx, a.task))
 }
 
 // permit returns nil when the job may run, and otherwise the error that makes
@@ -90,12 +93,17 @@ func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, err
 		return throttle.Decision{}, err
 	}
 	began := time.Now()
-	d, err := s.limiter.Acquire(ctx, throttle.Job{
-		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
-		MaxWait: a.rule.MaxWait, Deadline: s.deadlines.of(a.job), Grant: s.grant,
-	}, a.rule.Needs...)
+	d, err := s.limiter.Acquire(ctx, s.asks(a), a.rule.Needs...)
 	s.noteLimiter(ctx, began, err)
 	return d, err
+}
+
+// asks is the job as the limiter knows it.
+func (s *Server) asks(a attempt) throttle.Job {
+	return throttle.Job{
+		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
+		MaxWait: a.rule.MaxWait, Deadline: a.deadline, Grant: s.grant,
+	}
 }
 
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
@@ -115,25 +123,4 @@ func (s *Server) delay(d throttle.Decision) time.Duration {
 		return d.RetryAfter
 	}
 	return d.PutBack
-}
-
-// judge turns a handler's error into what asynq should make of it.
-func (a attempt) judge(err error) error {
-	if as, ok := errors.AsType[*putBackAs](err); ok {
-		return &putBackError{error: err, at: time.Now(), as: as}
-	}
-	if err == nil || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {
-		return err
-	}
-	if d, ok := errors.AsType[retryAfter](err); ok {
-		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
-	}
-	policy := a.rule.Retry
-	if policy == nil {
-		return err
-	}
-	if a.retried >= policy.maxRetry(a.maxRetry, err) {
-		return finalError{err}
-	}
-	return spacedError{err, policy.Delay(a.retried, err)}
 }

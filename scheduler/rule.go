@@ -32,19 +32,23 @@ type Rule struct {
 	OnMaxWait Action
 	// OnNoLimit is what becomes of a job whose limit does not exist.
 	OnNoLimit Action
+	// Blocks names the limits whose keys are shut for everybody when the other side
+	// refuses the job's call: see Blocked. Nil means those that the job has a key
+	// of, or all where it has none.
+	Blocks []string
 	// Retry spaces the attempts of a job that fails. Nil leaves that to the
 	// server's RetryDelayFunc.
 	Retry *RetryPolicy
 }
 
-// ruleKey is the context key of an attempt's rule.
-type ruleKey struct{}
-
 // GetRule returns the rule under which a handler runs, from its context. It
 // reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
-	rule, ok = ctx.Value(ruleKey{}).(Rule)
-	return rule, ok
+	r, ok := ctx.Value(handlingKey{}).(*handling)
+	if !ok {
+		return Rule{}, false
+	}
+	return r.rule, true
 }
 
 // Action is what becomes of a job that cannot have its permits.

@@ -22,6 +22,9 @@ type Limiter interface {
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
+	Refused(ctx context.Context, job throttle.Job, refusal throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error)
+	Accepted(ctx context.Context, d throttle.Decision, latency time.Duration) error
+	BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
 	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error)
 	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)
 	Turns() *turns.Store

@@ -32,6 +32,8 @@ func (c *concurrency) others(now int64) (leases []lease, live int64) {
 	return leases, live
 }
 
+func (c concurrency) clone() meter { return &c }
+
 func (c *concurrency) readyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {

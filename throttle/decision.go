@@ -81,10 +81,23 @@ type Decision struct {
 	ResetAfter time.Duration
 	// At is the moment of the decision by the limiter's clock.
 	At time.Time
+	// Taken is what was taken of each meter, for Settle. It is empty unless Allowed.
+	Taken []Taken
+	// Heard is whether the limiter is to be told how a job's call goes, with
+	// Accepted. Refused tells it in any case.
+	Heard bool
 	// Holder names the leases on concurrency limits, for Extend and Free, and
 	// Lease is the shortest of them. Both are zero where there are none.
 	Holder string
 	Lease  time.Duration
+}
+
+// Taken is what a decision took of one meter.
+type Taken struct {
+	Need
+	// OwedUntil is, of a funnel or a token bucket, until when it owed what had been
+	// taken by then. The zero value means not known.
+	OwedUntil time.Time
 }
 
 // OK reports whether the caller may go on.

@@ -41,7 +41,7 @@ func (r *Redis) remember(l Limit) {
 	if r.told == nil {
 		r.told = make(map[string]Limit)
 	}
-	l.Apps = slices.Clone(l.Apps)
+	l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
 	r.told[l.Name] = l
 }
 
@@ -106,6 +106,9 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	}
 	if reply[1] == 1 && l.Kind != Concurrency {
 		err = r.carry(ctx, l)
+	}
+	if source == "file" && (len(l.Overrides) > 0 || reply[2] == 1) {
+		err = errors.Join(err, r.defineKeys(ctx, l))
 	}
 	return int(reply[0]), unavailable(err)
 }

@@ -25,6 +25,8 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	return at, start, count
 }
 
+func (f fixedWindow) clone() meter { return &f }
+
 func (f *fixedWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now

@@ -36,6 +36,8 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 	return g.tat, g.rest
 }
 
+func (g gcra) clone() meter { return &g }
+
 func (g *gcra) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now

@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,9 @@ type Limit struct {
 	// Lease is how long a Concurrency permit outlives its last extension. The
 	// zero value means DefaultLease.
 	Lease time.Duration
+	// Overrides is what single keys count by instead, for Define. SetKey says that
+	// of more keys, and of these anew.
+	Overrides map[string]Override
 	// Paused is whether the limit hands out nothing at present. Set it with
 	// Pause and Resume; Define and Set leave it as it is.
 	Paused bool
@@ -130,6 +134,14 @@ func (l Limit) Validate() error {
 		}
 		if _, err := time.LoadLocation(l.Zone); err != nil || l.Zone == "Local" {
 			wrong("zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+		o := l.Overrides[key]
+		if o.For != 0 {
+			wrong("overrides", key, "an end makes sense for SetKey alone: leave For out")
+		} else if err := o.validateKey(l, key); err != nil {
+			wrong("overrides", key, "%v", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
 	for _, app := range l.Apps {

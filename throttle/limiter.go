@@ -41,6 +41,16 @@ type Limiter interface {
 	// Set changes one limit, or makes it, at once and for every user of it. What
 	// was counted counts on, and what is owed leaks at the new rate from then on.
 	Set(ctx context.Context, limit Limit) error
+	// SetKey has one key of a limit count otherwise, at once and for every user of
+	// it, until the override ends, UnsetKey, or Delete of the limit. It holds for
+	// the kind that the limit has now. A cost above the key's capacity is Never,
+	// even where the override ends some time. What the key owes in permits stays owed.
+	SetKey(ctx context.Context, limit, key string, o Override) error
+	// UnsetKey has the key count as the limit says again, whoever said
+	// otherwise.
+	UnsetKey(ctx context.Context, limit, key string) error
+	// Keys lists the keys of a limit that differ from it, by name.
+	Keys(ctx context.Context, limit string) ([]KeyState, error)
 	// Delete forgets a limit. It wraps ErrNoLimit if there is none.
 	Delete(ctx context.Context, name string) error
 	// Limits lists all limits by name.

@@ -23,6 +23,8 @@ type Local struct {
 	meters map[meterID]meter
 	blocks map[meterKey]int64 // microsecond at which the block ends
 	calls  int                // since the last sweep
+
+	overrides map[meterKey]*override
 }
 
 var _ Limiter = (*Local)(nil)
@@ -78,7 +80,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 		}
 		c := &claims[i]
 		*c = l.claim(now, r, need)
-		if need.Cost > r.capacity() {
+		if need.Cost > c.rule.capacity() {
 			return c.decision(Never)
 		}
 		if bind == nil || c.readyAt() > bind.readyAt() {
@@ -95,6 +97,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 func (l *Local) takeAll(claims []claim) Decision {
 	var tightest *claim
 	holder, lease := "", time.Duration(0)
+	var taken []Taken
 	for i := range claims {
 		c := &claims[i]
 		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
@@ -106,20 +109,24 @@ func (l *Local) takeAll(claims []claim) Decision {
 		if c.need.Cost > 0 {
 			c.meter.take(c.now, int64(c.need.Cost))
 			l.meters[c.id] = c.meter
+			taken = append(taken, newTaken(c.need, c.meter))
 		}
 		if tightest == nil || c.left() < tightest.left() {
 			tightest = c
 		}
 	}
 	d := tightest.decision(Allowed)
-	d.Holder, d.Lease = holder, lease
+	d.Holder, d.Lease, d.Taken = holder, lease, taken
 	return d
 }
 
 // A claim is one need at one moment, with the meter that answers it.
 type claim struct {
 	need    Need
-	rule    *rule
+	limit   *rule // the limit's own
+	rule    *rule // the key's
+	ends    int64 // when the key goes by next instead; 0 if it does not
+	next    *rule
 	id      meterID
 	meter   meter
 	now     int64
@@ -130,12 +137,15 @@ type claim struct {
 // are taken: a key that is merely looked at costs no memory.
 func (l *Local) claim(now int64, r *rule, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
-	c := claim{need: need, rule: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
+	c := claim{need: need, limit: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
+	if c.rule, c.ends = l.ruleOf(r, need.Key, now); c.ends > 0 {
+		c.next, _ = l.ruleOf(r, need.Key, c.ends)
+	}
 	c.meter = l.meters[c.id]
 	if c.meter == nil {
-		c.meter = newMeter(r)
+		c.meter = newMeter(c.rule)
 	} else {
-		c.meter.define(r)
+		c.meter.define(c.rule)
 	}
 	return c
 }
@@ -145,14 +155,34 @@ func (l *Local) claim(now int64, r *rule, need Need) claim {
 const pausedUS = 60_000_000
 
 func (c *claim) readyAt() int64 {
-	if c.rule.Paused {
+	if c.limit.Paused {
 		return max(c.now+pausedUS, c.blocked)
 	}
-	return max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
+	at := max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
+	if c.ends > 0 && at >= c.ends {
+		return max(c.after().readyAt(c.ends, int64(c.need.Cost)), c.blocked)
+	}
+	return at
+}
+
+// after is the meter as it will be when the key's rule ends, if nothing is taken
+// before.
+func (c *claim) after() meter {
+	m := c.meter.clone()
+	m.define(c.next)
+	return m
+}
+
+func (c *claim) fullAt() int64 {
+	at := c.meter.fullAt(c.now)
+	if c.ends > 0 && at >= c.ends {
+		return c.after().fullAt(c.ends)
+	}
+	return at
 }
 
 func (c *claim) left() int64 {
-	if c.rule.Paused || c.blocked > c.now {
+	if c.limit.Paused || c.blocked > c.now {
 		return 0
 	}
 	return c.meter.left(c.now)
@@ -162,7 +192,7 @@ func (c *claim) decision(outcome Outcome) Decision {
 	d := Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
 		Capacity: c.rule.capacity(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
-		ResetAfter: microseconds(c.meter.fullAt(c.now) - c.now),
+		ResetAfter: microseconds(c.fullAt() - c.now),
 	}
 	if outcome == Denied {
 		d.RetryAfter = microseconds(c.readyAt() - c.now)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -21,9 +22,11 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 	for _, limit := range limits {
 		limit.Paused = false
 		words := limit.String()
-		if r := l.rules[limit.Name]; r == nil || r.words != words {
+		was := l.rules[limit.Name]
+		if was == nil || was.words != words {
 			l.put(limit, words, now)
 		}
+		l.defineKeys(l.rules[limit.Name], was == nil || was.Kind != limit.Kind, limit.Overrides, now)
 	}
 	return nil
 }
@@ -49,7 +52,10 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 func (l *Local) put(limit Limit, words string, now int64) {
 	was := l.rules[limit.Name]
 	limit.Paused = was != nil && was.Paused
-	limit.Apps = slices.Clone(limit.Apps)
+	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
+	if was != nil {
+		l.recountEnded(was, now)
+	}
 	switch limit.Kind {
 	case Funnel, TokenBucket:
 		limit.Capacity = limit.capacity()
@@ -63,10 +69,13 @@ func (l *Local) put(limit Limit, words string, now int64) {
 		since = was.since
 	}
 	r := &rule{Limit: limit, words: words, since: since}
+	if was != nil {
+		r.keys = was.keys
+	}
 	l.rules[limit.Name] = r
-	for id, m := range l.meters {
+	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
-			m.define(r) // what is owed now is owed at the new rate
+			l.recount(r, id.key, now) // what is owed now is owed at the new rate
 		}
 	}
 }
@@ -74,7 +83,10 @@ func (l *Local) put(limit Limit, words string, now int64) {
 // Delete implements Limiter. What its meters counted stays, so that deleting a
 // limit and making it again hands out nothing twice.
 func (l *Local) Delete(_ context.Context, name string) error {
-	return l.change(name, func(*rule, int64) { delete(l.rules, name) })
+	return l.change(name, func(*rule, int64) {
+		delete(l.rules, name)
+		maps.DeleteFunc(l.overrides, func(key meterKey, _ *override) bool { return key.limit == name })
+	})
 }
 
 // Limits implements Limiter.

@@ -17,6 +17,7 @@ func (l *Local) begin() int64 {
 		l.rules = make(map[string]*rule)
 		l.meters = make(map[meterID]meter)
 		l.blocks = make(map[meterKey]int64)
+		l.overrides = make(map[meterKey]*override)
 	}
 	now := time.Now
 	if l.Clock != nil {
@@ -24,7 +25,7 @@ func (l *Local) begin() int64 {
 	}
 	us := now().UnixMicro()
 	l.calls++
-	if l.calls > max(100, len(l.meters)+len(l.blocks)) {
+	if l.calls > max(100, len(l.meters)+len(l.blocks)+len(l.overrides)) {
 		l.calls = 0
 		l.sweep(us)
 	}
@@ -33,7 +34,16 @@ func (l *Local) begin() int64 {
 
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
-	maps.DeleteFunc(l.meters, func(_ meterID, m meter) bool { return m.fullAt(now-grace) <= now-grace })
+	for key, o := range l.overrides {
+		if o.ends > 0 && o.ends <= now-grace {
+			l.recount(l.rules[key.limit], key.key, now)
+			delete(l.overrides, key)
+		}
+	}
+	maps.DeleteFunc(l.meters, func(id meterID, m meter) bool {
+		o := l.overrides[id.meterKey]
+		return (o == nil || o.ends == 0) && m.fullAt(now-grace) <= now-grace
+	})
 	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now-grace })
 	if len(l.meters) < before/4 {
 		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself

@@ -18,14 +18,17 @@ type meter interface {
 	left(now int64) int64
 	// fullAt is when the meter will be as if never used.
 	fullAt(now int64) int64
+	// clone is a meter of the same state, to look at.
+	clone() meter
 }
 
 // A rule is a limit in use.
 type rule struct {
 	Limit
-	words   string  // as Define said it last; empty if only Set did
-	since   int64   // when it was defined so, in microseconds
-	windows []int64 // the calendar's boundaries around the last time asked
+	words   string              // as Define said it last; empty if only Set did
+	keys    map[string]Override // as Define said them last
+	since   int64               // when it was defined so, in microseconds
+	windows []int64             // the calendar's boundaries around the last time asked
 }
 
 // newMeter is the unused meter of the rule.

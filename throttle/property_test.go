@@ -24,7 +24,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			s.restart(t)
 			p := &pair{
 				redis: s, local: localStage(), backwards: rapid.IntRange(0, 3).Draw(t, "clock goes backwards") == 0,
-				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{},
+				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{}, keys: map[string]keyLimit{},
 			}
 			for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
 				p.define(t, p.anyLimit(t, fmt.Sprintf("l%d", i)))
@@ -32,6 +32,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			t.Repeat(map[string]func(*rapid.T){
 				"call": p.call, "call again": p.call, "look": p.look, "come back": p.comeBack, "wait": p.wait, "set back": p.setBack,
 				"redefine": p.redefine, "pause": p.pause, "block": p.block, "reset": p.reset, "extend": p.extend, "free": p.free,
+				"set key": p.setKey, "unset key": p.unsetKey,
 			})
 			p.judge(t)
 		})
@@ -49,6 +50,7 @@ type pair struct {
 
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
+	keys      map[string]keyLimit                 // by limit, key: what was set for it
 	denied    *lastDenial
 	leases    []lease
 }
@@ -64,6 +66,80 @@ type lease struct {
 	redis, local string // the holder's names
 	meter        string
 	index        int
+}
+
+// A keyLimit is what a key of a limit goes by until it ends, if it does.
+type keyLimit struct {
+	throttle.Override
+	ends time.Time
+}
+
+// limitOf is what a key of a limit goes by now.
+func (p *pair) limitOf(name, key string) throttle.Limit {
+	return p.limits[name].With(p.keys[name+"|"+key].Override)
+}
+
+// setKey has a key count otherwise. The history starts anew, with what is owed.
+func (p *pair) setKey(t *rapid.T) {
+	name, key := p.name(t), p.key(t)
+	l := anyLimitOf(t, name, p.limits[name].Kind)
+	o := throttle.Override{Rate: l.Rate}
+	if l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket || l.Kind == throttle.Concurrency {
+		o.Capacity = l.Capacity
+	}
+	if l.Kind == throttle.FixedWindow {
+		o.Rate.Per = p.limits[name].Rate.Per
+	}
+	if margin := p.limits[name].Margin; l.Kind != throttle.Concurrency && o.Rate.Per <= margin {
+		o.Rate.Per = margin + time.Microsecond
+	}
+	p.changeKey(t, name, key)
+	k := keyLimit{Override: o}
+	if !p.backwards && rapid.Bool().Draw(t, "ends") {
+		unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour}).Draw(t, "unit")
+		k.For = time.Duration(rapid.IntRange(1, 100).Draw(t, "for")) * unit
+		k.ends = p.redis.now.Add(k.For)
+	}
+	p.keys[name+"|"+key] = k
+	p.both(t, func(x throttle.Limiter) error { return x.SetKey(t.Context(), name, key, k.Override) })
+	p.sameKeys(t, name)
+}
+
+func (p *pair) unsetKey(t *rapid.T) {
+	name, key := p.name(t), p.key(t)
+	p.changeKey(t, name, key)
+	delete(p.keys, name+"|"+key)
+	p.both(t, func(x throttle.Limiter) error { return x.UnsetKey(t.Context(), name, key) })
+	p.sameKeys(t, name)
+}
+
+func (p *pair) sameKeys(t *rapid.T, name string) {
+	redis, err := p.redis.Keys(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := p.local.Keys(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(local, redis, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("keys: local (-) and redis (+) differ:\n%s", diff)
+	}
+}
+
+// changeKey judges what a key has counted so far. As in redefine, a meter that may
+// be gone starts anew.
+func (p *pair) changeKey(t *rapid.T, name, key string) {
+	p.judge(t)
+	p.denied = nil
+	d, err := p.local.Peek(t.Context(), name, key)
+	if err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	if d.ResetAfter == 0 || p.wasGone(p.limitOf(name, key), key) {
+		p.resetKey(t, name, key)
+	}
+	p.restartHistory(name + "|" + key)
 }
 
 func (p *pair) both(t *rapid.T, f func(throttle.Limiter) error) {
@@ -120,7 +196,7 @@ func (p *pair) call(t *rapid.T) {
 	var needs []throttle.Need
 	for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "needs") {
 		need := throttle.Need{Limit: p.name(t), Key: p.key(t), Cost: 1}
-		l := p.limits[need.Limit]
+		l := p.limitOf(need.Limit, need.Key)
 		if rapid.IntRange(0, 2).Draw(t, "costs more") == 0 {
 			need.Cost = rapid.IntRange(1, max(l.Capacity, l.Rate.N)+1).Draw(t, "cost")
 		}
@@ -202,33 +278,42 @@ func (p *pair) comeBack(t *rapid.T) {
 		t.Skip("nothing was promised")
 	}
 	needs, retryAfter := p.denied.needs, p.denied.retryAfter
-	p.advance(retryAfter - time.Microsecond)
+	p.advance(t, retryAfter-time.Microsecond)
 	if d := p.ask(t, needs); d.Outcome != throttle.Denied || d.RetryAfter != time.Microsecond {
 		t.Fatalf("a microsecond before retry-after: %s", d)
 	}
-	p.advance(time.Microsecond)
+	p.advance(t, time.Microsecond)
 	if d := p.ask(t, needs); !d.OK() {
 		t.Fatalf("at retry-after: %s", d)
 	}
 }
 
 // shutsAgain is whether a meter that is open now can be shut when the others
-// are: a fixed window with a margin at the start of the next one.
+// are: a fixed window with a margin at the start of the next one, or one whose own
+// rate ends.
 func (p *pair) shutsAgain(needs []throttle.Need) bool {
 	return len(needs) > 1 && slices.ContainsFunc(needs, func(n throttle.Need) bool {
-		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0
+		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0 ||
+			!p.keys[n.Limit+"|"+n.Key].ends.IsZero()
 	})
 }
 
-func (p *pair) advance(d time.Duration) {
+func (p *pair) advance(t *rapid.T, d time.Duration) {
 	p.redis.wait(d)
 	p.local.wait(d)
+	for meter, k := range p.keys {
+		if !k.ends.IsZero() && !p.redis.now.Before(k.ends) {
+			p.judge(t)
+			p.restartHistory(meter)
+			delete(p.keys, meter)
+		}
+	}
 }
 
 func (p *pair) wait(t *rapid.T) {
 	unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, throttle.Day}).Draw(t, "unit")
 	p.denied = nil
-	p.advance(time.Duration(rapid.IntRange(0, 100).Draw(t, "units")) * unit)
+	p.advance(t, time.Duration(rapid.IntRange(0, 100).Draw(t, "units"))*unit)
 }
 
 func (p *pair) setBack(t *rapid.T) {
@@ -238,7 +323,7 @@ func (p *pair) setBack(t *rapid.T) {
 	}
 	p.denied = nil
 	p.behind += d
-	p.advance(-d)
+	p.advance(t, -d)
 }
 
 // wasGone reports whether a meter was as if never used for so long, between two
@@ -266,7 +351,7 @@ func (p *pair) redefine(t *rapid.T) {
 		if err != nil {
 			t.Fatalf("local: %v", err)
 		}
-		if d.ResetAfter == 0 || p.wasGone(was, key) {
+		if d.ResetAfter == 0 || p.wasGone(p.limitOf(l.Name, key), key) {
 			p.resetKey(t, l.Name, key)
 		}
 		p.restartHistory(l.Name + "|" + key)
@@ -363,7 +448,7 @@ func (p *pair) free(t *rapid.T) {
 // keep to the clock even then.
 func (p *pair) judge(t *rapid.T) {
 	for meter, history := range p.histories {
-		l := p.limits[meter[:2]]
+		l := p.limitOf(meter[:2], meter[3:])
 		if l.Kind == throttle.SlidingWindow {
 			for i := 1; i < len(history); i++ {
 				history[i].At = max(history[i].At, history[i-1].At)

@@ -138,7 +138,7 @@ var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it
 const stale = 6
 
 func decision(reply []any, needs []Need, holder string) Decision {
-	n := make([]int64, 9)
+	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
 		n[i] = reply[i].(int64)
 	}
@@ -153,7 +153,11 @@ func decision(reply []any, needs []Need, holder string) Decision {
 	if d.Outcome == Denied {
 		d.PutBack = microseconds(n[7])
 		d.Unknown = len(reply) > 8 && n[8] == 0
-	} else if n[7] > 0 {
+	}
+	if d.Outcome == Allowed {
+		d.Heard, d.Taken = n[8] == 1, taken(n[9:], needs)
+	}
+	if d.Outcome != Denied && n[7] > 0 {
 		d.Holder, d.Lease = holder, microseconds(n[7])
 	}
 	if d.Outcome == Denied || d.Outcome == TooLate {

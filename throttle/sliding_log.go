@@ -12,6 +12,8 @@ type slidingLog struct {
 
 func (l *slidingLog) define(r *rule) { l.n, l.period = int64(r.Rate.N), r.periodUS() }
 
+func (l slidingLog) clone() meter { return &l }
+
 func (l *slidingLog) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now

@@ -52,6 +52,8 @@ func (s *slidingWindow) earliest(now int64, parts []part) int64 {
 	return max(now, parts[len(parts)-1].index*s.width)
 }
 
+func (s slidingWindow) clone() meter { return &s }
+
 func (s *slidingWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now

@@ -29,6 +29,7 @@ type worker struct {
 	limiter *throttle.Lanes
 	cron    *cron.Runner
 	server  *scheduler.Server
+	delays  sync.Map // keptDelay → when the limiter was told
 	handlers
 }
 

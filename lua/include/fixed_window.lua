@@ -50,7 +50,7 @@ local function fixed_window(m, now_us)
   end
 
   local function keep()
-    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
   end
 

@@ -41,6 +41,7 @@ local function arrival(m)
   tat, fraction = tonumber(tat), tonumber(fraction)
   if rate == m.rate then return tat, fraction end
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if m.since_us and m.since_us > since_us then since_us = m.since_us end
   if tat < since_us then return 0, 0 end
   local n, period_us = string.match(rate, '^(%d+) (%d+)$')
   local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
@@ -73,7 +74,7 @@ local function gcra(m, now_us)
   end
 
   local function keep()
-    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
 
@@ -83,6 +84,7 @@ local function gcra(m, now_us)
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
     keep()
+    return tat
   end
 
   function m.left()

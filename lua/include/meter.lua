@@ -8,18 +8,21 @@
 -- once more, for as long as it matters now.
 -- known is whether anybody knows when permits come back; shut, whether the limit
 -- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- heard: whether the limiter is to be told how calls go.
 -- What only some meters need stands in its branch, so that no call makes
 -- functions that it does not use.
-local function load_meter(name, key, app, holder)
+-- `at` looks at the meter as of a later moment, if nothing is taken before.
+local function load_meter(name, key, app, holder, at)
   local summary = call('HGET', hg('limit', name), 'summary')
   if not summary then return nil end
   local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused, ends = false, nil
+  local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil
   if rest ~= '' then
     -- @include rest
-    paused, ends = load_rest(name, key, app)
+    paused, ends, record, margin_us, adapts = load_rest(name, key, app)
   end
   if paused == nil then return nil end
+  local now_us = at or now_us
 
   local id = name .. '|' .. key
   local keep
@@ -28,6 +31,11 @@ local function load_meter(name, key, app, holder)
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
     ready_at = false, take = false, left = false, full_at = false,
   }
+  if record then
+    -- @include override
+    override(m, kind, record, tonumber(margin_us), now_us)
+  end
+  if adapts then m.heard = true end
   if kind == 'funnel' or kind == 'token_bucket' then
     -- @include gcra
     keep = gcra(m, now_us)
@@ -48,6 +56,10 @@ local function load_meter(name, key, app, holder)
   if paused or ends then
     -- @include shut
     shut(m, paused, ends)
+  end
+  if m.ends_us then
+    -- @include ending
+    ending(m, paused, function() return (load_meter(name, key, app, holder, m.ends_us)) end)
   end
   return m, keep
 end

@@ -22,6 +22,8 @@ local function int(x) return string.format('%.0f', x) end
 --   limits             set     their names
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   overrides:<name>   hash    what differs for single keys of a limit: key -> record.lua's words
+--   ending:<name>      zset    those of them that end, by the microsecond at which they do
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   crawls             zset    crawls by the microsecond of their last job

@@ -20,7 +20,7 @@ local function sliding_log(m, now_us)
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
 
   function m.take(k)
     local last = newest(1)

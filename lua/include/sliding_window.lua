@@ -48,7 +48,7 @@ local function sliding_window(m, now_us)
     return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
 
   function m.take(k)
     local b = floor(floor_us / width)
@@ -60,7 +60,7 @@ local function sliding_window(m, now_us)
     sum = sum + k
     local text = { int(width) }
     for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
-    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
   end
 

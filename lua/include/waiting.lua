@@ -85,7 +85,7 @@ end
 local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
-  local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)

@@ -4,8 +4,8 @@
 -- meters give through the lanes' turns only.
 -- Touches: admitted (rw), blocked (r), called (rw), changes (w),
 --   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), patience (w), reserved (rw), seq (w),
---   sharing (rw), tickets (w), turns (r), wake (w).
+--   lanes (rw), limit (r), m (rw), overrides (r), patience (w), reserved (rw),
+--   seq (w), sharing (rw), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
 -- ARGV[2] ID of the job
@@ -46,6 +46,8 @@ local function int(x) return string.format('%.0f', x) end
 --   limits             set     their names
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
+--   overrides:<name>   hash    what differs for single keys of a limit: key -> record.lua's words
+--   ending:<name>      zset    those of them that end, by the microsecond at which they do
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
 --   crawls             zset    crawls by the microsecond of their last job
@@ -87,20 +89,24 @@ end
 -- once more, for as long as it matters now.
 -- known is whether anybody knows when permits come back; shut, whether the limit
 -- is paused or the meter blocked; stale, whether Go must extend its calendar.
+-- heard: whether the limiter is to be told how calls go.
 -- What only some meters need stands in its branch, so that no call makes
 -- functions that it does not use.
-local function load_meter(name, key, app, holder)
+-- `at` looks at the meter as of a later moment, if nothing is taken before.
+local function load_meter(name, key, app, holder, at)
   local summary = call('HGET', hg('limit', name), 'summary')
   if not summary then return nil end
   local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
-  local paused, ends = false, nil
+  local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil
   if rest ~= '' then
 
 -- What a limit has beside its summary: whether it is paused, and until when the
--- meter is shut, if an upstream's answer shut it. Returns nil where the limit is
--- not for the app.
+-- meter is shut, if an upstream's answer shut it; and the key's record, if it has
+-- one, with the limit's margin and whether it adapts. Returns nil where the limit
+-- is not for the app.
 local function load_rest(name, key, app)
-  local apps, paused, blocked_us = unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us'))
+  local apps, paused, blocked_us, overrides, margin_us, adapts =
+    unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_n'))
   if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
     return nil
   end
@@ -109,11 +115,13 @@ local function load_rest(name, key, app)
     ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
     ends = ends > now_us and ends or nil
   end
-  return paused and true or false, ends
+  local record = overrides and call('HGET', hg('overrides', name), key)
+  return paused and true or false, ends, record, margin_us, adapts
 end
-    paused, ends = load_rest(name, key, app)
+    paused, ends, record, margin_us, adapts = load_rest(name, key, app)
   end
   if paused == nil then return nil end
+  local now_us = at or now_us
 
   local id = name .. '|' .. key
   local keep
@@ -122,6 +130,38 @@ end
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
     ready_at = false, take = false, left = false, full_at = false,
   }
+  if record then
+
+-- Has a meter count as the record of its key says at a moment: with another rate
+-- or capacity, for the kind that it was given for and until it ends, and at a
+-- share of the rate, in millionths, where the other side bears no more. since_us
+-- is when the key's rate changed last. Until the end, the meter's state lives for
+-- as long as it would matter under the limit's own rate.
+local function override(m, kind, record, margin_us, at)
+  local of, n, per_us, capacity, ends_us, since_us, share, refused =
+    string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
+  n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
+  m.since_us, m.heard = tonumber(since_us), refused ~= '0'
+  if of == kind and (ends_us == 0 or ends_us > at) then
+    if ends_us > 0 then
+      m.ends_us = ends_us
+      m.longer_ms = ceil((ends_us - at + m.capacity * m.period_us / m.n) / 1000)
+    end
+    if n > 0 then
+      m.n = n
+      if kind ~= 'fixed_window' then m.period_us = tonumber(per_us) + margin_us end
+      if kind ~= 'funnel' and kind ~= 'token_bucket' then m.capacity = n end
+    end
+    if capacity > 0 then m.capacity = capacity end
+  elseif ends_us > m.since_us and ends_us <= at then
+    m.since_us = ends_us
+  end
+  if share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
+  m.rate = int(m.n) .. ' ' .. int(m.period_us)
+end
+    override(m, kind, record, tonumber(margin_us), now_us)
+  end
+  if adapts then m.heard = true end
   if kind == 'funnel' or kind == 'token_bucket' then
 
 -- The time that k permits stand for: whole microseconds, and n-ths of one. It
@@ -165,6 +205,7 @@ local function arrival(m)
   tat, fraction = tonumber(tat), tonumber(fraction)
   if rate == m.rate then return tat, fraction end
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  if m.since_us and m.since_us > since_us then since_us = m.since_us end
   if tat < since_us then return 0, 0 end
   local n, period_us = string.match(rate, '^(%d+) (%d+)$')
   local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
@@ -197,7 +238,7 @@ local function gcra(m, now_us)
   end
 
   local function keep()
-    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, string.format('%.0f %.0f ', tat, fraction) .. m.rate, 'PX', int(ttl_ms))
   end
 
@@ -207,6 +248,7 @@ local function gcra(m, now_us)
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
     keep()
+    return tat
   end
 
   function m.left()
@@ -241,7 +283,7 @@ local function sliding_log(m, now_us)
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
 
   function m.take(k)
     local last = newest(1)
@@ -326,7 +368,7 @@ local function sliding_window(m, now_us)
     return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE)) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
 
   function m.take(k)
     local b = floor(floor_us / width)
@@ -338,7 +380,7 @@ local function sliding_window(m, now_us)
     sum = sum + k
     local text = { int(width) }
     for i = 1, #parts do text[i + 1] = string.format('%.0f %.0f', parts[i], counts[i]) end
-    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
   end
 
@@ -404,7 +446,7 @@ local function fixed_window(m, now_us)
   end
 
   local function keep()
-    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, string.format('%.0f %.0f', last, count), 'PX', int(ttl_ms))
   end
 
@@ -540,6 +582,23 @@ local function shut(m, paused, ends)
 end
     shut(m, paused, ends)
   end
+  if m.ends_us then
+
+-- A meter whose key counts otherwise until a moment. What would be ready later is
+-- ready as the limit itself says from then on.
+local function ending(m, paused, after)
+  local ready_at, full_at = m.ready_at, m.full_at
+  m.ready_at = function(k)
+    local at = ready_at(k)
+    return (paused or at < m.ends_us) and at or after().ready_at(k)
+  end
+  m.full_at = function()
+    local at = full_at()
+    return at < m.ends_us and at or after().full_at()
+  end
+end
+    ending(m, paused, function() return (load_meter(name, key, app, holder, m.ends_us)) end)
+  end
   return m, keep
 end
 
@@ -599,17 +658,23 @@ local function reply(outcome, m, at, time_us, left)
 end
 
 -- Takes the permits of all meters, unless they were taken before, and replies
--- with the one that has least left.
+-- with the one that has least left; then whether the limiter is to hear how the
+-- call goes, and until when each funnel owes now.
 local function take_all(meters, before)
   local tightest, least, lease_us
+  local heard, owes = 0, {}
   for i = 1, #meters do
     local m = meters[i]
-    if m.cost > 0 and not before then m.take(m.cost) end
+    owes[i] = m.cost > 0 and not before and m.take(m.cost) or 0
+    if m.heard then heard = 1 end
     local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  return reply(ALLOWED, tightest, now_us, lease_us, least)
+  local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
+  answer[9] = heard
+  for i = 1, #owes do answer[9 + i] = owes[i] end
+  return answer
 end
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
@@ -862,7 +927,7 @@ end
 local function wait(job, r, called, late, bind)
   if called then make_room(r.lane, late) end
   if called == RESERVED then freed(r.lane) end
-  local ticket = r and r.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
   local last, expected, known = expect(job, place, not r)
   local latest = latest_us(job)

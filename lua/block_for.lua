@@ -1,0 +1,19 @@
+-- Holds meters shut for a while from now, and never shorter than they are.
+-- Touches: blocked (rw), changes (w), limit (rw), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] how long, in microseconds
+-- ARGV[2…] limit, key of each meter
+-- Returns how many of the limits exist
+-- @include change
+-- @include blocked
+local for_us = tonumber(ARGV[1])
+
+local found = 0
+for i = 2, #ARGV, 2 do
+  if call('EXISTS', hg('limit', ARGV[i])) == 1 then
+    found = found + 1
+    shut_longer(ARGV[i], ARGV[i + 1], now_us + for_us)
+    changed('meter', ARGV[i] .. '|' .. ARGV[i + 1])
+  end
+end
+return found

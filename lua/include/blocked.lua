@@ -1,0 +1,26 @@
+-- @include summary
+
+-- Holds a meter shut until a moment; one in the past opens it.
+local function shut_until(name, key, until_us)
+  local limit, blocked = hg('limit', name), hg('blocked', name)
+  if until_us > now_us then call('ZADD', blocked, int(until_us), key) else call('ZREM', blocked, key) end
+
+  -- The limit says until when any of its meters is shut. What has ended goes, a
+  -- hundred at a time.
+  local late = call('ZCOUNT', blocked, '-inf', int(now_us - GRACE * 1000))
+  if late > 0 then call('ZREMRANGEBYRANK', blocked, 0, late > 100 and 99 or late - 1) end
+  local last = call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2]
+  if last then
+    call('HSET', limit, 'blocked_us', int(tonumber(last)))
+    call('PEXPIRE', blocked, int(ceil((tonumber(last) - now_us) / 1000) + GRACE))
+  else
+    call('HDEL', limit, 'blocked_us')
+  end
+  store_summary(name)
+end
+
+-- Holds a meter shut until a moment, if it would open before.
+local function shut_longer(name, key, until_us)
+  local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+  if until_us > ends then shut_until(name, key, math.min(until_us, FAR)) end
+end

@@ -1,0 +1,99 @@
+-- @include meter
+-- @include change
+-- @include summary
+
+-- What differs for one key of a limit, a word each: who said so (file, set, or -),
+-- for which kind, rate (n and per_us; 0: the limit's), capacity (0: the limit's),
+-- when that ends (0: never); since when the key has its rate; which share of the
+-- rate is used, in millionths; how often in a row the other side refused, and when
+-- it did last; what adapting keeps: the share that refusals leave, the latency in
+-- microseconds, when a call was heard of last, and when the share fell last.
+local WORDS = {
+  'source', 'kind', 'n', 'per_us', 'capacity', 'ends_us', 'since_us', 'share', 'refused', 'refused_us',
+  'bearable', 'latency_us', 'heard_us', 'fell_us',
+}
+local FULL = 1000000 -- the whole of the rate
+
+local function read_record(name, key)
+  local r, i = { share = FULL, bearable = FULL }, 0
+  for word in string.gmatch(call('HGET', hg('overrides', name), key) or '', '%S+') do
+    i = i + 1
+    r[WORDS[i]] = i <= 2 and word or tonumber(word)
+  end
+  for i = 1, #WORDS do r[WORDS[i]] = r[WORDS[i]] or (i <= 2 and '-' or 0) end
+  return r
+end
+
+-- Stores a key's meter as it counts now, once more.
+local function keep_meter(name, key)
+  local m, keep = load_meter(name, key)
+  if keep and not m.stale and call('EXISTS', m.state) == 1 then keep() end
+end
+
+-- What is known of a key goes when nothing was heard of it for so long: an hour.
+local MEMORY_US = 3600000000
+
+-- Until when a record is to be kept; nil: until somebody changes it.
+local function lasts_until(r)
+  if r.ends_us > 0 then return r.ends_us end
+  local heard_us = math.max(r.refused_us, r.heard_us, r.fell_us)
+  return heard_us > 0 and heard_us + MEMORY_US or nil
+end
+
+-- Stores a record. The limit says whether any of its keys has one.
+local function store_record(name, key, r)
+  local limit, words = hg('limit', name), { r.source, r.kind }
+  for i = 3, #WORDS do words[i] = int(r[WORDS[i]]) end
+  call('HSET', hg('overrides', name), key, table.concat(words, ' '))
+  local until_us = lasts_until(r)
+  if until_us then call('ZADD', hg('ending', name), int(until_us), key) else call('ZREM', hg('ending', name), key) end
+  if call('HSET', limit, 'overrides', '1') == 1 then store_summary(name) end
+end
+
+-- Drops a record that says nothing but what the limit says.
+local function drop_if_plain(name, key, r)
+  if r.source ~= '-' or r.share < FULL or r.refused > 0 or r.heard_us > 0 or r.fell_us > 0 then return end
+  local limit, overrides = hg('limit', name), hg('overrides', name)
+  call('HDEL', overrides, key)
+  call('ZREM', hg('ending', name), key)
+  if call('EXISTS', overrides) == 0 and call('HDEL', limit, 'overrides') == 1 then store_summary(name) end
+end
+
+-- Stores a record with which the key's rate changes now. What its meter owes in
+-- permits stays owed.
+local function change_rate(name, key, r)
+  keep_meter(name, key)
+  r.since_us = now_us
+  store_record(name, key, r)
+  keep_meter(name, key)
+  drop_if_plain(name, key, r)
+  changed('meter', name .. '|' .. key)
+end
+
+-- Takes from a record what was said of its key's rate.
+local function restore(r)
+  r.source, r.kind, r.n, r.per_us, r.capacity, r.ends_us = '-', '-', 0, 0, 0, 0
+end
+
+-- Takes from a record what the other side has taught.
+local function unlearn(r)
+  r.share, r.bearable, r.refused, r.refused_us, r.latency_us, r.heard_us, r.fell_us = FULL, FULL, 0, 0, 0, 0, 0
+end
+
+-- Has meters whose own rate has ended count by the limit's before that changes, a
+-- thousand at most.
+local function keep_ended(name)
+  local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
+  for i = 1, #ended do keep_meter(name, ended[i]) end
+end
+
+-- Drops what has ended so long ago that no clock steps back to it, a hundred at a
+-- time.
+local function drop_ended(name)
+  local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE * 1000), 'LIMIT', 0, 100)
+  for i = 1, #ended do
+    local r = read_record(name, ended[i])
+    if r.ends_us > 0 then restore(r) else unlearn(r) end
+    change_rate(name, ended[i], r)
+  end
+end

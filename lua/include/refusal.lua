@@ -1,0 +1,26 @@
+-- @include record
+-- @include blocked
+
+-- For how long a key is shut where the other side does not say: a second, twice as
+-- long for each refusal in a row, up to five minutes; half of that is left to
+-- chance.
+local FIRST_US, LONGEST_US = 1000000, 300000000
+
+-- Notes that the other side refused a call that had been allowed at a moment, and
+-- shuts its meter. Calls that were underway when it refused one tell nothing new.
+local function refused(name, key, at_us, for_us, chance)
+  drop_ended(name)
+  local r = read_record(name, key)
+  local again = at_us <= r.refused_us
+  if not again then
+    r.refused, r.refused_us = r.refused + 1, now_us
+    store_record(name, key, r)
+  end
+  if for_us >= 0 then
+    shut_longer(name, key, now_us + for_us)
+  elseif not again then
+    local us = math.min(FIRST_US * 2 ^ math.min(r.refused - 1, 30), LONGEST_US)
+    shut_longer(name, key, now_us + floor(us / 2 + us / 2 * chance / 1000000))
+  end
+  changed('meter', name .. '|' .. key)
+end

@@ -1,0 +1,52 @@
+-- Has a job wait again that was allowed and that the other side then refused: at
+-- the head of its lane, behind those that were allowed before it and came back,
+-- too. The meters that the refusal is about are shut for everybody.
+-- Touches: blocked (rw), called (r), changes (w), contended (rw), deleted (r),
+--   demand (rw), ending (rw), full (w), jobs (rw), lane (rw), lanes (rw),
+--   limit (rw), m (rw), overrides (rw), patience (w), reserved (rw), seq (w),
+--   sharing (rw), tickets (w), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] queue it goes back to
+-- ARGV[2] ID of the job
+-- ARGV[3] app that asks
+-- ARGV[4] when it had been allowed, in microseconds
+-- ARGV[5] how long the other side wants to be left alone, in microseconds, or -1
+--   where it does not say
+-- ARGV[6] chance, 0 to 999999
+-- ARGV[7] longest wait in microseconds, or -1 for any
+-- ARGV[8] microseconds until it is of no use any more, or -1 for never
+-- ARGV[9] how long permits are reserved for it once it is called, in microseconds
+-- ARGV[10] for each need 1 where its meter is shut, or 0
+-- ARGV[11…] limit, key, cost for each need, sorted by limit and key
+-- Returns what acquire.lua does
+-- @include needs
+-- @include waiting
+-- @include refusal
+local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local max_wait_us, useful_us, grant_us, shuts = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
+
+local _, refusal = load_needs(11, app)
+if refusal then return refusal end
+for i = 11, #ARGV, 3 do
+  local need = (i - 11) / 3 + 1
+  if string.sub(shuts, need, need) == '1' then refused(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
+end
+
+local meters = load_needs(11, app) -- as they are now
+local name = queue .. '\n' .. id
+local r = read_job(queue, id) -- this very call, if its answer got lost
+local job = {
+  name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {}, cost = {},
+}
+local costs = {}
+for i = 1, #meters do
+  job.ids[i], job.cost[i], costs[i] = meters[i].id, meters[i].cost, int(meters[i].cost)
+end
+job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
+job.costs = table.concat(costs, ',')
+job.waiting = hg('lane', job.lane)
+if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
+
+load_reserved(meters)
+return wait(job, r, nil, false, (binding(meters)))

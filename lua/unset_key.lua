@@ -1,0 +1,16 @@
+-- Has a key of a limit count as the limit says again.
+-- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw),
+--   overrides (rw), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] limit
+-- ARGV[2] key
+-- Returns 1, or 0 if there is no such limit
+-- @include record
+local name, key = ARGV[1], ARGV[2]
+
+if call('EXISTS', hg('limit', name)) == 0 then return 0 end
+local r = read_record(name, key)
+if r.source == '-' then return 1 end
+restore(r)
+change_rate(name, key, r)
+return 1

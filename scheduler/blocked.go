@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Blocked returns an error with which a handler says that the other side refused
+// its call for now, as with 429 Too Many Requests: until a moment, by this
+// process's clock, or, with the zero Time, until it does not say when.
+//
+// The keys of the rule's Blocks are shut for every worker until then, or for a
+// time that grows with each refusal in a row, half of it left to chance. The job
+// goes back to the head of its lane, behind those that were allowed before it and
+// came back, too; no attempt is spent, and no ErrorHandler hears of it. So at most
+// the calls that are underway are refused. The permits that it took stay used.
+//
+// It may be wrapped; the text of the whole is what asynq shows for the job. A job
+// without permits has nothing to shut: it is put back as with RetryAfter, or fails
+// where no time is given.
+func Blocked(until time.Time) error { return &blockedError{until} }
+
+type blockedError struct{ until time.Time }
+
+func (e *blockedError) Error() string {
+	if e.until.IsZero() {
+		return "blocked by the other side"
+	}
+	return "blocked by the other side until " + e.until.UTC().Format(time.RFC3339)
+}
+
+// Block shuts the keys of the running job's rule for every worker until a moment,
+// by this process's clock, as Blocked does, and the job goes on: for an answer that
+// says that nothing is left. It does nothing outside of handlers of a Server.
+func Block(ctx context.Context, until time.Time) error {
+	r, ok := ctx.Value(handlingKey{}).(*handling)
+	wait := time.Until(until)
+	if !ok || wait <= 0 || len(r.decision.Taken) == 0 {
+		return nil
+	}
+	return r.server.limiter.BlockFor(ctx, wait, r.rule.shuts()...)
+}
+
+// shuts is the needs whose keys a refusal shuts.
+func (r Rule) shuts() []throttle.Need {
+	if r.Blocks != nil {
+		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.Blocks, n.Limit) })
+	}
+	if keyed := r.needs(func(n throttle.Need) bool { return n.Key != "" }); len(keyed) > 0 {
+		return keyed
+	}
+	return r.Needs
+}
+
+func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
+	for _, n := range r.Needs {
+		if which(n) {
+			some = append(some, n)
+		}
+	}
+	return some
+}
+
+// blocked has the limiter shut what the rule says, and the job wait again. It
+// returns nil where the job fails as any other.
+func (h *handling) blocked(ctx context.Context, why *blockedError, err error) error {
+	wait := time.Duration(-1)
+	if !why.until.IsZero() {
+		wait = max(0, time.Until(why.until))
+	}
+	if len(h.decision.Taken) == 0 {
+		if wait < 0 {
+			return nil
+		}
+		return &putBackError{error: err, at: time.Now().Add(wait)}
+	}
+	s := h.server
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	began := time.Now()
+	d, failed := s.limiter.Refused(ctx, s.asks(h.attempt), throttle.Refusal{At: h.decision.At, For: wait, Shuts: h.rule.shuts()}, h.rule.Needs...)
+	s.noteLimiter(ctx, began, failed)
+	if errors.Is(failed, throttle.ErrUnavailable) {
+		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second)), denied: true}
+	}
+	if failed != nil {
+		return finalError{failed}
+	}
+	switch d.Outcome {
+	case throttle.Denied:
+		s.log.Info("blocked by the other side", "job", h.id, "limit", d.Limit, "key", d.Key, "for", d.RetryAfter)
+		return &putBackError{error: err, at: time.Now().Add(s.delay(d)), denied: true}
+	case throttle.TooLate:
+		return h.refusedAfterRun(h.rule.OnMaxWait, d)
+	case throttle.NoLimit:
+		return h.refusedAfterRun(h.rule.OnNoLimit, d)
+	}
+	return h.refusedAfterRun(Archive, d)
+}
+
+// refusedAfterRun is what becomes of a job that may not wait for another try; nil
+// where it would run without a permit, and so fails.
+func (h *handling) refusedAfterRun(action Action, d throttle.Decision) error {
+	_, err := refuse(action, d)
+	return err
+}

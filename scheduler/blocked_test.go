@@ -1,0 +1,149 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// byHost needs one permit of the first limit for the payload as its key.
+func byHost(task *asynq.Task) (Rule, error) {
+	return Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}, {Limit: "all"}}}, nil
+}
+
+// TestBlocked: the other side refuses until a moment. Who is underway is refused
+// too, all others wait; who comes back runs first, in the old order, and nobody
+// spends an attempt.
+func TestBlocked(t *testing.T) {
+	limits := []throttle.Limit{
+		{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(3)},
+		{Name: "all", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)},
+	}
+	for _, said := range []bool{true, false} {
+		t.Run(fmt.Sprint("until known ", said), func(t *testing.T) {
+			var opens time.Time
+			refused := 0
+			var ran []string
+			handle := func(ctx context.Context, task *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				if string(task.Payload()) == "a" && time.Now().Before(opens) {
+					refused++
+					if said {
+						return fmt.Errorf("429: %w", Blocked(opens))
+					}
+					return Blocked(time.Time{})
+				}
+				ran = append(ran, id)
+				return nil
+			}
+			one := idle
+			one.Concurrency = 1
+			virtual(t, settings{config: one, limits: limits, rule: byHost, handle: handle}, func(t *testing.T, st *stack) {
+				opens = time.Now().Add(90 * time.Second)
+				var want []string
+				for i := range 12 {
+					want = append(want, st.enqueue(NewTask("job", []byte("a"), asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
+				}
+				time.Sleep(30 * time.Second)
+				st.enqueue(NewTask("job", []byte("b"), asynq.MaxRetry(0)), asynq.TaskID("other"))
+				time.Sleep(20 * time.Second)
+				if strings.Join(ran, " ") != "other" {
+					t.Errorf("ran %v while a was shut, want other", ran)
+				}
+				time.Sleep(10 * time.Minute)
+				if got := strings.Join(ran[1:], " "); got != strings.Join(want, " ") {
+					t.Errorf("order\n%s, want\n%s", got, want)
+				}
+				if most := map[bool]int{true: 3, false: 24}[said]; refused > most {
+					t.Errorf("refused %d times, want at most %d", refused, most)
+				}
+				if len(st.reported) != 0 {
+					t.Errorf("the program's error handler heard of it: %v", st.reported)
+				}
+				if keys, err := st.limiter.Keys(t.Context(), "host"); err != nil || len(keys) != 0 {
+					t.Errorf("after a success: %v, %v", keys, err)
+				}
+				st.wantClean()
+			})
+		})
+	}
+}
+
+// TestBlockedWithoutPermits: a job without limits is put back for the time, or
+// fails as any other.
+func TestBlockedWithoutPermits(t *testing.T) {
+	none := func(*asynq.Task) (Rule, error) { return Rule{}, nil }
+	var until time.Time
+	handle := func(context.Context, *asynq.Task) error {
+		if time.Now().Before(until) {
+			return Blocked(until)
+		}
+		return Blocked(time.Time{})
+	}
+	virtual(t, settings{rule: none, handle: handle}, func(t *testing.T, st *stack) {
+		until = time.Now().Add(time.Minute)
+		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(50 * time.Second)
+		if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
+			t.Errorf("ran %d times, %+v", len(st.ran()), info)
+		}
+		time.Sleep(2 * time.Minute)
+		if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
+			t.Errorf("ran %d times, %+v", len(st.ran()), info)
+		}
+	})
+}
+
+// TestBlockedTooLong: a job that may not wait so long is archived with the reason.
+func TestBlockedTooLong(t *testing.T) {
+	rule := func(*asynq.Task) (Rule, error) {
+		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Minute}, nil
+	}
+	handle := func(context.Context, *asynq.Task) error { return Blocked(time.Now().Add(time.Hour)) }
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(5)))
+		time.Sleep(30 * time.Second)
+		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "longer than it may wait") {
+			t.Errorf("%v %q", info.State, info.LastErr)
+		}
+		st.wantClean()
+	})
+}
+
+// TestShuts: which keys a refusal shuts.
+func TestShuts(t *testing.T) {
+	shared, other := throttle.Need{Limit: "shared"}, throttle.Need{Limit: "other"}
+	host := throttle.Need{Limit: "host", Key: "a"}
+	for _, tt := range []struct {
+		name string
+		rule Rule
+		want string
+	}{
+		{"only those with a key", Rule{Needs: []throttle.Need{shared, host}}, "[host]"},
+		{"all where none has one", Rule{Needs: []throttle.Need{shared, other}}, "[shared other]"},
+		{"what the rule says", Rule{Needs: []throttle.Need{shared, host}, Blocks: []string{"shared"}}, "[shared]"},
+		{"nothing", Rule{Needs: []throttle.Need{shared, host}, Blocks: []string{}}, "[]"},
+	} {
+		var limits []string
+		for _, n := range tt.rule.shuts() {
+			limits = append(limits, n.Limit)
+		}
+		if got := fmt.Sprint(limits); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestBlockedText(t *testing.T) {
+	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	if got := errors.Join(Blocked(until), Blocked(time.Time{})).Error(); got != "blocked by the other side until 2026-11-20T12:00:00Z\nblocked by the other side" {
+		t.Error(got)
+	}
+}

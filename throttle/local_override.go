@@ -1,0 +1,146 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// override is what a key counts by, as long as its limit is of that kind.
+type override struct {
+	Override
+	file        bool
+	kind        Kind
+	since, ends int64 // in microseconds; ends is 0 if it does not
+
+	base, with, without *rule // what with and without were made of
+}
+
+// at is the rule that a key goes by at a moment, and when that ends: 0 if it does
+// not.
+func (o *override) at(r *rule, now int64) (_ *rule, ends int64) {
+	if o.base != r {
+		with, without := *r, *r
+		with.Limit, with.since = r.With(o.Override), max(r.since, o.since)
+		without.since = max(r.since, o.since)
+		o.base, o.with, o.without = r, &with, &without
+	}
+	switch {
+	case o.kind != r.Kind || o.ends > 0 && o.ends <= now:
+		if o.ends <= now {
+			o.without.since = max(o.without.since, o.ends)
+		}
+		return o.without, 0
+	}
+	return o.with, o.ends
+}
+
+// ruleOf is the rule that a key goes by at a moment, and when that ends.
+func (l *Local) ruleOf(r *rule, key string, now int64) (_ *rule, ends int64) {
+	if o := l.overrides[meterKey{r.Name, key}]; o != nil {
+		return o.at(r, now)
+	}
+	return r, 0
+}
+
+// recount has a key's meter count by the rule of now. What it owes stays owed.
+func (l *Local) recount(r *rule, key string, now int64) {
+	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
+		now, _ := l.ruleOf(r, key, now)
+		m.define(now)
+	}
+}
+
+// SetKey implements Limiter.
+func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	var wrong error
+	err := l.change(limit, func(r *rule, now int64) {
+		if wrong = o.validate(r.Limit); wrong == nil {
+			l.setKey(r, key, o, now, false)
+		}
+	})
+	return cmp.Or(err, wrong)
+}
+
+func (l *Local) setKey(r *rule, key string, o Override, now int64, file bool) {
+	l.recount(r, key, now)
+	set := &override{Override: o, file: file, kind: r.Kind, since: now}
+	if o.For > 0 {
+		set.ends = min(now+o.For.Microseconds(), far)
+	}
+	l.overrides[meterKey{r.Name, key}] = set
+	l.recount(r, key, now)
+}
+
+// UnsetKey implements Limiter.
+func (l *Local) UnsetKey(_ context.Context, limit, key string) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	return l.change(limit, func(r *rule, now int64) { l.unsetKey(r, key, now) })
+}
+
+func (l *Local) unsetKey(r *rule, key string, now int64) {
+	o := l.overrides[meterKey{r.Name, key}]
+	if o == nil {
+		return
+	}
+	l.recount(r, key, now)
+	o.kind, o.since, o.ends, o.base = "", now, 0, nil
+	l.recount(r, key, now)
+	delete(l.overrides, meterKey{r.Name, key})
+}
+
+// defineKeys makes what a definition says of single keys current, where it differs
+// from what it said last.
+func (l *Local) defineKeys(r *rule, all bool, keys map[string]Override, now int64) {
+	for key, o := range keys {
+		if all || r.keys[key] != o {
+			l.setKey(r, key, o, now, true)
+		}
+	}
+	for key := range r.keys {
+		if _, still := keys[key]; still {
+			continue
+		}
+		if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.file {
+			l.unsetKey(r, key, now)
+		}
+	}
+	r.keys = maps.Clone(keys)
+}
+
+// recountEnded has meters whose own rule has ended count by the limit's before that
+// changes.
+func (l *Local) recountEnded(r *rule, now int64) {
+	for key, o := range l.overrides {
+		if key.limit == r.Name && o.ends > 0 && o.ends <= now {
+			l.recount(r, key.key, now)
+		}
+	}
+}
+
+// Keys implements Limiter.
+func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.begin()
+	var keys []KeyState
+	for key, o := range l.overrides {
+		if key.limit != limit || o.ends > 0 && o.ends <= now {
+			continue
+		}
+		k := KeyState{Key: key.key, Override: o.Override, File: o.file}
+		if o.ends > 0 {
+			k.Until, k.For = time.UnixMicro(o.ends), microseconds(o.ends-now)
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b KeyState) int { return cmp.Compare(a.Key, b.Key) })
+	return keys, nil
+}

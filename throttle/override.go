@@ -1,0 +1,205 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// Override is what one key of a limit counts by instead of the limit's own words,
+// such as the pace that one host asks for.
+type Override struct {
+	// Rate is the key's own; of a FixedWindow per the limit's own period. The zero
+	// value means the limit's.
+	Rate Rate
+	// Capacity is the key's own, for kinds that have one. The zero value means the
+	// limit's.
+	Capacity int
+	// For is how long that holds. The zero value means until UnsetKey.
+	For time.Duration
+}
+
+// String is the override as UnmarshalText reads it, such as "1/10s capacity 1", and
+// for how long it holds.
+func (o Override) String() string {
+	var parts []string
+	if o.Rate != (Rate{}) {
+		parts = append(parts, o.Rate.String())
+	}
+	if o.Capacity > 0 {
+		parts = append(parts, fmt.Sprintf("capacity %d", o.Capacity))
+	}
+	if o.For > 0 {
+		parts = append(parts, "for "+o.For.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+// UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s
+// capacity 1". The error is a [*FieldError].
+func (o *Override) UnmarshalText(text []byte) (err error) {
+	const want = "want a rate such as 1/10s, capacity N, or both: 1/10s capacity 1"
+	*o = Override{}
+	rate, capacity, both := strings.Cut(strings.TrimSpace(string(text)), "capacity")
+	if both {
+		if o.Capacity, err = strconv.Atoi(strings.TrimSpace(capacity)); err != nil || o.Capacity < 1 {
+			return fieldError("override", string(text), want)
+		}
+	}
+	if rate = strings.TrimSpace(rate); rate != "" {
+		o.Rate, err = ParseRate(rate)
+	} else if !both {
+		return fieldError("override", string(text), want)
+	}
+	return err
+}
+
+// With is the limit as a key with the override counts it.
+func (l Limit) With(o Override) Limit {
+	if per := l.Rate.Per; o.Rate != (Rate{}) {
+		if l.Rate = o.Rate; l.Kind == FixedWindow {
+			l.Rate.Per = per
+		}
+	}
+	if o.Capacity != 0 {
+		l.Capacity = o.Capacity
+	}
+	return l
+}
+
+// validate reports what is wrong with an override of a limit that is valid itself.
+func (o Override) validate(l Limit) error {
+	var errs []error
+	if o.Rate == (Rate{}) && o.Capacity == 0 {
+		errs = append(errs, &FieldError{"rate", "missing", "want the key's own rate, such as 1/10s, or its capacity"})
+	}
+	if l.Kind == FixedWindow && o.Rate != (Rate{}) && o.Rate.Per != l.Rate.Per {
+		per := Rate{1, l.Rate.Per}.String()
+		errs = append(errs, fieldError("rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:]))
+	}
+	if o.For < 0 || o.For > maxFill {
+		errs = append(errs, fieldError("for", o.For, "want a time above zero, at most a hundred years"))
+	}
+	l.Overrides = nil
+	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
+		l.Capacity = o.Capacity
+	}
+	return errors.Join(append(errs, l.Validate())...)
+}
+
+// validateKey is validate, for a key that is named beside it.
+func (o Override) validateKey(l Limit, key string) error {
+	if err := validMeter(l.Name, key); err != nil {
+		return err
+	}
+	return o.validate(l)
+}
+
+// permits are the numbers that the scripts want; 0 where the limit's own count.
+func (o Override) permits() (n int, perUS int64, capacity int) {
+	return o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity
+}
+
+// SetKey implements Limiter.
+func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	l, err := r.definition(ctx, limit)
+	if errors.Is(err, redis.Nil) {
+		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := o.validate(l); err != nil {
+		return err
+	}
+	n, perUS, capacity := o.permits()
+	return r.known(ctx, limit, lua.SetKey, limit, key, string(l.Kind), n, perUS, capacity, o.For.Microseconds())
+}
+
+// UnsetKey implements Limiter.
+func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
+	if err := validMeter(limit, key); err != nil {
+		return err
+	}
+	return r.known(ctx, limit, lua.UnsetKey, limit, key)
+}
+
+// defineKeys makes the overrides of a limit known that its definition has.
+func (r *Redis) defineKeys(ctx context.Context, l Limit) error {
+	var words strings.Builder
+	args := []any{l.Name, string(l.Kind), ""}
+	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+		o := l.Overrides[key]
+		fmt.Fprintf(&words, "%s\t%s %s\n", key, l.Kind, o)
+		n, perUS, capacity := o.permits()
+		args = append(args, key, n, perUS, capacity)
+	}
+	args[2] = words.String()
+	return unavailable(r.run(ctx, lua.FileKeys, args...).Err())
+}
+
+// KeyState is what differs for one key of a limit from what the limit says.
+type KeyState struct {
+	Key string
+	// Override is what was set for the key, by a config file where File is true;
+	// the zero value where nothing was. Until is when it ends by the limiter's
+	// clock, and For how long that is from now; both are zero where it does not.
+	Override
+	File  bool
+	Until time.Time
+}
+
+// Keys implements Limiter. It reads all keys of the limit that differ.
+func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
+	records, err := r.rdb.HGetAll(ctx, r.prefix+"overrides:"+limit).Result()
+	if err != nil || len(records) == 0 {
+		return nil, unavailable(err)
+	}
+	now, err := r.rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var keys []KeyState
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		if k := readKey(key, records[key], now); k.differs() {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+func (k KeyState) differs() bool { return k.Override != Override{} }
+
+// readKey reads a record as lua/include/record.lua writes it.
+func readKey(key, record string, now time.Time) KeyState {
+	words := strings.Fields(record)
+	number := func(i int) int64 {
+		n, _ := strconv.ParseInt(words[i], 10, 64)
+		return n
+	}
+	k := KeyState{Key: key}
+	if len(words) < 14 {
+		return k
+	}
+	until := time.UnixMicro(number(5))
+	if ends := number(5) > 0; words[0] != "-" && (!ends || until.After(now)) {
+		k.File = words[0] == "file"
+		k.Override = Override{Rate: Rate{int(number(2)), time.Duration(number(3)) * time.Microsecond}, Capacity: int(number(4))}
+		if ends {
+			k.Until, k.For = until, until.Sub(now)
+		}
+	}
+	return k
+}

@@ -1,0 +1,119 @@
+package throttle_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSetKey: one key of a limit at another rate, at once; what was owed stays
+// owed, other keys do not notice, and an end comes by itself.
+func TestSetKey(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)})
+		ask(t, s, "host", 1)
+		must(t, s.SetKey(ctx, "host", "k", throttle.Override{Rate: throttle.Every(10 * time.Second)}))
+		d := ask(t, s, "host", 1)
+		expect(t, "one owed, at the key's rate", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 10 * time.Second})
+		other, err := s.Allow(ctx, "host", "other")
+		must(t, err)
+		expect(t, "another key", other.ResetAfter, time.Second)
+		s.wait(10 * time.Second)
+		expect(t, "ready", ask(t, s, "host", 1).Outcome, allowed)
+		must(t, s.UnsetKey(ctx, "host", "k"))
+		expect(t, "one owed, at the limit's rate", ask(t, s, "host", 1).RetryAfter, time.Second)
+
+		s.wait(time.Minute)
+		must(t, s.SetKey(ctx, "host", "k", throttle.Override{Rate: throttle.Every(time.Hour), Capacity: 2, For: 10 * time.Second}))
+		expect(t, "more at once", ask(t, s, "host", 2).Outcome, allowed)
+		expect(t, "two owed from the end on at the limit's rate", ask(t, s, "host", 1).RetryAfter, 12*time.Second)
+		s.wait(12*time.Second - time.Microsecond)
+		expect(t, "before", ask(t, s, "host", 1).RetryAfter, time.Microsecond)
+		s.wait(time.Microsecond)
+		expect(t, "after the end", ask(t, s, "host", 1).Outcome, allowed)
+	})
+}
+
+func TestKeys(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		list := func() []throttle.KeyState {
+			t.Helper()
+			keys, err := s.Keys(ctx, "host")
+			must(t, err)
+			for i := range keys {
+				keys[i].Until = keys[i].Until.UTC()
+			}
+			return keys
+		}
+		rate := throttle.Override{Rate: throttle.Every(10 * time.Second)}
+		limit := throttle.Limit{Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(1), Overrides: map[string]throttle.Override{"a": rate, "b": rate}}
+		define(t, s, limit)
+		expect(t, "from the file", list(), []throttle.KeyState{{Key: "a", Override: rate, File: true}, {Key: "b", Override: rate, File: true}})
+
+		short := throttle.Override{Capacity: 3, For: time.Hour}
+		must(t, s.SetKey(ctx, "host", "a", short))
+		must(t, s.SetKey(ctx, "host", "c", rate))
+		define(t, s, limit)
+		s.wait(time.Minute)
+		short.For -= time.Minute
+		expect(t, "the same file changes nothing", list(), []throttle.KeyState{
+			{Key: "a", Override: short, Until: s.now.Add(short.For)}, {Key: "b", Override: rate, File: true}, {Key: "c", Override: rate},
+		})
+		s.wait(short.For)
+		limit.Overrides = nil
+		define(t, s, limit)
+		expect(t, "what ended is gone, and what the file said", list(), []throttle.KeyState{{Key: "c", Override: rate}})
+
+		must(t, s.Delete(ctx, "host"))
+		define(t, s, limit)
+		expect(t, "gone with the limit", list(), nil)
+	})
+}
+
+func TestWrongOverrides(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		for _, tt := range []struct {
+			limit, key string
+			throttle.Override
+			want string
+		}{
+			{"funnel", "k", throttle.Override{}, "rate missing: want the key's own rate, such as 1/10s, or its capacity"},
+			{"funnel", "a\nb", throttle.Override{Capacity: 1}, `key "a\nb": want at most 200 bytes and no control characters`},
+			{"funnel", "k", throttle.Override{Capacity: 1, For: -1}, "for -1ns: want a time above zero, at most a hundred years"},
+			{"fixed", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: want N/m: the keys of a fixed_window share its windows"},
+			{"log", "k", throttle.Override{Capacity: 2}, "capacity 2: a sliding_log limit has the capacity of its rate, 3; leave it out"},
+			{"running", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: a concurrency limit has no rate, only a capacity"},
+		} {
+			if err := s.SetKey(t.Context(), tt.limit, tt.key, tt.Override); err == nil || err.Error() != tt.want {
+				t.Errorf("%s %s: %v, want %s", tt.limit, tt.Override, err, tt.want)
+			}
+		}
+		for _, err := range []error{
+			s.SetKey(t.Context(), "nothing", "k", throttle.Override{Capacity: 1}), s.UnsetKey(t.Context(), "nothing", "k"),
+		} {
+			if !errors.Is(err, throttle.ErrNoLimit) {
+				t.Errorf("a limit that is not there: %v", err)
+			}
+		}
+	})
+}
+
+func TestOverrideText(t *testing.T) {
+	for _, text := range []string{"1/10s", "capacity 3", "1/10s capacity 1"} {
+		var o throttle.Override
+		if err := o.UnmarshalText([]byte(text)); err != nil || o.String() != text {
+			t.Errorf("%q: %q, %v", text, o, err)
+		}
+	}
+	for _, text := range []string{"", "capacity", "capacity 0", "slow", "3", "1/10s capacity x"} {
+		var o throttle.Override
+		if err := o.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: %q, want an error", text, o)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package throttle
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// Refusal is how the other side refused the call of a job that was allowed.
+type Refusal struct {
+	// At is when the job was allowed: its Decision's.
+	At time.Time
+	// For is how long the other side wants to be left alone. A negative value means
+	// that it does not say: then it is a second, twice as long for each refusal in
+	// a row, up to five minutes, and half of it is left to chance.
+	For time.Duration
+	// Shuts lists the needs whose meters that is about.
+	Shuts []Need
+}
+
+// Refused has a job wait again, at the head of its lane, and shuts the meters of
+// the refusal for everybody until the other side may be called again. Jobs that
+// come back keep the order in which they were allowed. The outcome is Denied, or
+// what forbids the job to wait.
+func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...Need) (Decision, error) {
+	needs, err := normalize(withCosts(needs))
+	if err != nil {
+		return Decision{}, err
+	}
+	if job.Grant <= 0 {
+		job.Grant = DefaultGrant
+	}
+	shuts := make([]byte, len(needs))
+	for i, n := range needs {
+		shuts[i] = '0'
+		if slices.ContainsFunc(refusal.Shuts, func(s Need) bool { return s.Limit == n.Limit && s.Key == n.Key }) {
+			shuts[i] = '1'
+		}
+	}
+	forUS := int64(-1)
+	if refusal.For >= 0 {
+		forUS = min(refusal.For, maxFill).Microseconds()
+	}
+	args := []any{
+		job.Queue, job.ID, l.app, refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
+		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts),
+	}
+	return l.decide(ctx, lua.Refused, appendNeeds(args, needs), needs, "")
+}
+
+// Accepted tells the limiter that the other side did what a job's call asked for,
+// and how long that took: the refusals before are over. It is of use where the
+// job's decision says Heard.
+func (l *Lanes) Accepted(ctx context.Context, d Decision, latency time.Duration) error {
+	args := []any{d.At.UnixMicro(), latency.Microseconds()}
+	for _, t := range d.Taken {
+		args = append(args, t.Limit, t.Key)
+	}
+	return unavailable(l.run(ctx, lua.Accepted, args...).Err())
+}
+
+// BlockFor shuts meters for a while, and never shorter than they are shut already.
+// Of limits that do not exist it does nothing.
+func (r *Redis) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
+	args := []any{min(d, maxFill).Microseconds()}
+	for _, n := range needs {
+		if err := validMeter(n.Limit, n.Key); err != nil {
+			return err
+		}
+		args = append(args, n.Limit, n.Key)
+	}
+	return unavailable(r.run(ctx, lua.BlockFor, args...).Err())
+}

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo up redis-server
+.PHONY: help test race sim lint fmt bench demo up redis-server node
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -13,13 +13,13 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: redis-server ## vet, check the format and run all tests
+test: redis-server node ## vet, check the format and run all tests
 	go vet ./...
 	@unformatted=$$(gofmt -l *.go */) && \
 	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
 	$(GOTEST) ./...
 
-race: redis-server ## run all tests with the race detector
+race: redis-server node ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
 SEEDS ?= 200
@@ -54,4 +54,17 @@ redis-server:
 		brew install redis; \
 	else \
 		echo "install redis-server 6.2 or newer and run make again" >&2; exit 1; \
+	fi
+
+# npm's warcio reads the archives that a test writes.
+node:
+	@if command -v npm >/dev/null; then \
+		:; \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
+		$(SUDO) apt-get update && \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends nodejs npm; \
+	elif command -v brew >/dev/null; then \
+		brew install node; \
+	else \
+		echo "install Node.js 18 or newer and run make again" >&2; exit 1; \
 	fi

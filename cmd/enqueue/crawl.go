@@ -68,6 +68,9 @@ func (c *crawlCommand) jobs() ([]cli.Job, error) {
 	if c.Name == "" {
 		c.Name = frontier.Host(c.URLs[0])
 	}
+	if c.Name == "" {
+		c.Name = "crawl" // the URL without a host is what is wrong
+	}
 	run := time.Now().UTC().Format("20060102T150405.000")
 	var hosts []string // of all together: they begin one crawl
 	for _, url := range c.URLs {

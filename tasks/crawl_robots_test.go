@@ -90,7 +90,9 @@ func TestRobotsComesBack(t *testing.T) {
 			t.Errorf("%+v, want 1 fetched", p.Counts)
 		}
 		down.Store(true)
-		time.Sleep(25 * time.Hour)
+		if err := c.frontier.KeepRobots(c.t.Context(), "http://a.test", 200, nil, 25*time.Hour); err != nil {
+			t.Fatal(err)
+		}
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/2", Run: "2"})
 		if p := c.wait(); p.Fetched != 1 {
 			t.Errorf("with a copy of robots.txt: %+v, want 1 fetched", p.Counts)

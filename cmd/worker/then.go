@@ -32,6 +32,9 @@ func (w *worker) goOn(next asynq.Handler) asynq.Handler {
 			return nil
 		}
 		done, err := w.done(ctx, task)
+		if err != nil {
+			return err
+		}
 		for i, t := range then {
 			err = errors.Join(err, w.enqueueThen(ctx, c, done, t, i))
 		}

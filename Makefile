@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo recording screenshots up redis-server chromium
+.PHONY: help test race sim lint fmt bench demo recording screenshots up redis-server chromium node
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -13,13 +13,13 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: redis-server chromium ## vet, check the format and run all tests
+test: redis-server chromium node ## vet, check the format and run all tests
 	go vet ./...
 	@unformatted=$$(gofmt -l *.go */) && \
 	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
 	$(GOTEST) ./...
 
-race: redis-server chromium ## run all tests with the race detector
+race: redis-server chromium node ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
 SEEDS ?= 200
@@ -75,4 +75,17 @@ chromium:
 		brew install --cask chromium; \
 	else \
 		echo "install chromium and run make again" >&2; exit 1; \
+	fi
+
+# npm's warcio reads the archives that a test writes.
+node:
+	@if command -v npm >/dev/null; then \
+		:; \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
+		$(SUDO) apt-get update && \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends nodejs npm; \
+	elif command -v brew >/dev/null; then \
+		brew install node; \
+	else \
+		echo "install Node.js 18 or newer and run make again" >&2; exit 1; \
 	fi

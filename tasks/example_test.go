@@ -55,7 +55,7 @@ func ExampleRegister() {
 	tasks.Register(mux)
 	fmt.Println(tasks.Types())
 	// Output:
-	// [http:request]
+	// [crawl:fetch exec:command http:request]
 }
 
 // A worker that may call its own machine and give out one secret.

@@ -9,16 +9,25 @@ import (
 
 // The classes of errors after which another attempt may go better, or not.
 const (
+	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
+	ClassKilled  = "killed"  // a command that a signal ended, or its time
 	ClassNetwork = "network" // no answer, or one that broke off, or none in time
 	Class3xx     = "3xx"
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )
 
-// Class is the class of an http:request's error, for a policy of retries by
-// class: ClassNetwork, or the hundreds of the status that was not expected.
-// It is empty for every other error, and for none.
+// Class is the class of a built-in task's error, for a policy of retries by
+// class: ClassNetwork, the hundreds of the status that was not expected,
+// ClassKilled, or ClassExit with a colon and the exit code. It is empty for every
+// other error, and for none.
 func Class(err error) string {
+	if command, ok := errors.AsType[*CommandError](err); ok {
+		if command.Code < 0 {
+			return ClassKilled
+		}
+		return fmt.Sprintf("%s:%d", ClassExit, command.Code)
+	}
 	if _, ok := errors.AsType[*NetworkError](err); ok {
 		return ClassNetwork
 	}

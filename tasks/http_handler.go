@@ -124,9 +124,7 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		if err != nil {
 			return nil, err
 		}
-		if h.Observe != nil {
-			h.Observe(ctx, task, Answer{URL: call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream})
-		}
+		h.observe(ctx, task, a)
 		next, refused := a.next()
 		switch {
 		case next == nil:
@@ -141,6 +139,12 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 	}
 }
 
+func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) {
+	if h.Observe != nil {
+		h.Observe(ctx, task, Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream})
+	}
+}
+
 // answer is one answer to one request, of which the header is there.
 type answer struct {
 	call     HTTPRequest // as the payload has it
@@ -152,12 +156,17 @@ type answer struct {
 	upstream Upstream
 }
 
-// send makes one request.
+// send makes one request, with its secrets in it.
 func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
 	open, hidden, err := h.reveal(call)
 	if err != nil {
 		return nil, err
 	}
+	return h.exchange(ctx, call, open, hidden)
+}
+
+// exchange makes one request: open is the call with its secrets.
+func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*answer, error) {
 	req, err := open.request(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)

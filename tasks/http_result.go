@@ -155,19 +155,24 @@ func trimPartialRune(text []byte) []byte {
 	return text
 }
 
-// keep writes the result to the task. A task that does not come from an asynq
-// server has nowhere to keep it.
+// keep writes the result to the task.
 func (r *HTTPResult) keep(task *asynq.Task) error {
+	if err := keepResult(task, r); err != nil {
+		return fmt.Errorf("the result of status %d was not kept: %w", r.Status, err)
+	}
+	return nil
+}
+
+// keepResult writes a result to its task. A task that does not come from an
+// asynq server has nowhere to keep it.
+func keepResult(task *asynq.Task, result any) error {
 	writer := task.ResultWriter()
 	if writer == nil {
 		return nil
 	}
-	text, err := marshal(r)
+	text, err := marshal(result)
 	if err == nil {
 		_, err = writer.Write(text)
 	}
-	if err != nil {
-		return fmt.Errorf("the result of status %d was not kept: %w", r.Status, err)
-	}
-	return nil
+	return err
 }

@@ -79,6 +79,11 @@ func (h *HTTPHandler) secret(name string) (string, error) {
 	if !slices.ContainsFunc(h.Secrets, allowed) {
 		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
 	}
+	return lookup(name)
+}
+
+// lookup is the value of a secret that may be had.
+func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
 	value, err := os.Getenv(where), error(nil)
 	if kind == "file" {

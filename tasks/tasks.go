@@ -18,10 +18,13 @@ var builtin = []struct {
 	validate func(payload []byte) error
 	handler  asynq.Handler
 }{
+	{TypeCrawlFetch, validateCrawlFetch, &CrawlHandler{}},
+	{TypeExec, func(payload []byte) error { return validateExec(TypeExec, payload) }, &ExecHandler{}},
 	{TypeHTTPRequest, validateHTTPRequest, &HTTPHandler{}},
 }
 
-// Types lists the names of the built-in types in alphabetical order.
+// Types lists the names of the built-in types in alphabetical order, without
+// those of single commands.
 func Types() []string {
 	names := make([]string, len(builtin))
 	for i, t := range builtin {
@@ -32,7 +35,8 @@ func Types() []string {
 
 // Register adds the handler of every built-in type to the mux. Like the mux
 // itself it panics if one of the names is taken; a program that wants another
-// handler for one type registers the handlers it wants instead.
+// handler for one type registers the handlers it wants instead. That is what one
+// has to do that crawls or runs commands.
 func Register(mux *asynq.ServeMux) {
 	for _, t := range builtin {
 		mux.Handle(t.name, t.handler)
@@ -43,6 +47,9 @@ func Register(mux *asynq.ServeMux) {
 // reason for which its handler would archive it. The error wraps
 // ErrUnknownType if the type is not built in.
 func Validate(typename string, payload []byte) error {
+	if strings.HasPrefix(typename, PrefixExec) {
+		return validateExec(typename, payload)
+	}
 	for _, t := range builtin {
 		if t.name == typename {
 			return t.validate(payload)

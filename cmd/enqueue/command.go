@@ -50,7 +50,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 		stderr: stdio.Err, bad: complaints{out: stdio.Err},
 	}
 	if c.File == "" {
-		source.one = &cli.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}
+		source.given = []cli.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}}
 	}
 	switch {
 	case c.Plan:
@@ -69,7 +69,11 @@ func (c *command) Validate() error {
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
 		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
-	err := c.JobOptions.Validate()
+	return flagError(c.JobOptions.Validate())
+}
+
+// flagError names the flag in front of what is wrong with it.
+func flagError(err error) error {
 	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
 		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
 	}

@@ -12,7 +12,13 @@ The payload of http:request is an object of these fields, of which only url is r
 
 ` + requestFields + `
 
-In the path and the query of url and in headers, ${env:NAME} and ${file:/path} stand for secrets of the worker, as far as http.secrets in its config lists them. They are in no payload, result or log.
+That of crawl:fetch, which "enqueue crawl" writes, needs crawl and url:
+
+` + crawlFields + `
+
+That of exec:NAME, a command of the worker's config, is an object of what the command's arguments refer to; exec:command takes the name from its field command.
+
+In the path and the query of url and in headers of http:request, ${env:NAME} and ${file:/path} stand for secrets of the worker, as far as http.secrets in its config lists them. They are in no payload, result or log.
 
 A line with an error is reported with its number, and the others are added. The exit code is 2 if any line was bad, and 1 if Redis failed.`
 
@@ -33,3 +39,17 @@ const requestFields = `  url           https://example.com/path, without user an
                 pages/ for a file named by the body's SHA-256
   max_body      how many bytes of the body are wanted (64 KiB in the result)
   on_max_body   what a longer one is in the result: "truncate" or "fail"`
+
+// crawlFields are those of tasks.CrawlFetch.
+const crawlFields = `  crawl         name of the crawl; a URL is fetched once in each run of it
+  url           https://example.com/path, without user and password
+  depth         how many links further the crawl may go (0)
+  allow         where to: "same-host", "same-site", hosts, "*.example.com"
+                (["same-host"])
+  run           which run of the crawl it is for, such as a moment: a later one
+                joins that in progress, or begins its own (its own)
+  anew          true to begin a run although another is in progress
+  sitemap       true if url is a sitemap
+  from          the page that led to url
+  hops          how many redirects have led to url (0)
+  robots        the origin whose robots.txt url is`

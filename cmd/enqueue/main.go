@@ -18,6 +18,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdio cli.IO) int {
+	if len(args) > 0 && args[0] == "crawl" {
+		var c crawlCommand
+		return cli.Main(ctx, "enqueue crawl", aboutCrawl, &c, &c.Globals, args[1:], stdio)
+	}
 	var c command
 	return cli.Main(ctx, "enqueue", about, &c, &c.Globals, args, stdio)
 }

@@ -32,8 +32,8 @@ func (l line) where() string {
 
 // source reads jobs and reports those that are bad.
 type source struct {
-	one      *cli.Job // instead of the input
-	json     bool     // how to say what came of it
+	given    []cli.Job // instead of the input
+	json     bool      // how to say what came of it
 	input    io.Reader
 	defaults cli.JobOptions
 	config   *config.Config
@@ -52,8 +52,12 @@ const maxLine = 64 << 20
 // length.
 func (s *source) jobs() iter.Seq[line] {
 	return func(yield func(line) bool) {
-		if s.one != nil {
-			s.give(line{Job: *s.one}, s.one.Validate(), yield)
+		if s.given != nil {
+			for _, job := range s.given {
+				if !s.give(line{Job: job}, job.Validate(), yield) {
+					return
+				}
+			}
 			return
 		}
 		scanner := bufio.NewScanner(s.input)
@@ -133,7 +137,7 @@ func (s *source) finish(stdout io.Writer, added int, err error) error {
 // say says how many jobs were added.
 func (s *source) say(stdout io.Writer, added int) error {
 	id := ""
-	if s.one != nil && added == 1 {
+	if len(s.given) == 1 && added == 1 {
 		id = s.last.ID
 	}
 	if s.json {
@@ -144,7 +148,7 @@ func (s *source) say(stdout io.Writer, added int) error {
 		}{added, s.bad.lines, id})
 	}
 	text := "enqueued " + count(added, "job")
-	if s.bad.lines > 0 && s.one == nil {
+	if s.bad.lines > 0 && s.given == nil {
 		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
 	}
 	if id != "" {

@@ -111,8 +111,19 @@ func needRestart(old, next *config.Config) []string {
 	changed("listen", old.Listen != next.Listen)
 	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
 	changed("page", !reflect.DeepEqual(old.Page, next.Page))
+	changed("crawl", old.Crawl != next.Crawl)
+	changed("commands", !reflect.DeepEqual(describeCommands(old), describeCommands(next)))
 	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields
+}
+
+// describeCommands are a config's commands as they can be compared.
+func describeCommands(c *config.Config) map[string]any {
+	texts := map[string]any{}
+	for name, command := range c.Commands {
+		texts[name] = []any{command.String(), command.Timeout, command.Env, command.Dir, command.MaxOutput}
+	}
+	return texts
 }
 
 // missing lists the limits that only the old config has.

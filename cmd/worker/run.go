@@ -55,7 +55,7 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	if conf.Absent != "" {
 		return fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
 	}
-	if _, err := conf.HTTP.Handler(); err != nil {
+	if _, err := newHandlers(conf); err != nil {
 		return err
 	}
 	if !conf.Redis.IsZero() {
@@ -128,6 +128,12 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	}
 	if text := c.HTTP.String(); text != "" {
 		line("http", text)
+	}
+	if text := c.Crawl.String(); text != "" {
+		line("crawl", text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
+		line("command", name+" "+c.Commands[name].String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
 		s := c.Schedules[name]

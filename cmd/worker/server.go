@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -29,6 +30,8 @@ type worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	status  *status
+	delays  sync.Map // keptDelay → when the limiter was told
+	handlers
 }
 
 // startWorker starts to run jobs.
@@ -55,17 +58,20 @@ func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store
 	if err != nil {
 		return nil, err
 	}
-	calls, err := c.HTTP.Handler()
-	if err != nil {
+	if w.handlers, err = newHandlers(c); err != nil {
 		return nil, err
 	}
+	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
+	w.crawls.Delay = w.keepDelay
 	mux := asynq.NewServeMux()
-	calls.Observe = w.observe
+	w.calls.Observe = w.observe
 	if logJobs {
 		mux.Use(w.logJob)
 	}
-	mux.Use(w.obeyUpstream, w.settle)
-	mux.Handle(tasks.TypeHTTPRequest, calls)
+	mux.Use(w.obeyUpstream, w.settle, w.goOn)
+	mux.Handle(tasks.TypeHTTPRequest, w.calls)
+	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
+	mux.Handle(tasks.PrefixExec, w.commands)
 	return w, w.server.Start(mux)
 }
 
@@ -79,6 +85,9 @@ func (w *worker) serve(ctx context.Context) error {
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
+	if err := w.handlers.close(); err != nil {
+		w.log.Error("could not finish an archive", "error", err)
+	}
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
@@ -95,4 +104,7 @@ func (w *worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 		message = "job archived"
 	}
 	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
+		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
+	}
 }

@@ -46,6 +46,10 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 	// Page says who may see the live page.
 	Page Page `yaml:"page"`
+	// Crawl says what becomes of the pages of crawls.
+	Crawl Crawl `yaml:"crawl"`
+	// Commands are what exec jobs may run, by name.
+	Commands map[string]Command `yaml:"commands"`
 	// Schedules enqueue jobs by the clock, by name.
 	Schedules map[string]Schedule `yaml:"schedules"`
 	// Listen is the address at which a worker tells how it is: ":9090" is a port
@@ -99,9 +103,11 @@ func Parse(name string, data []byte) (*Config, error) {
 
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.limits(doc.Limits)
+	d.checkCommands(doc.Commands)
 	d.checkTasks(&doc.Config)
 	d.checkHTTP(doc.HTTP)
 	d.checkPage(doc.Page)
+	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
 		d.errs.sort()

@@ -59,7 +59,10 @@ func (c ErrorClass) is() func(error) bool {
 	if c.Class == "" {
 		return nil
 	}
-	return func(err error) bool { return tasks.Class(err) == c.Class }
+	return func(err error) bool {
+		class := tasks.Class(err)
+		return class == c.Class || strings.HasPrefix(class, c.Class+":")
+	}
 }
 
 func (b Backoff) policy() scheduler.Backoff {
@@ -76,8 +79,11 @@ func (b Backoff) or(other Backoff) Backoff {
 	}
 }
 
-// errorClasses are those of tasks.Class.
-var errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassNetwork}
+// errorClasses are those of tasks.Class, and exitClass one exit code's.
+var (
+	errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassExit, tasks.ClassKilled, tasks.ClassNetwork}
+	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)
+)
 
 // checkRetry reports what is wrong with a policy.
 func (d *decoder) checkRetry(path string, r Retry) {
@@ -86,6 +92,7 @@ func (d *decoder) checkRetry(path string, r Retry) {
 	for i, class := range r.Errors {
 		at := indexed(path+".errors", i)
 		switch {
+		case exitClass.MatchString(class.Class):
 		case d.has(at + ".class"):
 			d.checkReference(at+".class", "class", class.Class, errorClasses)
 		case !d.has(at + ".match"):

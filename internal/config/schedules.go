@@ -74,7 +74,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Payload == nil {
 		return nil, nil
 	}
-	value, err := fill(s.Payload, tick)
+	value, err := fill(s.Payload, func(t expression.Template) (any, error) { return t.At(tick) })
 	if err != nil {
 		return nil, err
 	}
@@ -82,15 +82,15 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 }
 
 // fill evaluates the templates of a payload.
-func fill(value any, tick time.Time) (any, error) {
+func fill(value any, of func(expression.Template) (any, error)) (any, error) {
 	var err error
 	switch v := value.(type) {
 	case expression.Template:
-		return v.At(tick)
+		return of(v)
 	case map[string]any:
 		filled := make(map[string]any, len(v))
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if filled[key], err = fill(v[key], tick); err != nil {
+			if filled[key], err = fill(v[key], of); err != nil {
 				return nil, err
 			}
 		}
@@ -98,7 +98,7 @@ func fill(value any, tick time.Time) (any, error) {
 	case []any:
 		filled := make([]any, len(v))
 		for i := range v {
-			if filled[i], err = fill(v[i], tick); err != nil {
+			if filled[i], err = fill(v[i], of); err != nil {
 				return nil, err
 			}
 		}
@@ -122,14 +122,14 @@ func (d *decoder) checkSchedules(c *Config) {
 		}
 		d.checkReference(path+".queue", "queue", s.Queue, queues)
 		if s.Task != "" {
-			d.checkReference(path+".task", "task type", s.Task, tasks.Types())
+			d.checkReference(path+".task", "task type", s.Task, c.Types())
 		}
 		d.checkOptions(path, s.MaxRetry, s.Timeout)
 		d.checkSeconds(path+".retention", s.Retention)
 		s.MaxRetry = cmp.Or(s.MaxRetry, c.Tasks[s.Task].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
 		s.Retention = cmp.Or(s.Retention, c.Tasks[s.Task].Retention)
-		s.Payload = d.compile(path+".payload", s.Payload)
+		s.Payload = d.compile(path+".payload", s.Payload, expression.ParseTemplate)
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)
 		c.Schedules[name] = s
@@ -162,18 +162,18 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 }
 
 // compile replaces each text of a payload by its template.
-func (d *decoder) compile(path string, value any) any {
+func (d *decoder) compile(path string, value any, parse func(string) (expression.Template, error)) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			v[key] = d.compile(join(path, key), v[key])
+			v[key] = d.compile(join(path, key), v[key], parse)
 		}
 	case []any:
 		for i := range v {
-			v[i] = d.compile(indexed(path, i), v[i])
+			v[i] = d.compile(indexed(path, i), v[i], parse)
 		}
 	case string:
-		template, err := expression.ParseTemplate(v)
+		template, err := parse(v)
 		if err != nil {
 			d.errorf(path, "%v", err)
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -41,6 +40,8 @@ type Task struct {
 	Retention time.Duration `yaml:"retention"`
 	// Retry says when a failed job runs again.
 	Retry Retry `yaml:"retry"`
+	// Then is what follows when a job is done.
+	Then []Then `yaml:"then"`
 }
 
 // Need is what a job takes of one limit.
@@ -117,7 +118,7 @@ func (d *decoder) checkTasks(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		path := join("tasks", name)
 		t := c.Tasks[name]
-		d.checkReference(path, "task type", name, tasks.Types())
+		d.checkReference(path, "task type", name, c.Types())
 		d.checkNeeds(path+".limits", t.Limits, c.Limits)
 		for i, limit := range t.Blocks {
 			var own []string
@@ -132,6 +133,7 @@ func (d *decoder) checkTasks(c *Config) {
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)
 		d.checkRetry(path+".retry", t.Retry)
+		d.checkThen(path+".then", t.Then, c)
 	}
 }
 

@@ -23,8 +23,17 @@ type tickEnv struct {
 	Tick time.Time `expr:"tick"`
 }
 
-// ParseTemplate compiles the expressions of a text.
-func ParseTemplate(text string) (Template, error) {
+// ParseTemplate compiles the expressions of a schedule's text.
+func ParseTemplate(text string) (Template, error) { return parseTemplate(text, tickEnv{}) }
+
+// ParseJobTemplate compiles the expressions of a text about a job.
+func ParseJobTemplate(text string) (Template, error) { return parseTemplate(text, jobEnv{}) }
+
+// ParseDoneTemplate compiles the expressions of a text about a job and its
+// result.
+func ParseDoneTemplate(text string) (Template, error) { return parseTemplate(text, doneEnv{}) }
+
+func parseTemplate(text string, env any) (Template, error) {
 	var t Template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
@@ -43,7 +52,7 @@ func ParseTemplate(text string) (Template, error) {
 		if end < 0 {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
-		f, err := compile("payload expression", rest[:end], tickEnv{})
+		f, err := compile("payload expression", rest[:end], env)
 		if err != nil {
 			return Template{}, err
 		}
@@ -83,9 +92,25 @@ func closing(text string) int {
 // and nothing else gives that expression's own value, of any type; every
 // other gives text.
 func (t Template) At(tick time.Time) (any, error) {
-	env := tickEnv{tick}
+	return t.fill(func(*formula) (any, error) { return tickEnv{tick}, nil })
+}
+
+// OfJob is the template's value for a job, as At for a tick.
+func (t Template) OfJob(job *Job) (any, error) {
+	return t.fill(func(f *formula) (any, error) { return job.env(f) })
+}
+
+// fill evaluates the template, each expression with what it sees.
+func (t Template) fill(env func(*formula) (any, error)) (any, error) {
+	value := func(f *formula) (any, error) {
+		seen, err := env(f)
+		if err != nil {
+			return nil, f.wrap(err)
+		}
+		return f.value(seen)
+	}
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		return t.parts[0].formula.value(env)
+		return value(t.parts[0].formula)
 	}
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -93,7 +118,7 @@ func (t Template) At(tick time.Time) (any, error) {
 			b.WriteString(p.text)
 			continue
 		}
-		value, err := p.formula.value(env)
+		value, err := value(p.formula)
 		if err != nil {
 			return nil, err
 		}
@@ -106,8 +131,22 @@ func (t Template) At(tick time.Time) (any, error) {
 	return b.String(), nil
 }
 
+// Literal is the text of a template without expressions.
+func (t Template) Literal() (text string, ok bool) {
+	for _, p := range t.parts {
+		if p.formula != nil {
+			return "", false
+		}
+		text += p.text
+	}
+	return text, true
+}
+
+// Leads reports whether the template begins with an expression.
+func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].formula != nil }
+
 // value is run, but nothing is an error.
-func (f *formula) value(env tickEnv) (any, error) {
+func (f *formula) value(env any) (any, error) {
 	value, err := f.run(env)
 	if err == nil && value == nil {
 		err = f.wrap(errors.New("it gives nothing"))

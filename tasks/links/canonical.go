@@ -61,7 +61,12 @@ func parse(base, reference string) (*whatwg.Url, error) {
 func normalizeEncoding(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
-		if text[i] != '%' {
+		switch text[i] {
+		case '%':
+		case '{', '}': // so that nothing found looks like the reference to a secret
+			fmt.Fprintf(&b, "%%%02X", text[i])
+			continue
+		default:
 			b.WriteByte(text[i])
 			continue
 		}

@@ -113,6 +113,10 @@ func (f *File) group(token string) *group {
 	return f.groups[token]
 }
 
+// Token is the product token of a User-Agent, in lower case, by which a
+// robots.txt and the pages know the crawler: letters, hyphens and underscores.
+func Token(agent string) string { return agentToken(agent) }
+
 // agentToken is the product token at the beginning of a User-Agent, in lower
 // case: letters, hyphens and underscores, or "*".
 func agentToken(text string) string {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
+)
+
+const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is in progress.
+
+  enqueue crawl https://example.com/
+  enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
+
+Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, and a Crawl-delay is kept where a limit is by host. The links of pages and the sitemaps that robots.txt names are followed. A crawl whose name has been crawled before asks only for what has changed since. "worker crawls NAME" says how far it is.`
+
+// crawlCommand is "enqueue crawl".
+type crawlCommand struct {
+	cli.Globals
+	URLs  []string `arg:"" name:"url" help:"Where the crawl begins."`
+	Depth int      `default:"3" placeholder:"N" help:"How many links it goes from there (3)."`
+	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
+	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
+	Anew  bool     `help:"Begin anew although the crawl of that name is in progress: what waits of it is fetched no more."`
+	cli.JobOptions
+}
+
+// Validate reports what is wrong with the flags. kong calls it.
+func (c *crawlCommand) Validate() error {
+	for _, host := range c.Allow {
+		if err := tasks.ValidateAllow(host); err != nil {
+			return fmt.Errorf("--allow %w", err)
+		}
+	}
+	if c.Depth < 0 || c.Depth > tasks.MaxDepth {
+		return fmt.Errorf("--depth %d: want from 0 to %d links", c.Depth, tasks.MaxDepth)
+	}
+	return flagError(c.JobOptions.Validate())
+}
+
+// Run adds the jobs with which the crawl begins: all, or none if one is bad.
+func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
+	conf, err := c.Load()
+	if err != nil {
+		return err
+	}
+	jobs, err := c.jobs()
+	if err != nil {
+		return cli.Usagef("%w", err)
+	}
+	source := &source{
+		given: jobs, defaults: c.JobOptions, config: conf,
+		stderr: stdio.Err, bad: complaints{out: stdio.Err},
+	}
+	if err := addAll(ctx, conf, source, stdio); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdio.Out, "crawl %s: see \"worker crawls %s\"\n", c.Name, c.Name)
+	return nil
+}
+
+func (c *crawlCommand) jobs() ([]cli.Job, error) {
+	if c.Name == "" {
+		c.Name = frontier.Host(c.URLs[0])
+	}
+	if c.Name == "" {
+		c.Name = "crawl" // the URL without a host is what is wrong
+	}
+	run := time.Now().UTC().Format("20060102T150405.000")
+	var hosts []string // of all together: they begin one crawl
+	for _, url := range c.URLs {
+		hosts = append(hosts, tasks.CrawlFetch{URL: url, Allow: c.Allow}.Hosts()...)
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	var jobs []cli.Job
+	for _, url := range c.URLs {
+		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Run: run, Anew: c.Anew}
+		if err := page.Validate(); err != nil {
+			return nil, err
+		}
+		payload, err := json.Marshal(page)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, cli.Job{Type: tasks.TypeCrawlFetch, Payload: payload, ID: page.ID(), JobOptions: c.JobOptions})
+	}
+	return jobs, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/tasks/frontier"
+)
+
+type crawlsCommand struct {
+	Name string `arg:"" optional:"" help:"Show this crawl, with each of its hosts."`
+	JSON bool   `help:"Print a JSON array of crawls, or the object of the one."`
+}
+
+// Help is the manual of "worker crawls".
+func (crawlsCommand) Help() string {
+	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived, "unchanged" those that are as they were in an earlier run. A crawl is forgotten 90 days after its last job.`
+}
+
+// Run implements "worker crawls".
+func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	rdb, err := cli.Connect(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	f := frontier.New(rdb, conf.Scope)
+	if c.Name != "" {
+		return c.show(ctx, f, stdio)
+	}
+	names, err := f.Crawls(ctx)
+	if err != nil {
+		return err
+	}
+	crawls := []frontier.Progress{}
+	var rows [][]string
+	for _, name := range names {
+		p, ok, err := f.Progress(ctx, name)
+		if err != nil {
+			return err
+		}
+		if ok {
+			crawls = append(crawls, p)
+			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime)}, columns(p.Counts)...))
+		}
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, crawls)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(stdio.Out, "there are no crawls yet: \"enqueue crawl URL\" begins one")
+		return nil
+	}
+	return cli.Table(stdio.Out, append([]string{"NAME", "BEGAN"}, countNames...), rows)
+}
+
+func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {
+	p, ok, err := f.Progress(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("no crawl %q has begun: see \"worker crawls\" for those that have", c.Name)
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, p)
+	}
+	fmt.Fprintf(stdio.Out, "%s  run %s, began %s\n", p.Name, p.Run, p.Began.Format(time.DateTime))
+	var rows [][]string
+	for _, h := range p.Hosts {
+		rows = append(rows, append([]string{h.Host}, columns(h.Counts)...))
+	}
+	rows = append(rows, append([]string{"(all)"}, columns(p.Counts)...))
+	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
+}
+
+var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED"}
+
+func columns(c frontier.Counts) []string {
+	var texts []string
+	for _, n := range []int{c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed} {
+		texts = append(texts, fmt.Sprint(n))
+	}
+	return texts
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/tasks"
+)
+
+// Command is what exec jobs may run.
+type Command struct {
+	// Run is the program and its arguments, each with expressions over the job:
+	// "${payload.file}". No shell sees them.
+	Run []Argument `yaml:"run"`
+	// Timeout is how long it may run. The zero value means
+	// tasks.DefaultCommandTimeout.
+	Timeout time.Duration `yaml:"timeout"`
+	// Env is added to its environment, which is otherwise PATH, HOME, LANG and
+	// TMPDIR. ${env:NAME} and ${file:/path} are secrets.
+	Env map[string]string `yaml:"env"`
+	// Dir is the folder that it runs in. The zero value means the worker's.
+	Dir string `yaml:"dir"`
+	// MaxOutput is how much it may print. The zero value means
+	// tasks.DefaultMaxOutput.
+	MaxOutput Size `yaml:"max_output"`
+}
+
+// Argument is one argument of a command.
+type Argument struct {
+	expression.Template
+	text string
+}
+
+// UnmarshalText compiles the argument's expressions.
+func (a *Argument) UnmarshalText(text []byte) (err error) {
+	a.text = string(text)
+	a.Template, err = expression.ParseJobTemplate(a.text)
+	return err
+}
+
+// ExecHandler runs the config's commands. The error says which folder is not
+// there.
+func (c *Config) ExecHandler() (*tasks.ExecHandler, error) {
+	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
+	for name, command := range c.Commands {
+		if info, err := os.Stat(command.Dir); command.Dir != "" && (err != nil || !info.IsDir()) {
+			return nil, fmt.Errorf("commands.%s.dir: %q: want a folder that is there", name, command.Dir)
+		}
+		var env []string
+		for _, key := range slices.Sorted(maps.Keys(command.Env)) {
+			env = append(env, key+"="+command.Env[key])
+		}
+		h.Commands[name] = tasks.Command{
+			Args: command.args, Timeout: command.Timeout, Env: env, Dir: command.Dir, MaxOutput: int64(command.MaxOutput),
+		}
+	}
+	return h, nil
+}
+
+// args are the program and its arguments for a task. What comes from a payload
+// must not become an option.
+func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
+	job := jobOf(ctx, task)
+	var args []string
+	ended := false // whether options have, by --
+	for _, a := range c.Run {
+		value, err := a.OfJob(job)
+		if err != nil {
+			return nil, err
+		}
+		text, err := argument(value)
+		if err != nil {
+			return nil, fmt.Errorf("argument %s: %w", a.text, err)
+		}
+		_, isText := value.(string)
+		if a.Leads() && isText && !ended && strings.HasPrefix(text, "-") {
+			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
+		}
+		ended = ended || text == "--" && !a.Leads()
+		args = append(args, text)
+	}
+	return args, nil
+}
+
+// argument writes a value as an argument.
+func argument(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		if strings.ContainsRune(v, 0) {
+			return "", fmt.Errorf("%.40q: want text without a zero byte", v)
+		}
+		return v, nil
+	case int, int64, float64, bool:
+		return fmt.Sprint(v), nil
+	}
+	return "", fmt.Errorf("it gives a %T: want text, a number or true/false", value)
+}
+
+// String is the command with its expressions.
+func (c Command) String() string {
+	var texts []string
+	for _, a := range c.Run {
+		texts = append(texts, a.text)
+	}
+	return strings.Join(texts, " ")
+}
+
+// Types are the task types that a worker with this config runs.
+func (c *Config) Types() []string {
+	types := tasks.Types()
+	for name := range c.Commands {
+		types = append(types, tasks.PrefixExec+name)
+	}
+	slices.Sort(types)
+	return types
+}
+
+var (
+	commandForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
+	envForm     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// checkCommands reports what is wrong with the commands, as far as the file
+// tells.
+func (d *decoder) checkCommands(commands map[string]Command) {
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		at, c := join("commands", name), commands[name]
+		if !commandForm.MatchString(name) || tasks.PrefixExec+name == tasks.TypeExec {
+			d.errorf(at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
+		}
+		switch {
+		case len(c.Run) == 0:
+			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
+		default:
+			if program, ok := c.Run[0].Literal(); !ok || program == "" {
+				d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", c.Run[0].text)
+			}
+		}
+		if d.has(at+".timeout") && c.Timeout <= 0 {
+			d.errorf(at+".timeout", "%s: want some time, such as 30s", c.Timeout)
+		}
+		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
+			if !envForm.MatchString(key) {
+				d.errorf(join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
+			}
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/warc"
+)
+
+// Crawl says how crawl:fetch jobs show themselves, and what they keep. Where
+// they may go, and how, is what HTTP says of all calls.
+type Crawl struct {
+	// Agent is the User-Agent; its part before the slash is the name that
+	// robots.txt knows the crawler by. The zero value means headgate.
+	Agent string `yaml:"agent"`
+	// Dir is the folder that pages are archived in, as WARC. It must exist. The
+	// zero value means that they are not kept.
+	Dir string `yaml:"dir"`
+	// MaxPage is how much of a page is read. The zero value means
+	// tasks.DefaultMaxPage.
+	MaxPage Size `yaml:"max_page"`
+}
+
+// Handler is the handler of crawl:fetch jobs, but for what is in Redis. The error
+// says if the folder cannot be used.
+func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
+	h := &tasks.CrawlHandler{HTTP: calls, Agent: c.Agent, MaxPage: int64(c.MaxPage), PutBack: scheduler.RetryAfter}
+	if c.Dir == "" {
+		return h, nil
+	}
+	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("crawl.dir: %q: want a folder that is there", c.Dir)
+	}
+	h.Archive = &warc.Folder{Dir: c.Dir, Info: []warc.Field{
+		{Name: "software", Value: "headgate"}, {Name: "format", Value: "WARC File Format 1.1"},
+		{Name: "robots", Value: "classic"}, {Name: "http-header-user-agent", Value: c.agent()},
+	}}
+	return h, nil
+}
+
+func (c Crawl) agent() string {
+	if c.Agent == "" {
+		return "headgate"
+	}
+	return c.Agent
+}
+
+// String says in a line what crawls do beyond the zero value; empty if that is
+// nothing.
+func (c Crawl) String() string {
+	var parts []string
+	if c.Agent != "" {
+		parts = append(parts, "as "+c.Agent)
+	}
+	if c.Dir != "" {
+		parts = append(parts, "pages archived in "+c.Dir)
+	}
+	return strings.Join(parts, "; ")
+}
+
+var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
+
+// checkCrawl reports what is wrong with the crawls.
+func (d *decoder) checkCrawl(c Crawl) {
+	if d.has("crawl.agent") && !agentForm.MatchString(c.Agent) {
+		d.errorf("crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	}
+	if d.has("crawl.dir") && c.Dir == "" {
+		d.errorf("crawl.dir", `"": want a folder; leave it out to keep no pages`)
+	}
+}

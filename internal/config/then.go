@@ -1,0 +1,62 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/tasks"
+)
+
+// Then is a job to enqueue when another is done.
+type Then struct {
+	Type string `yaml:"type"`
+	// Payload is what JSON has, with expressions over payload, task and result in
+	// its texts: "${result.file}".
+	Payload any `yaml:"payload"`
+	// When says whether the job is enqueued. The zero value means always.
+	When expression.When `yaml:"when"`
+	// Queue is the job's. The zero value means that of the one that is done.
+	Queue string `yaml:"queue"`
+}
+
+// Next is the payload of the job that follows on one that is done; ok is false
+// if none does. The error is that of an expression, or of a payload that the
+// job's type would refuse: trying again will not mend it.
+func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
+	if ok, err = t.When.Of(done); err != nil || !ok {
+		return nil, false, err
+	}
+	value, err := fill(t.Payload, func(t expression.Template) (any, error) { return t.OfDone(done) })
+	if err == nil {
+		payload, err = json.Marshal(value)
+	}
+	if err == nil {
+		err = tasks.Validate(t.Type, payload)
+	}
+	if errors.Is(err, tasks.ErrUnknownType) {
+		err = nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("then %s: %w", t.Type, err)
+	}
+	return payload, true, nil
+}
+
+// checkThen compiles the payloads and reports what is wrong with what follows on
+// a type's jobs.
+func (d *decoder) checkThen(path string, then []Then, c *Config) {
+	for i := range then {
+		at := indexed(path, i)
+		if then[i].Type == "" {
+			d.errorf(at+".type", "missing: want the type of the next job")
+		} else {
+			d.checkReference(at+".type", "task type", then[i].Type, c.Types())
+		}
+		if then[i].Queue != "" {
+			d.checkName(at+".queue", then[i].Queue)
+		}
+		then[i].Payload = d.compile(at+".payload", then[i].Payload, expression.ParseDoneTemplate)
+	}
+}

@@ -1,0 +1,53 @@
+-- Has a job of a crawl take its URL. A job that somebody enqueued, and no other
+-- job of the crawl, joins the run in progress, or begins the next one if it is
+-- over or is to begin anew.
+-- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw), crawls (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] crawl
+-- ARGV[2] run that the job was enqueued for
+-- ARGV[3] "seed" or "anew" for a job that somebody enqueued, else empty
+-- ARGV[4] URL
+-- ARGV[5] host
+-- ARGV[6] how many links further the crawl may go from there
+-- ARGV[7] job
+-- ARGV[8] milliseconds after which the crawl is forgotten
+-- Returns the run, what becomes of the job ("take" the URL, "old" run, "other"
+--   job has it, or "done"), and the largest depth that was asked for
+-- @include crawl
+local crawl, run, kind, page, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local depth, job, life = tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local about = hg('crawl', crawl)
+
+local current = call('HGET', about, 'run')
+if current ~= run then
+  if current and kind == '' then return { current, 'old', 0 } end
+  local begins = not current
+  if current and run > current then
+    local waiting = tonumber(call('HGET', hg('crawl_hosts', crawl .. '|' .. current), '|w') or 0)
+    begins = kind == 'anew' or waiting == 0
+  end
+  if begins then
+    if current then
+      call('UNLINK', hg('crawl_seen', crawl .. '|' .. current))
+      call('UNLINK', hg('crawl_hosts', crawl .. '|' .. current))
+    end
+    call('HSET', about, 'run', run, 'began', int(now_us))
+    current = run
+  end
+end
+
+local seen = hg('crawl_seen', crawl .. '|' .. current)
+local hosts = hg('crawl_hosts', crawl .. '|' .. current)
+call('ZADD', hg('crawls'), int(now_us), crawl)
+call('ZREMRANGEBYSCORE', hg('crawls'), 0, int(now_us - life * 1000))
+call('PEXPIRE', about, life)
+
+local state, known, owner = read_page(seen, page)
+depth = math.max(depth, known)
+if state == 'w' and owner ~= '' and owner ~= job then return { current, 'other', depth } end
+if state and state ~= 'w' and state ~= 'f' then return { current, 'done', known } end
+write_page(seen, page, 'w', depth, job)
+move_page(hosts, host, state, 'w')
+call('PEXPIRE', seen, life)
+call('PEXPIRE', hosts, life)
+return { current, 'take', depth }

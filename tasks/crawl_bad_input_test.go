@@ -1,0 +1,220 @@
+package tasks_test
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/tasks"
+)
+
+// Each bad page gives a clear result, and the pages beside it are fetched.
+func TestBadPages(t *testing.T) {
+	tests := []struct {
+		name string
+		path string
+		bad  http.HandlerFunc
+		want string // of the bad page's result
+	}{
+		{"redirect loop of one", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/bad", 302) }, `"redirected","reason":"it leads to http://a.test/bad"`},
+		{"redirect loop of two", "/bad", func(w http.ResponseWriter, r *http.Request) {
+			to := map[string]string{"/bad": "/bad2", "/bad2": "/bad"}[r.URL.Path]
+			http.Redirect(w, r, to, 302)
+		}, `"redirected"`},
+		{"endless redirects", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", 302) }, `"redirected"`},
+		{"redirect to a file", "/bad", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "file:///etc/passwd")
+			w.WriteHeader(302)
+		}, `"redirected","reason":"it leads nowhere: URL of scheme`},
+		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://u:p@a.test/", 302) }, `it leads nowhere: URL with user or password`},
+		{"redirect to a host that is not allowed", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b.test/", 302) }, `it leads to http://b.test/: the crawl does not go to that host`},
+		{"links of other schemes and with passwords", "/bad", html(`<a href="file:///etc/passwd"><a href="ftp://a.test/x"><a href="javascript:x"><a href="http://u:p@a.test/secret"><a href="data:,x"><a href="//[">`), `"fetched"`},
+		{"links that look like secrets", "/bad", html(`<a href="/q?x=${env:HOME}">`), `"fetched"`},
+		{"no UTF-8", "/bad", html("\xff\xfe<a href='/ok\xff'>\x80"), `"fetched"`},
+		{"longer than is read", "/bad", html(strings.Repeat("x", 3<<20)), `"truncated":true`},
+		{"a type that is none", "/bad", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", ";;\x01")
+			fmt.Fprint(w, "x")
+		}, `"fetched"`},
+		{"a sitemap that breaks off", "/bad", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/xml")
+			fmt.Fprint(w, "<urlset><url><loc>http://a.test/ok</loc></url><url><lo")
+		}, `"reason":"sitemap: `},
+		{"not there", "/bad", http.NotFound, `"missing","reason":"http://a.test/bad answered 404 Not Found`},
+		{"a status of no meaning", "/bad", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, `"missing"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case strings.HasPrefix(r.URL.Path, tt.path):
+					tt.bad(w, r)
+				case r.URL.Path == "/":
+					html(`<a href="/bad"><a href="/good">`)(w, r)
+				}
+			}}
+			crawl(t, hosts, nil, func(c *crawling) {
+				c.handler.MaxPage = 1 << 20
+				page := tasks.CrawlFetch{URL: "http://a.test/bad", Depth: 2, Run: "1"}
+				id := c.seed(page)
+				c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 2, Run: "1"})
+				p := c.wait()
+				if p.Waiting != 0 || p.Failed != 0 {
+					t.Errorf("%+v, want all done", p.Counts)
+				}
+				if got := c.result(id); !strings.Contains(got, tt.want) {
+					t.Errorf("result %s, want %s", got, tt.want)
+				}
+				asked := c.web.requests()
+				if asked["http://a.test/good"] != 1 || len(asked) > 12 {
+					t.Errorf("asked for %v", asked)
+				}
+				for url, n := range asked {
+					if n != 1 || strings.Contains(url, "@") || strings.Contains(url, "root") || !strings.HasPrefix(url, "http://a.test/") {
+						t.Errorf("asked for %s %d times", url, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+func html(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// broken is a body that fails after some bytes.
+type broken struct {
+	io.Reader
+	err error
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		err = b.err
+	}
+	return n, err
+}
+
+func (*broken) Close() error { return nil }
+
+// transport answers each request for a page by a function.
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/robots.txt" {
+		return &http.Response{StatusCode: 404, Body: http.NoBody, Request: r}, nil
+	}
+	return f(r)
+}
+
+// What does not come whole is tried again, and then archived: bodies of a wrong
+// length, slow ones, addresses that are not public.
+func TestBrokenPages(t *testing.T) {
+	answer := func(r *http.Request, body io.ReadCloser) *http.Response {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}
+	}
+	tests := []struct {
+		name  string
+		serve transport
+		want  string
+	}{
+		{"no answer", func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset") }, "http://a.test/ did not answer: connection reset"},
+		{"a wrong length", func(r *http.Request) (*http.Response, error) {
+			return answer(r, &broken{strings.NewReader("half"), io.ErrUnexpectedEOF}), nil
+		}, "its body broke off: unexpected EOF"},
+		{"a slow body", func(r *http.Request) (*http.Response, error) {
+			return answer(r, &broken{slow{r}, nil}), nil
+		}, "its body broke off: context deadline exceeded"},
+		{"a slow header", func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, errors.Join(r.Context().Err())
+		}, "did not answer"},
+		{"a name that leads to a private address", func(*http.Request) (*http.Response, error) {
+			return nil, &tasks.AddressError{}
+		}, "is not public"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			crawl(t, nil, nil, func(c *crawling) {
+				c.handler.HTTP = &tasks.HTTPHandler{Transport: tt.serve}
+				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"}, asynq.MaxRetry(1))
+				if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
+					t.Errorf("%+v, want 1 failed", p.Counts)
+				}
+				if got := c.result(id); !strings.HasPrefix(got, "archived: ") || !strings.Contains(got, tt.want) {
+					t.Errorf("job %s, want archived with %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// slow gives a byte a second, until the request ends.
+type slow struct{ *http.Request }
+
+func (s slow) Read(p []byte) (int, error) {
+	select {
+	case <-s.Context().Done():
+		return 0, s.Context().Err()
+	case <-time.After(time.Second):
+		p[0] = 'x'
+		return 1, nil
+	}
+}
+
+// A page of 1 GB in 1 MB is read up to the bound.
+func TestCrawlOfGzipBomb(t *testing.T) {
+	bomb := httptest.NewRecorder()
+	z := gzip.NewWriter(bomb)
+	zeros := make([]byte, 1<<20)
+	for range 64 {
+		_, _ = z.Write(zeros)
+	}
+	_ = z.Close()
+	crawl(t, nil, nil, func(c *crawling) {
+		c.handler.MaxPage = 1 << 20
+		c.handler.HTTP = &tasks.HTTPHandler{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			unpacked, err := gzip.NewReader(strings.NewReader(bomb.Body.String()))
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(unpacked), Uncompressed: true, Request: r}, err
+		})}
+		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"})
+		c.wait()
+		if got := c.result(id); !strings.Contains(got, `"length":1048576,"truncated":true`) {
+			t.Errorf("result %s, want 1 MiB of it", got)
+		}
+	})
+}
+
+func TestBadCrawlPayloads(t *testing.T) {
+	tests := []struct{ payload, want string }{
+		{`{"url":"http://a.test/"}`, `crawl "": want the crawl's name`},
+		{`{"crawl":"a b","url":"http://a.test/"}`, `crawl "a b": want`},
+		{`{"crawl":"it"}`, "url is missing"},
+		{`{"crawl":"it","url":"file:///etc/passwd"}`, "want it to begin with http"},
+		{`{"crawl":"it","url":"http://u:p@a.test/"}`, "without user and password"},
+		{`{"crawl":"it","url":"http://a.test/?t=${env:TOKEN}"}`, "without a secret"},
+		{`{"crawl":"it","url":"http://a.test/","depth":-1}`, "depth -1: want from 0 to 1000 links"},
+		{`{"crawl":"it","url":"http://a.test/","allow":["http://b.test"]}`, `allow: "http://b.test": want same-host`},
+		{`{"crawl":"it","url":"http://a.test/","deep":1}`, `unknown field "deep"`},
+		{"\xff", "not UTF-8"},
+	}
+	for _, tt := range tests {
+		if err := tasks.Validate(tasks.TypeCrawlFetch, []byte(tt.payload)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.payload, err, tt.want)
+		}
+	}
+}

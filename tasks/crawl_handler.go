@@ -1,0 +1,235 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/warc"
+)
+
+// DefaultMaxPage is how many bytes of a page a crawl reads if the handler does
+// not say.
+const DefaultMaxPage = 10 << 20
+
+// CrawlHandler runs crawl:fetch tasks. HTTP, Frontier and Client are required;
+// without them each job is archived. It must not be copied, nor its fields
+// changed, after its first task.
+//
+// A job makes at most one request, so one permit for its URL's host is enough.
+// Where the origin's robots.txt is not known, that is what it asks for, and then
+// it is put back. What it found becomes jobs of the crawl, redirects as well, so
+// that each is fetched under the permits of its own host. What it did is kept as
+// the task's result, a CrawlResult. What becomes of the job:
+//
+//   - The page was fetched, has not changed since the last run, redirects, is not
+//     there (a 4xx), or robots.txt disallows it: done, and counted as that.
+//   - No answer, a broken one, none in time, a status that may pass, no disk to
+//     archive on, or no robots.txt because of any of these: retried.
+//   - A malformed payload, or an address that is not allowed: archived.
+//
+// A URL is fetched once in a run of its crawl, unless a worker dies between the
+// request and the note that it was made.
+type CrawlHandler struct {
+	// HTTP makes the calls. Its secrets and its folder are not used.
+	HTTP *HTTPHandler
+	// Frontier is what the crawls have found.
+	Frontier *frontier.Frontier
+	// Client enqueues what is found: scheduler.Client or asynq.Client.
+	Client interface {
+		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
+	}
+	// Archive keeps the pages. Nil means that they are not kept.
+	Archive *warc.Folder
+	// Agent is the User-Agent, of which the part before the slash is the name
+	// that robots.txt knows the crawler by. Empty means "headgate".
+	Agent string
+	// MaxPage is how many bytes of a page are read; of a longer one the beginning
+	// is kept and its links are followed. The zero value means DefaultMaxPage.
+	MaxPage int64
+	// PutBack makes the error that puts a job back for so long without a failure:
+	// scheduler.RetryAfter where that package runs the job. Nil makes it one.
+	PutBack func(time.Duration) error
+	// Delay is told of the Crawl-delay of a host, before each request to it: no
+	// other should start within that time. Nil means nobody is.
+	Delay func(ctx context.Context, host string, delay time.Duration) error
+	// Urgent are options of jobs that others wait for: scheduler.Priority.
+	Urgent []asynq.Option
+}
+
+// CrawlResult is the result of a crawl:fetch task, in JSON.
+type CrawlResult struct {
+	// Outcome is "fetched", "unchanged", "redirected", "missing", "disallowed",
+	// "seen" if the run has the URL already, "over" if the run is, and "robots"
+	// for a job that fetched a robots.txt.
+	Outcome string `json:"outcome"`
+	// Reason says more, in words.
+	Reason string `json:"reason,omitempty"`
+	Status int    `json:"status,omitempty"`
+	// Type is the Content-Type, Length how many bytes of the page were read, and
+	// Truncated whether there were more.
+	Type      string `json:"type,omitempty"`
+	Length    int    `json:"length,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
+	// Links is how many URLs the page leads to, and New how many of them this job
+	// was the first to find.
+	Links int `json:"links,omitempty"`
+	New   int `json:"new,omitempty"`
+	// File and Offset are where the page is in the archive.
+	File   string `json:"file,omitempty"`
+	Offset int64  `json:"offset,omitempty"`
+}
+
+// crawlJob is one run of a job.
+type crawlJob struct {
+	*CrawlHandler
+	task   *asynq.Task
+	page   CrawlFetch
+	run    frontier.Run
+	hosts  []string
+	robots map[string]*robots.File // by origin; nil for one that is not known
+	result CrawlResult
+}
+
+// ProcessTask fetches the page and enqueues what it leads to.
+func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	page, err := parseCrawlFetch(task.Payload())
+	if err != nil {
+		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
+	}
+	if h.HTTP == nil || h.Frontier == nil || h.Client == nil {
+		return fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)
+	}
+	j := &crawlJob{CrawlHandler: h, task: task, page: page, robots: map[string]*robots.File{}}
+	if err := j.prepare(); err != nil {
+		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
+	}
+	if page.Robots != "" {
+		err = j.askRobots(ctx, page.Robots, page.URL, page.Hops)
+		j.result.Outcome = "robots"
+		if errors.Is(err, errNoRobots) { // which the pages will hear of
+			j.result.Reason, err = err.Error(), nil
+		}
+	} else {
+		err = j.do(ctx)
+	}
+	if j.result.Outcome != "" {
+		if lost := keepResult(task, j.result); lost != nil && err == nil {
+			err = fmt.Errorf("the result was not kept: %w", lost)
+		}
+	}
+	return presentable(err)
+}
+
+// Failed notes that a job is archived, whose error that was: what calls it is
+// the server's ErrorHandler. It passes over tasks of other types, and failures
+// after which the job is tried again.
+func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
+	retried, _ := asynq.GetRetryCount(ctx)
+	maxRetry, _ := asynq.GetMaxRetry(ctx)
+	if task.Type() != TypeCrawlFetch || h.Frontier == nil || retried < maxRetry && !errors.Is(err, asynq.SkipRetry) {
+		return nil
+	}
+	page, malformed := parseCrawlFetch(task.Payload())
+	if malformed != nil || page.Robots != "" {
+		return nil
+	}
+	j := &crawlJob{CrawlHandler: h, task: task, page: page}
+	if err := j.prepare(); err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	answer, err := j.claim(ctx)
+	if err != nil || answer != frontier.Take {
+		return err
+	}
+	_, err = h.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, frontier.Failed, nil)
+	return err
+}
+
+// do goes through what a job does, step by step.
+func (j *crawlJob) do(ctx context.Context) error {
+	asked := lead{Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, hops: j.page.Hops, sitemap: j.page.Sitemap}
+	answer, err := j.claim(ctx)
+	switch {
+	case err != nil:
+		return err
+	case answer == frontier.Old:
+		j.result.Outcome = "over"
+		return nil
+	case answer != frontier.Take:
+		j.result.Outcome = "seen"
+		return j.spread(ctx, []lead{asked}) // which may lead further than it did
+	}
+	file, err := j.robotsFor(ctx)
+	if err != nil {
+		return err
+	}
+	if !file.Allowed(j.agent(), j.page.URL) {
+		j.result.Outcome, j.result.Reason = "disallowed", "robots.txt of "+origin(j.page.URL)+" disallows it"
+		return j.finish(ctx, frontier.Disallowed, nil)
+	}
+	return j.fetch(ctx, file)
+}
+
+// claim takes the URL. After it the job has its run, and the depth to which the
+// URL's links are to be followed.
+func (j *crawlJob) claim(ctx context.Context) (string, error) {
+	id, _ := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	run, answer, depth, err := j.Frontier.Claim(ctx, frontier.Claim{
+		Run:  frontier.Run{Crawl: j.page.Crawl, Name: j.page.Run},
+		Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth},
+		Job:  queue + "/" + id, Seed: j.page.From == "", Anew: j.page.Anew,
+	})
+	j.run = run
+	if answer == frontier.Take {
+		j.page.Depth = depth
+	}
+	return answer, err
+}
+
+// finish notes what has become of the URL, after all that it leads to has been
+// enqueued: whoever dies before that runs again. Meanwhile the URL may have been
+// found nearer to where the crawl began.
+func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *frontier.Page) error {
+	depth := j.page.Depth
+	for {
+		if err := j.spread(ctx, leads(page, depth, j.page.Hops)); err != nil {
+			return err
+		}
+		asked, err := j.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: depth}, state, page)
+		if err != nil || asked <= depth {
+			return err
+		}
+		depth = asked
+	}
+}
+
+func (h *CrawlHandler) agent() string {
+	if h.Agent == "" {
+		return "headgate"
+	}
+	return h.Agent
+}
+
+// get makes one GET, for a URL that others wrote: without secrets.
+func (j *crawlJob) get(ctx context.Context, url string, header map[string]string) (*answer, error) {
+	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+	for name, value := range header {
+		headers[name] = value
+	}
+	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
+	a, err := j.HTTP.exchange(ctx, call, call, nil)
+	if err == nil {
+		j.HTTP.observe(ctx, j.task, a)
+	}
+	return a, err
+}

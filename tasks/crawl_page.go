@@ -1,0 +1,201 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/links"
+	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/warc"
+)
+
+// fetch fetches the page and notes what has become of it.
+func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
+	last, err := j.Frontier.Page(ctx, j.page.Crawl, j.page.URL)
+	if err != nil {
+		return err
+	}
+	if err := j.delay(ctx, file, origin(j.page.URL)); err != nil {
+		return err
+	}
+	condition := conditions(last, j.run.Name)
+	late := fmt.Errorf("no whole answer within %s: %w", DefaultTimeout, context.DeadlineExceeded)
+	limited, cancel := context.WithTimeoutCause(ctx, DefaultTimeout, late)
+	defer cancel()
+	var address string
+	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
+	}})
+	a, err := j.get(limited, j.page.URL, condition)
+	if err != nil {
+		return err
+	}
+	defer a.resp.Body.Close()
+	j.result.Status = a.resp.StatusCode
+	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file)}
+	switch status := a.resp.StatusCode; {
+	case status == http.StatusNotModified && condition != nil:
+		a.drop()
+		j.result.Outcome = "unchanged"
+		page.ETag, page.Modified, page.Links = last.ETag, last.Modified, last.Links
+		page.Sitemaps = append(page.Sitemaps, last.Sitemaps...)
+		return j.finish(ctx, frontier.Unchanged, page)
+	case redirects(status):
+		return j.moved(ctx, a, page)
+	case status < 200 || status > 299:
+		return j.refused(ctx, a)
+	}
+	body, err := j.read(a)
+	if err != nil {
+		return err
+	}
+	page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
+	noIndex := j.follow(a, body, page)
+	if j.Archive != nil && !noIndex {
+		if err := j.archive(a, body, address); err != nil {
+			return err
+		}
+	}
+	j.result.Outcome = "fetched"
+	return j.finish(ctx, frontier.Fetched, page)
+}
+
+// conditions are the headers that ask for the page only if it has changed since
+// an earlier run; nil for none.
+func conditions(last *frontier.Page, run string) map[string]string {
+	if last == nil || last.Run == run || last.ETag == "" && last.Modified == "" {
+		return nil
+	}
+	headers := map[string]string{}
+	if last.ETag != "" && validHeaderValue(last.ETag) {
+		headers["If-None-Match"] = last.ETag
+	}
+	if last.Modified != "" && validHeaderValue(last.Modified) {
+		headers["If-Modified-Since"] = last.Modified
+	}
+	return headers
+}
+
+// moved goes on at the URL that the page redirects to: as a page of its own.
+func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) error {
+	j.result.Outcome = "redirected"
+	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
+	a.drop()
+	switch {
+	case err != nil:
+		j.result.Reason = "it leads nowhere: " + err.Error()
+	case j.page.Hops >= MaxRedirects:
+		j.result.Reason = fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
+	case !links.Within(next, j.hosts):
+		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
+	default:
+		j.result.Reason = "it leads to " + next
+		page.To = next
+	}
+	return j.finish(ctx, frontier.Redirected, page)
+}
+
+// refused says what becomes of a page whose status is no success.
+func (j *crawlJob) refused(ctx context.Context, a *answer) error {
+	wrong := a.checkStatus(nil)
+	a.drop()
+	if wrong.Status >= 400 && !wrong.permanent(a.resp.Header) {
+		return wrong
+	}
+	j.result.Outcome, j.result.Reason = "missing", wrong.Error()
+	return j.finish(ctx, frontier.Missing, nil)
+}
+
+// read reads the body as far as is wanted.
+func (j *crawlJob) read(a *answer) ([]byte, error) {
+	most := j.MaxPage
+	if most <= 0 {
+		most = DefaultMaxPage
+	}
+	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
+	if err != nil {
+		return nil, &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: err}
+	}
+	if int64(len(body)) > most {
+		body, j.result.Truncated = body[:most], true
+	}
+	j.result.Length, j.result.Type = len(body), a.resp.Header.Get("Content-Type")
+	return body, nil
+}
+
+// follow finds where the page leads to, and reports whether it asks not to be
+// kept.
+func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex bool) {
+	kind := a.resp.Header.Get("Content-Type")
+	media, _, _ := mime.ParseMediaType(kind)
+	if media == "" {
+		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
+	}
+	switch {
+	case j.page.Sitemap || isSitemap(media, body):
+		found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
+		if err != nil {
+			j.result.Reason = err.Error()
+		}
+		page.Links = entries(found.Pages)
+		page.Sitemaps = append(page.Sitemaps, entries(found.Sitemaps)...)
+	case media == "text/html" || media == "application/xhtml+xml":
+		found := links.FromPage(j.page.URL, kind, a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
+		page.Links, noIndex = found.Links, found.NoIndex
+	}
+	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !links.Within(to, j.hosts) })
+	page.Sitemaps = slices.DeleteFunc(page.Sitemaps, func(to string) bool { return !links.Within(to, j.hosts) })
+	j.result.Links = len(page.Links) + len(page.Sitemaps)
+	return noIndex
+}
+
+// isSitemap reports whether a page that was found as any other is a sitemap.
+func isSitemap(media string, body []byte) bool {
+	head := body[:min(len(body), 1024)]
+	return (media == "text/xml" || media == "application/xml") &&
+		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
+}
+
+func entries(from []links.Entry) []string {
+	var urls []string
+	for _, e := range from {
+		urls = append(urls, e.URL)
+	}
+	return urls
+}
+
+// sitemaps are those of the origin, which its robots.txt names.
+func (j *crawlJob) sitemaps(file *robots.File) []string {
+	var urls []string
+	for _, text := range file.Sitemaps {
+		url, err := links.Canonical(origin(j.page.URL)+"/", text)
+		if err == nil && links.Within(url, j.hosts) && !slices.Contains(urls, url) {
+			urls = append(urls, url)
+		}
+	}
+	return urls
+}
+
+// archive keeps the page.
+func (j *crawlJob) archive(a *answer, body []byte, address string) error {
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
+	if j.result.Truncated {
+		e.Truncated = "length"
+	}
+	e.Metadata = []warc.Field{{Name: "fetchTimeMs", Value: fmt.Sprint(time.Since(e.At).Milliseconds())}}
+	if j.page.From != "" {
+		e.Metadata = append(e.Metadata, warc.Field{Name: "via", Value: j.page.From})
+	}
+	file, at, err := j.Archive.Add(j.page.Crawl, e)
+	j.result.File, j.result.Offset = file, at.Offset
+	return err
+}

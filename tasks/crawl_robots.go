@@ -1,0 +1,169 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/links"
+	"github.com/headgate/headgate/tasks/robots"
+)
+
+const (
+	// robotsTime is how long the request for a robots.txt may take, and each
+	// redirect of it until its job has run.
+	robotsTime = time.Minute
+	// robotsAgain is how long nobody asks again after no answer.
+	robotsAgain = 30 * time.Second
+	// maxAwait is how long a job is put back at most that waits for another's
+	// request.
+	maxAwait = 5 * time.Second
+)
+
+var errNoRobots = errors.New("without robots.txt nothing is fetched")
+
+// robotsFor is the robots.txt of the page's origin. Where it is not known, the
+// job asks for it under the permit that it has, and the error puts it back for
+// another one, unless the answer is enough for the page not to be fetched.
+func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
+	of := origin(j.page.URL)
+	file, err := j.knownRobots(ctx, of)
+	if file != nil || err != nil {
+		return file, err
+	}
+	asked, err := j.Frontier.AskRobots(ctx, of, robotsTime)
+	switch {
+	case err != nil:
+		return nil, err
+	case asked.Failed:
+		return nil, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")})
+	case !asked.Ask:
+		return nil, j.putBack(min(asked.Wait, maxAwait), "another job asks for robots.txt of "+of)
+	}
+	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
+		return nil, err
+	}
+	delete(j.robots, of)
+	file, err = j.knownRobots(ctx, of)
+	if err == nil && file != nil && !file.Allowed(j.agent(), j.page.URL) {
+		return file, nil
+	}
+	return nil, errors.Join(err, j.putBack(0, "the permit was for robots.txt of "+of))
+}
+
+// knownRobots is an origin's robots.txt as it was fetched within a day, and nil
+// if it was not.
+func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
+	if file, ok := j.robots[of]; ok {
+		return file, nil
+	}
+	kept, ok, err := j.Frontier.Robots(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	j.robots[of] = nil
+	if ok && kept.Fresh {
+		j.robots[of] = robots.FromAnswer(kept.Status, kept.Text)
+	}
+	return j.robots[of], nil
+}
+
+// askRobots makes one request for an origin's robots.txt, which redirects may
+// have led to another place. A redirect becomes a job of its own.
+func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	a, err := j.get(ctx, url, nil)
+	if err != nil {
+		return j.noRobots(ctx, of, err)
+	}
+	defer a.resp.Body.Close()
+	status := a.resp.StatusCode
+	switch {
+	case status >= 500 || status == 429: // which is no statement about robots.txt
+		return j.noRobots(ctx, of, a.checkStatus(nil))
+	case redirects(status):
+		next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
+		if err != nil || hops >= MaxRedirects {
+			return j.Frontier.KeepRobots(ctx, of, 404, nil, 0) // RFC 9309, 2.3.1.2: as if there were none
+		}
+		return j.followRobots(ctx, of, next, hops+1)
+	}
+	text, err := io.ReadAll(io.LimitReader(a.resp.Body, robots.MaxSize+1))
+	if err != nil {
+		return j.noRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})
+	}
+	if err := j.Frontier.KeepRobots(ctx, of, status, text, 0); err != nil {
+		return err
+	}
+	return j.delay(ctx, robots.FromAnswer(status, text), of)
+}
+
+// delay tells of the Crawl-delay that a robots.txt asks for. It is told before
+// each request, for limits forget.
+func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) error {
+	delay := file.CrawlDelay(j.agent())
+	if delay == 0 || j.Delay == nil {
+		return nil
+	}
+	return j.Delay(ctx, frontier.Host(of), delay)
+}
+
+// followRobots enqueues the job that asks for a robots.txt elsewhere.
+func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
+	next := CrawlFetch{Crawl: j.page.Crawl, URL: url, Run: j.page.Run, From: of + "/robots.txt", Hops: hops, Robots: of}
+	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
+		return err
+	}
+	return j.Frontier.AwaitRobots(ctx, of, robotsTime)
+}
+
+// noRobots is the error of a robots.txt that cannot be had now. A copy counts
+// for another hour; without one nothing may be fetched, and nobody asks again
+// for a while.
+func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
+	ctx = context.WithoutCancel(ctx) // it may have ended because of that
+	old, ok, err := j.Frontier.Robots(ctx, of)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
+	}
+	if err := j.Frontier.NoRobots(ctx, of, robotsAgain); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errNoRobots, why)
+}
+
+// putBack is the error that puts the job back without a failure.
+func (j *crawlJob) putBack(wait time.Duration, why string) error {
+	if j.PutBack == nil {
+		return fmt.Errorf("%s: to be tried again", why)
+	}
+	return fmt.Errorf("%s: %w", why, j.PutBack(wait))
+}
+
+// enqueue enqueues another job of the crawl, unless it has been.
+func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.Option) error {
+	task, err := NewCrawlFetch(page)
+	if err != nil {
+		return err
+	}
+	if queue, ok := asynq.GetQueueName(ctx); ok {
+		opts = append(opts, asynq.Queue(queue))
+	}
+	if most, ok := asynq.GetMaxRetry(ctx); ok {
+		opts = append(opts, asynq.MaxRetry(most))
+	}
+	_, err = j.Client.EnqueueContext(ctx, task, opts...)
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		return nil
+	}
+	return err
+}

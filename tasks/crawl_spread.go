@@ -1,0 +1,135 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/links"
+)
+
+// lead is where a page leads to.
+type lead struct {
+	frontier.Link
+	hops    int
+	sitemap bool
+}
+
+// leads are those of a page that so many redirects have led to, from which the
+// crawl may go on to a depth.
+func leads(page *frontier.Page, depth, hops int) []lead {
+	if page == nil {
+		return nil
+	}
+	var to []lead
+	if page.To != "" {
+		to = append(to, lead{Link: frontier.Link{URL: page.To, Depth: depth}, hops: min(hops+1, MaxRedirects)})
+	}
+	if depth == 0 {
+		return to
+	}
+	for _, url := range page.Sitemaps {
+		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth}, sitemap: true})
+	}
+	for _, url := range page.Links {
+		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}})
+	}
+	return to
+}
+
+// prepare brings the payload into the form in which the crawl knows URLs.
+func (j *crawlJob) prepare() (err error) {
+	j.page.URL, err = links.Canonical("", j.page.URL)
+	j.hosts = j.page.Hosts()
+	if j.page.Run == "" {
+		j.page.Run = time.Now().UTC().Format("20060102T150405.000")
+	}
+	return err
+}
+
+// spreadBatch is how many URLs are looked up at once.
+const spreadBatch = 500
+
+// spread enqueues what has not been found before. Of what has, but further from
+// where the crawl began, it spreads the links in turn, as they were found then:
+// nothing is fetched twice. It can be repeated wherever it broke off, for it
+// notes what it did only once all that follows from it is done.
+func (j *crawlJob) spread(ctx context.Context, to []lead) error {
+	best := map[string]int{} // by URL, the depth to which it is spread
+	var followed []frontier.Link
+	for len(to) > 0 {
+		var batch []lead
+		for len(to) > 0 && len(batch) < spreadBatch {
+			l := to[0]
+			to = to[1:]
+			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) {
+				best[l.URL] = l.Depth
+				batch = append(batch, l)
+			}
+		}
+		deeper, err := j.spreadBatch(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for _, l := range deeper {
+			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
+			if err != nil {
+				return err
+			}
+			to = append(to, leads(page, l.Depth, 0)...)
+			followed = append(followed, l)
+		}
+	}
+	return j.Frontier.Followed(ctx, j.run, followed)
+}
+
+// spreadBatch returns the URLs that were fetched with a smaller depth.
+func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Link, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	urls := make([]frontier.Link, len(batch))
+	for i, l := range batch {
+		urls[i] = l.Link
+	}
+	seen, err := j.Frontier.Look(ctx, j.run, urls)
+	if err != nil {
+		return nil, err
+	}
+	var found, disallowed []frontier.Link
+	for i, l := range batch {
+		if seen[i].State != "" {
+			if l.Depth > seen[i].Depth {
+				found = append(found, l.Link)
+			}
+			continue
+		}
+		file, err := j.knownRobots(ctx, origin(l.URL))
+		if err != nil {
+			return nil, err
+		}
+		if file != nil && !file.Allowed(j.agent(), l.URL) {
+			disallowed = append(disallowed, l.Link)
+			continue
+		}
+		if err := j.enqueue(ctx, j.next(l)); err != nil {
+			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
+		}
+		found = append(found, l.Link)
+	}
+	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
+		return nil, err
+	}
+	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
+	j.result.New += added
+	return deeper, err
+}
+
+// next is the job of a URL that the page leads to.
+func (j *crawlJob) next(l lead) CrawlFetch {
+	return CrawlFetch{
+		Crawl: j.page.Crawl, URL: l.URL, Depth: l.Depth, Allow: j.hosts, Run: j.run.Name,
+		Sitemap: l.sitemap, From: j.page.URL, Hops: l.hops,
+	}
+}

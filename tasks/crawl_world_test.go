@@ -1,0 +1,334 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/throttle"
+)
+
+// web is all servers of a test, in memory, and a record of what they were asked.
+type web struct {
+	mu    sync.Mutex
+	hosts map[string]http.HandlerFunc
+	asked []request
+}
+
+type request struct {
+	url  string
+	host string
+	at   time.Time
+	head http.Header
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	w.asked = append(w.asked, request{r.URL.String(), r.URL.Hostname(), time.Now(), r.Header.Clone()})
+	handle := w.hosts[r.URL.Host]
+	w.mu.Unlock()
+	if handle == nil {
+		return nil, errors.New("no such host")
+	}
+	rec := httptest.NewRecorder()
+	handle(rec, r)
+	resp := rec.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// requests are those that were made, by URL.
+func (w *web) requests() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := map[string]int{}
+	for _, r := range w.asked {
+		n[r.url]++
+	}
+	return n
+}
+
+// pages serves HTML pages by path, each with its links, and robots.txt as text.
+func pages(robots string, links map[string][]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		to, ok := links[r.URL.Path]
+		switch {
+		case r.URL.Path == "/robots.txt" && robots != "":
+			fmt.Fprint(w, robots)
+		case !ok:
+			http.NotFound(w, r)
+		default:
+			w.Header().Set("Content-Type", "text/html")
+			for _, url := range to {
+				fmt.Fprintf(w, "<a href=%q>x</a>\n", url)
+			}
+		}
+	}
+}
+
+// crawling is a worker that crawls a web.
+type crawling struct {
+	t        *testing.T
+	web      *web
+	rdb      redis.UniversalClient
+	client   *scheduler.Client
+	frontier *frontier.Frontier
+	handler  *tasks.CrawlHandler
+	tasks    *asynq.Inspector
+	limiter  *throttle.Lanes
+	server   *scheduler.Server
+	around   func(next asynq.Handler) asynq.Handler
+}
+
+// crawl runs f with a worker in a bubble whose clock jumps. Each host has a
+// limit, a request a second unless intervals says else.
+func crawl(t *testing.T, hosts map[string]http.HandlerFunc, intervals map[string]time.Duration, f func(c *crawling)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		c := newCrawling(t, rdb, &web{hosts: hosts})
+		c.start(intervals)
+		f(c)
+		c.server.Shutdown()
+	})
+}
+
+func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
+	c := &crawling{
+		t: t, web: w, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
+		tasks:   asynq.NewInspectorFromRedisClient(rdb),
+		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
+	}
+	c.handler = &tasks.CrawlHandler{
+		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,
+		PutBack: scheduler.RetryAfter, Urgent: []asynq.Option{scheduler.Priority(throttle.High)},
+	}
+	return c
+}
+
+func (c *crawling) start(intervals map[string]time.Duration) {
+	c.t.Helper()
+	limits := []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(time.Second)}}
+	for host, every := range intervals {
+		limits = append(limits, throttle.Limit{Name: host, Kind: throttle.Funnel, Rate: throttle.Every(every)})
+	}
+	rules := scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		var page tasks.CrawlFetch
+		if err := page.UnmarshalJSON(task.Payload()); err != nil {
+			return scheduler.Rule{}, err
+		}
+		host := frontier.Host(page.URL)
+		need := throttle.Need{Limit: "host", Key: host}
+		if intervals[host] > 0 {
+			need = throttle.Need{Limit: host, Key: host}
+		}
+		return scheduler.Rule{Needs: []throttle.Need{need}}, nil
+	}}
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	c.server, err = scheduler.NewServer(c.rdb, rules, asynq.Config{
+		Concurrency: 10, LogLevel: asynq.FatalLevel, TaskCheckInterval: 30 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
+		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
+			if err := c.handler.Failed(ctx, task, err); err != nil {
+				c.t.Errorf("Failed: %v", err)
+			}
+		}),
+	}, scheduler.WithLimiter(c.limiter), scheduler.WithLogger(log))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var handler asynq.Handler = c.handler
+	if c.around != nil {
+		handler = c.around(handler)
+	}
+	mux := asynq.NewServeMux()
+	mux.Handle(tasks.TypeCrawlFetch, handler)
+	if err := c.server.Start(mux); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// seed enqueues the first page of a crawl.
+func (c *crawling) seed(page tasks.CrawlFetch, opts ...asynq.Option) string {
+	c.t.Helper()
+	if page.Crawl == "" {
+		page.Crawl = "it"
+	}
+	task, err := tasks.NewCrawlFetch(page, append([]asynq.Option{asynq.MaxRetry(3), asynq.Retention(24 * time.Hour)}, opts...)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	info, err := c.client.Enqueue(task)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return info.ID
+}
+
+// wait lets the crawl run until nothing of it waits, for an hour at most, and
+// returns how far it has come.
+func (c *crawling) wait() frontier.Progress {
+	c.t.Helper()
+	for range 3600 {
+		time.Sleep(time.Second)
+		queue, err := c.tasks.GetQueueInfo("default")
+		if err == nil && queue.Pending+queue.Active+queue.Scheduled+queue.Retry == 0 {
+			break
+		}
+	}
+	p, ok, err := c.frontier.Progress(c.t.Context(), "it")
+	if err != nil || !ok {
+		c.t.Fatalf("progress: %v, %v", ok, err)
+	}
+	return p
+}
+
+// result is that of a job that is done.
+func (c *crawling) result(id string) string {
+	c.t.Helper()
+	info, err := c.tasks.GetTaskInfo("default", id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(info.Result) == 0 {
+		return info.State.String() + ": " + info.LastErr
+	}
+	return string(info.Result)
+}
+
+// wantOnce fails unless each of the URLs was asked for once, and nothing else
+// but robots.txt.
+func (c *crawling) wantOnce(urls ...string) {
+	c.t.Helper()
+	got := c.web.requests()
+	for _, u := range urls {
+		if got[u] != 1 {
+			c.t.Errorf("%s was asked for %d times, want once", u, got[u])
+		}
+		delete(got, u)
+	}
+	maps.DeleteFunc(got, func(u string, _ int) bool { return strings.HasSuffix(u, "/robots.txt") })
+	if len(got) > 0 {
+		c.t.Errorf("asked for as well: %v", slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// The five hosts of TestPoliteCrawl, with 60 pages each.
+const perHost = 60
+
+// TestPoliteCrawl holds a crawl of 300 pages on 5 hosts against what is promised:
+// one slow, one with robots.txt and a sitemap, one with a Crawl-delay in effect
+// as its limit, one that redirects each page elsewhere.
+func TestPoliteCrawl(t *testing.T) {
+	names := []string{"plain.test", "slow.test", "robots.test", "sitemap.test", "moved.test"}
+	hosts := map[string]http.HandlerFunc{}
+	var want []string
+	for at, host := range names {
+		links := map[string][]string{}
+		for i := range perHost {
+			path := func(n int) string { return fmt.Sprintf("/%d", n) }
+			own := []string{"/secret/1", path(i) + "#part"}
+			for _, child := range []int{2*i + 1, 2*i + 2} {
+				if child < perHost {
+					own = append(own, path(child))
+				}
+			}
+			if next := names[(at+1)%len(names)]; i == 0 {
+				own = append(own, "http://"+next+"/0", "http://other.test/", "mailto:a@b.test", "http://user:pass@"+next+"/")
+			}
+			links[path(i)] = own
+			want = append(want, "http://"+host+path(i))
+		}
+		hosts[host] = pages("User-agent: *\nDisallow: /secret/\n", links)
+	}
+	site := hosts["sitemap.test"]
+	hosts["sitemap.test"] = func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/robots.txt":
+			fmt.Fprint(w, "Sitemap: http://sitemap.test/map.xml\nUser-agent: *\nDisallow: /secret/\n")
+		case "/map.xml":
+			fmt.Fprint(w, "<urlset><url><loc>http://sitemap.test/only-there</loc></url></urlset>")
+		case "/only-there":
+		default:
+			site(w, r)
+		}
+	}
+	want = append(want, "http://sitemap.test/map.xml", "http://sitemap.test/only-there")
+	moved := hosts["moved.test"]
+	hosts["moved.test"] = func(w http.ResponseWriter, r *http.Request) {
+		if to, ok := strings.CutPrefix(r.URL.Path, "/from/"); ok {
+			http.Redirect(w, r, "http://plain.test/to/"+to, http.StatusFound)
+			return
+		}
+		moved(w, r)
+	}
+	for i := range 5 {
+		want = append(want, fmt.Sprintf("http://moved.test/from/%d", i), fmt.Sprintf("http://plain.test/to/%d", i))
+	}
+	root := hosts["plain.test"]
+	hosts["plain.test"] = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/to/") {
+			return
+		}
+		root(w, r)
+		if r.URL.Path == "/1" {
+			for i := range 5 {
+				fmt.Fprintf(w, "<a href='http://moved.test/from/%d'>x</a>", i)
+			}
+		}
+	}
+	intervals := map[string]time.Duration{"slow.test": 2 * time.Second}
+	crawl(t, hosts, intervals, func(c *crawling) {
+		begin := time.Now()
+		c.seed(tasks.CrawlFetch{URL: "http://plain.test/0", Depth: 20, Allow: names})
+		p := c.wait()
+		c.wantOnce(want...)
+		if p.Waiting != 0 || p.Failed != 0 || p.Missing != 0 || p.Redirected != 5 || p.Fetched != len(want)-5 || p.Disallowed != len(names) {
+			t.Errorf("progress %+v, want %d fetched, 5 redirected, 5 disallowed", p.Counts, len(want)-5)
+		}
+		last := c.wantIntervals(intervals)
+		bound := time.Duration(perHost+1) * intervals["slow.test"]
+		took := last.Sub(begin)
+		t.Logf("%d requests on %d hosts took %s, %.3f of the slowest host's %s", len(want), len(names), took, took.Seconds()/bound.Seconds(), bound)
+		if took > bound*11/10 {
+			t.Errorf("took %s, want at most 1.1 of %s", took, bound)
+		}
+	})
+}
+
+// wantIntervals fails if two requests to a host were nearer to each other than
+// its limit, and returns when the last was made.
+func (c *crawling) wantIntervals(intervals map[string]time.Duration) (last time.Time) {
+	c.t.Helper()
+	before := map[string]time.Time{}
+	for _, r := range c.web.asked {
+		least := intervals[r.host]
+		if least == 0 {
+			least = time.Second
+		}
+		if at, ok := before[r.host]; ok && r.at.Sub(at) < least {
+			c.t.Errorf("%s came %s after the one before, want at least %s", r.url, r.at.Sub(at), least)
+		}
+		before[r.host], last = r.at, r.at
+	}
+	return last
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package tasks
+
+import "os/exec"
+
+func ownGroup(*exec.Cmd) {}
+
+// killGroup kills the command alone: there are no groups here.
+func killGroup(cmd *exec.Cmd) error {
+	_ = cmd.Process.Kill()
+	return nil
+}

@@ -1,0 +1,291 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+)
+
+// TypeExec names the task that runs the command which its payload names. The
+// type PrefixExec + NAME runs the command of that name, so that a command can
+// have limits of its own.
+const (
+	PrefixExec = "exec:"
+	TypeExec   = PrefixExec + "command"
+)
+
+const (
+	// DefaultCommandTimeout is how long a command may run if it does not say.
+	DefaultCommandTimeout = time.Minute
+	// DefaultMaxOutput is how many bytes a command may print if it does not say.
+	DefaultMaxOutput = 64 << 10
+	// maxStderr is how much of the end of its errors is kept.
+	maxStderr = 1000
+)
+
+// Command is what a worker can be asked to run.
+type Command struct {
+	// Args gives the program and its arguments for a task. No shell sees them.
+	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
+	// Timeout is how long it may run; then it is killed with all that it started.
+	// The zero value means DefaultCommandTimeout.
+	Timeout time.Duration
+	// Env is its environment, NAME=value, besides PATH, HOME, LANG and TMPDIR of
+	// the worker. Values can be ${env:NAME} and ${file:/path}: secrets, which are
+	// hidden where the command prints them.
+	Env []string
+	// Dir is the folder that it runs in. Empty means the worker's.
+	Dir string
+	// MaxOutput is how many bytes it may print. The zero value means
+	// DefaultMaxOutput.
+	MaxOutput int64
+}
+
+// ExecHandler runs the commands that it has, and no others. What a command
+// prints is kept as the task's result: as it is if that is JSON, or else as a
+// JSON text. What becomes of the job:
+//
+//   - Exit code 0: done.
+//   - Another one, a signal, or no end in time: a *CommandError, retried.
+//   - A malformed payload, no such command or program, too much output: archived.
+//
+// It must not be copied, nor its fields changed, after its first task.
+type ExecHandler struct {
+	Commands map[string]Command
+
+	mu      sync.Mutex
+	running map[*exec.Cmd]bool
+	closed  bool
+}
+
+// CommandError is a command that did not end well.
+type CommandError struct {
+	Command string
+	// Code is its exit code: -1 where it had none.
+	Code int
+	// Reason is why: "exit code 3", "signal: killed", or a timeout.
+	Reason string
+	// Stderr is the end of what it printed there.
+	Stderr string
+}
+
+// Error says how it ended and what it said.
+func (e *CommandError) Error() string {
+	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
+}
+
+// validateExec reports what is wrong with a payload, as far as it tells.
+func validateExec(typename string, payload []byte) error {
+	_, err := commandName(typename, payload)
+	return err
+}
+
+// commandName is the command that a task is for.
+func commandName(typename string, payload []byte) (string, error) {
+	if len(bytes.TrimSpace(payload)) == 0 {
+		payload = []byte("{}")
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &fields); err != nil || fields == nil {
+		return "", fmt.Errorf("payload %s: want a JSON object", shorten(payload))
+	}
+	if typename != TypeExec {
+		return strings.TrimPrefix(typename, PrefixExec), nil
+	}
+	var name string
+	if err := json.Unmarshal(fields["command"], &name); err != nil || name == "" {
+		return "", fmt.Errorf("command %s: want the name of one of the worker's commands", shorten(fields["command"]))
+	}
+	return name, nil
+}
+
+// ProcessTask runs the task's command.
+func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	name, err := commandName(task.Type(), task.Payload())
+	if err != nil {
+		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
+	}
+	command, ok := h.Commands[name]
+	if !ok {
+		return fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)
+	}
+	args, err := command.Args(ctx, task)
+	if err != nil {
+		return presentable(fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry))
+	}
+	out, err := h.run(ctx, name, command, args)
+	if err != nil {
+		return presentable(err)
+	}
+	return keepResult(task, outputResult(out))
+}
+
+// run runs a command and returns what it printed.
+func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
+	timeout, most := c.Timeout, c.MaxOutput
+	if timeout <= 0 {
+		timeout = DefaultCommandTimeout
+	}
+	if most <= 0 {
+		most = DefaultMaxOutput
+	}
+	late := fmt.Errorf("no end within %s", timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+
+	env, hidden, err := environment(c.Env)
+	if err != nil {
+		return nil, fmt.Errorf("command %s: %w", name, err)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env = c.Dir, env
+	tooMuch := fmt.Errorf("more than %d bytes of output", most)
+	stdout := &bounded{most: most, full: func() { stop(tooMuch) }}
+	stderr := &tail{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	ownGroup(cmd)
+	cmd.Cancel = func() error { return killGroup(cmd) }
+	cmd.WaitDelay = time.Second // for those that left the group and hold the output
+	err = h.start(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
+	}
+	err = cmd.Wait()
+	_ = killGroup(cmd) // what it left running
+	h.ended(cmd)
+
+	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
+	switch cause := context.Cause(ctx); {
+	case stdout.over:
+		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
+	case cause != nil:
+		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
+	case err == nil:
+		return []byte(hidden.hide(stdout.kept.String())), nil
+	}
+	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		wrong.Code, wrong.Reason = exit.ExitCode(), fmt.Sprintf("exit code %d", exit.ExitCode())
+	}
+	return nil, wrong
+}
+
+// start starts a command that Close can end.
+func (h *ExecHandler) start(cmd *exec.Cmd) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return errors.New("the worker stops")
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if h.running == nil {
+		h.running = map[*exec.Cmd]bool{}
+	}
+	h.running[cmd] = true
+	return nil
+}
+
+func (h *ExecHandler) ended(cmd *exec.Cmd) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.running, cmd)
+}
+
+// Close kills the commands that run, with all that they started. It is for after
+// the server's Shutdown: their jobs are back in their queues by then.
+func (h *ExecHandler) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for cmd := range h.running {
+		_ = killGroup(cmd)
+	}
+}
+
+// environment is a command's, and the secrets in it.
+func environment(own []string) ([]string, secrets, error) {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	var hidden secrets
+	for _, pair := range own {
+		name, value, _ := strings.Cut(pair, "=")
+		if m := reference.FindStringSubmatch(value); m != nil && m[0] == value {
+			text, err := lookup(m[1])
+			if err != nil {
+				return nil, nil, err
+			}
+			hidden = append(hidden, secret{text, value})
+			value = text
+		}
+		env = append(env, name+"="+value)
+	}
+	return env, hidden, nil
+}
+
+// outputResult is what a command printed as a result: JSON.
+func outputResult(out []byte) any {
+	text := bytes.TrimSpace(out)
+	switch {
+	case !utf8.Valid(out):
+		return map[string]string{"base64": base64.StdEncoding.EncodeToString(out)}
+	case json.Valid(text):
+		return json.RawMessage(text)
+	}
+	return strings.TrimRight(string(out), "\r\n")
+}
+
+// bounded keeps what a command prints, up to a bound. Its buffer is hidden, or
+// what it reads from by itself would go past Write.
+type bounded struct {
+	kept bytes.Buffer
+	most int64
+	over bool
+	full func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.over || int64(b.kept.Len()+len(p)) > b.most {
+		if !b.over {
+			b.over = true
+			b.full()
+		}
+		return len(p), nil
+	}
+	return b.kept.Write(p)
+}
+
+// tail keeps the end of what a command prints.
+type tail struct{ end []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.end = append(t.end, p...)
+	if extra := len(t.end) - maxStderr; extra > 0 {
+		t.end = append(t.end[:0], t.end[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(t.end) }

@@ -1,0 +1,172 @@
+//go:build unix
+
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+)
+
+// shell is a command of which the test writes the text; what it gets is $1.
+func shell(script string, more func(*Command)) *ExecHandler {
+	c := Command{Args: func(_ context.Context, task *asynq.Task) ([]string, error) {
+		return []string{"sh", "-c", script, "sh", string(task.Payload())}, nil
+	}}
+	if more != nil {
+		more(&c)
+	}
+	return &ExecHandler{Commands: map[string]Command{"it": c}}
+}
+
+func (h *ExecHandler) process(t *testing.T, payload string) error {
+	t.Helper()
+	return h.ProcessTask(t.Context(), asynq.NewTask("exec:it", []byte(payload)))
+}
+
+func TestExecErrors(t *testing.T) {
+	tests := []struct {
+		name, script string
+		more         func(*Command)
+		want, class  string
+		archived     bool
+	}{
+		{name: "fine", script: "exit 0"},
+		{name: "exit code", script: "echo oh no >&2; exit 3", want: "command it: exit code 3: oh no", class: "exit:3"},
+		{name: "signal", script: "kill -TERM $$", want: "command it: signal: terminated", class: ClassKilled},
+		{name: "no end", script: "sleep 60", more: func(c *Command) { c.Timeout = 50 * time.Millisecond }, want: "no end within 50ms", class: ClassKilled},
+		{name: "endless output", script: "yes", more: func(c *Command) { c.MaxOutput = 1000 }, want: "more than 1000 bytes of output", archived: true},
+		{name: "endless errors", script: "for i in $(seq 5000); do echo $i >&2; done; exit 1", want: "4999\n5000", class: "exit:1"},
+		{name: "errors that are no text", script: `printf 'a\377b' >&2; exit 1`, want: "a\uFFFDb", class: "exit:1"},
+		{name: "no such folder", script: "exit 0", more: func(c *Command) { c.Dir = "/nonexistent" }, want: "no such file or directory", archived: true},
+		{name: "no such program", more: func(c *Command) {
+			c.Args = func(context.Context, *asynq.Task) ([]string, error) { return []string{"headgate-none"}, nil }
+		}, want: "executable file not found", archived: true},
+		{name: "no secret", script: "exit 0", more: func(c *Command) { c.Env = []string{"T=${env:HEADGATE_NONE}"} }, want: "secret env:HEADGATE_NONE is not set"},
+		{name: "a secret that is printed", script: `echo $T >&2; exit 1`, more: func(c *Command) { c.Env = []string{"T=${env:HEADGATE_SECRET}"} }, want: "exit code 1: ${env:HEADGATE_SECRET}", class: "exit:1"},
+	}
+	t.Setenv("HEADGATE_SECRET", "hunter2hunter2")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := shell(tt.script, tt.more).process(t, "{}")
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if Class(err) != tt.class || errors.Is(err, asynq.SkipRetry) != tt.archived {
+				t.Errorf("class %q, archived %v; want %q, %v", Class(err), errors.Is(err, asynq.SkipRetry), tt.class, tt.archived)
+			}
+			if err != nil && len(err.Error()) > maxErrorText+100 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestExecPayloads(t *testing.T) {
+	h := shell("exit 0", nil)
+	for _, tt := range []struct{ kind, payload, want string }{
+		{"exec:it", ``, ""},
+		{"exec:command", `{"command":"it"}`, ""},
+		{"exec:command", `{"command":"other"}`, `command "other": this worker has none`},
+		{"exec:other", `{}`, `command "other": this worker has none`},
+		{"exec:command", `{}`, "want the name of one of the worker's commands"},
+		{"exec:it", `[]`, "want a JSON object"},
+		{"exec:it", "\xff", "want a JSON object"},
+	} {
+		err := h.ProcessTask(t.Context(), asynq.NewTask(tt.kind, []byte(tt.payload)))
+		if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s %s: got %v, want %q", tt.kind, tt.payload, err, tt.want)
+		}
+	}
+}
+
+// No shell sees an argument.
+func TestExecArgumentsAreNoScript(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "made")
+	evil := fmt.Sprintf(`{"x":"'; touch %s; $(touch %s) '"}`, file, file)
+	h := shell(`printf %s "$1"`, nil)
+	out, err := h.run(t.Context(), "it", h.Commands["it"], []string{"printf", "%s", evil})
+	if err != nil || string(out) != evil {
+		t.Errorf("got %q, %v; want it as it is", out, err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a shell saw the argument")
+	}
+}
+
+// What a command started dies with it: at its timeout, at its end, and when the
+// worker stops.
+func TestExecKillsChildren(t *testing.T) {
+	child := func(t *testing.T, file string) int {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	for _, tt := range []struct{ name, script string }{
+		{"at its timeout", "sleep 1000 & echo $! >$PID; wait"},
+		{"at its end", "sleep 1000 >/dev/null 2>&1 & echo $! >$PID"},
+		{"when the worker stops", "sleep 1000 & echo $! >$PID; echo ready; kill -STOP $$"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			h := shell(tt.script, func(c *Command) {
+				c.Env, c.Timeout = []string{"PID=" + file}, 300*time.Millisecond
+				if tt.name == "when the worker stops" {
+					c.Timeout = time.Hour
+				}
+			})
+			done := make(chan error)
+			go func() { done <- h.process(t, "{}") }()
+			if tt.name == "when the worker stops" {
+				for { // until the child is there
+					if text, _ := os.ReadFile(file); len(text) > 0 {
+						break
+					}
+				}
+				h.Close()
+				if err := h.process(t, "{}"); err == nil {
+					t.Error("a command started after Close")
+				}
+			}
+			<-done
+			pid := child(t, file)
+			for gone := false; !gone; { // it was sent a SIGKILL; init has yet to bury it
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				gone = err != nil || strings.Contains(string(stat), ") Z ")
+				gone = gone || syscall.Kill(pid, 0) == syscall.ESRCH
+			}
+		})
+	}
+}
+
+func TestExecResults(t *testing.T) {
+	for out, want := range map[string]string{
+		`{"file":"a.png","n":1}` + "\n": `{"file":"a.png","n":1}`,
+		"plain text\n":                  `"plain text"`,
+		"":                              `""`,
+		"\xff\x00":                      `{"base64":"/wA="}`,
+		"<a&b>":                         `"<a&b>"`,
+	} {
+		got, err := marshal(outputResult([]byte(out)))
+		if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+			t.Errorf("%q: %v %s", out, err, diff)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+// Package frontier keeps in Redis what a crawl knows: which URLs it has found
+// and what has become of them, what the next run wants to know of a page, and
+// each origin's robots.txt. All workers of a scope share it.
+package frontier
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// life is how long a crawl is known after its last job.
+const life = 90 * 24 * time.Hour
+
+// State is what has become of a URL.
+type State string
+
+// The states. A URL that is Waiting or Failed may still be fetched.
+const (
+	Waiting    State = "w"
+	Fetched    State = "d"
+	Unchanged  State = "u" // since the last run
+	Redirected State = "r"
+	Missing    State = "m" // a 4xx that stays one
+	Disallowed State = "x" // by robots.txt
+	Failed     State = "f" // its job is archived
+)
+
+// Frontier is the frontier of all crawls of a scope. It is safe for concurrent
+// use.
+type Frontier struct {
+	rdb    redis.UniversalClient
+	prefix string
+}
+
+// New returns the frontier in a Redis. An empty scope means "default".
+func New(rdb redis.UniversalClient, scope string) *Frontier {
+	if scope == "" {
+		scope = "default"
+	}
+	return &Frontier{rdb, "hg:{" + scope + "}:"}
+}
+
+// Run is one run of a crawl.
+type Run struct {
+	Crawl string
+	// Name orders the runs of a crawl: the later has the larger one.
+	Name string
+}
+
+// Link is a URL, and how many links further the crawl may go from there.
+type Link struct {
+	URL   string
+	Depth int
+}
+
+// Claim is a job's wish to fetch a URL.
+type Claim struct {
+	Run
+	Link
+	// Job is the job's name, of its queue too.
+	Job string
+	// Seed is whether somebody enqueued the job, and no other job of the crawl.
+	// Then it joins the run in progress, or begins its own if that is over. Anew
+	// has it begin its own in any case.
+	Seed, Anew bool
+}
+
+// The answers to a claim.
+const (
+	Take  = "take"  // the job may fetch the URL
+	Done  = "done"  // the URL has been fetched in this run
+	Other = "other" // another job has it
+	Old   = "old"   // the run is over
+)
+
+// Claim has a job take its URL. It returns the run that the job belongs to, the
+// answer, and the largest depth at which the URL was found.
+func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, depth int, err error) {
+	kind := ""
+	switch {
+	case c.Anew:
+		kind = "anew"
+	case c.Seed:
+		kind = "seed"
+	}
+	reply, err := lua.CrawlClaim.Run(ctx, f.rdb, f.keys(),
+		c.Crawl, c.Name, kind, Digest(c.URL), Host(c.URL), c.Depth, c.Job, life.Milliseconds()).Slice()
+	if err != nil {
+		return run, "", 0, fmt.Errorf("crawl %s: %w", c.Crawl, err)
+	}
+	name, _ := reply[0].(string)
+	answer, _ = reply[1].(string)
+	n, _ := reply[2].(int64)
+	return Run{c.Crawl, name}, answer, int(n), nil
+}
+
+// Seen is what is known of a URL.
+type Seen struct {
+	State State // empty for one that is new
+	Depth int
+}
+
+// Look tells what is known of URLs.
+func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, error) {
+	fields := make([]string, len(links))
+	for i, l := range links {
+		fields[i] = Digest(l.URL)
+	}
+	values, err := f.rdb.HMGet(ctx, f.key("crawl_seen", run.Crawl+"|"+run.Name), fields...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
+	}
+	seen := make([]Seen, len(links))
+	for i, value := range values {
+		if text, ok := value.(string); ok && text != "" {
+			depth, _, _ := strings.Cut(text[1:], "|")
+			seen[i].State = State(text[:1])
+			seen[i].Depth, _ = strconv.Atoi(depth)
+		}
+	}
+	return seen, nil
+}
+
+// Found notes URLs, each in the state that it has if it is new. It is for after
+// the jobs of new ones were enqueued: a job that is enqueued twice is refused, a
+// URL that is noted and has no job would never be fetched. Those that have been
+// fetched by now with a smaller depth are left to Followed, and returned.
+func (f *Frontier) Found(ctx context.Context, run Run, state State, links []Link) (added int, deeper []Link, err error) {
+	if len(links) == 0 {
+		return 0, nil, nil
+	}
+	args := []any{run.Crawl, run.Name, life.Milliseconds()}
+	for _, l := range links {
+		args = append(args, Digest(l.URL), Host(l.URL), l.Depth, string(state))
+	}
+	reply, err := lua.CrawlFound.Run(ctx, f.rdb, f.keys(), args...).Int64Slice()
+	if err != nil {
+		return 0, nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
+	}
+	for _, i := range reply[1:] {
+		deeper = append(deeper, links[i])
+	}
+	return max(0, int(reply[0])), deeper, nil
+}
+
+// Followed notes to which depth the links of fetched pages have been followed.
+func (f *Frontier) Followed(ctx context.Context, run Run, links []Link) error {
+	_, _, err := f.Found(ctx, run, "=", links)
+	return err
+}
+
+// Done notes what has become of a URL whose links were followed to the link's
+// depth, and keeps the page for the next run unless it is nil. If the URL was
+// found at a larger depth meanwhile, it notes nothing and returns that.
+func (f *Frontier) Done(ctx context.Context, run Run, l Link, state State, page *Page) (depth int, err error) {
+	kept := []byte{}
+	if page != nil {
+		if kept, err = page.encode(); err != nil {
+			return 0, err
+		}
+	}
+	depth, err = lua.CrawlDone.Run(ctx, f.rdb, f.keys(),
+		run.Crawl, run.Name, life.Milliseconds(), Digest(l.URL), Host(l.URL), string(state), l.Depth, kept).Int()
+	if err != nil {
+		return 0, fmt.Errorf("crawl %s: %w", run.Crawl, err)
+	}
+	return depth, nil
+}
+
+func (f *Frontier) keys() []string { return []string{f.prefix} }
+
+func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }
+
+// Digest is the name of a URL among those of a crawl: half of its SHA-256.
+func Digest(url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return string(sum[:16])
+}
+
+// Host is the host of a URL, by which a crawl counts.
+func Host(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+}

@@ -1,0 +1,54 @@
+package frontier
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Page is what is kept of a page beyond its job: what a recrawl asks with, and
+// where the page leads to, for a run in which it has not changed or a shorter
+// way to it is found.
+type Page struct {
+	Run      string   `json:"run"` // that fetched it
+	ETag     string   `json:"etag,omitempty"`
+	Modified string   `json:"modified,omitempty"` // its Last-Modified
+	Links    []string `json:"links,omitempty"`
+	Sitemaps []string `json:"sitemaps,omitempty"`
+	To       string   `json:"to,omitempty"` // where it redirects
+}
+
+// encode packs the page: links repeat themselves.
+func (p *Page) encode() ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := errors.Join(json.NewEncoder(z).Encode(p), z.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// Page is what was kept of a page of the crawl, and nil for nothing.
+func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
+	kept, err := f.rdb.HGet(ctx, f.key("crawl_pages", crawl), Digest(url)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(kept))
+	if err != nil {
+		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)
+	}
+	var p Page
+	if err := json.NewDecoder(z).Decode(&p); err != nil {
+		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)
+	}
+	return &p, nil
+}

@@ -1,0 +1,97 @@
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Counts is how many URLs a crawl has found, and what has become of them.
+type Counts struct {
+	Found      int `json:"found"`
+	Fetched    int `json:"fetched"`
+	Unchanged  int `json:"unchanged"`
+	Redirected int `json:"redirected"`
+	Missing    int `json:"missing"`
+	Disallowed int `json:"disallowed"`
+	Failed     int `json:"failed"`
+	Waiting    int `json:"waiting"`
+}
+
+// Progress is how far a run of a crawl has come.
+type Progress struct {
+	Name  string    `json:"name"`
+	Run   string    `json:"run"`
+	Began time.Time `json:"began"`
+	Counts
+	Hosts []HostCounts `json:"hosts"`
+}
+
+// HostCounts are the counts of one host.
+type HostCounts struct {
+	Host string `json:"host"`
+	Counts
+}
+
+// Crawls are the names of the crawls, that with the latest job first.
+func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
+	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
+}
+
+// Progress is that of a crawl's last run; ok is false if there is no such crawl.
+func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok bool, err error) {
+	about, err := f.rdb.HGetAll(ctx, f.key("crawl", crawl)).Result()
+	if err != nil || len(about) == 0 {
+		return p, false, err
+	}
+	began, _ := strconv.ParseInt(about["began"], 10, 64)
+	p = Progress{Name: crawl, Run: about["run"], Began: time.UnixMicro(began)}
+	counts, err := f.rdb.HGetAll(ctx, f.key("crawl_hosts", crawl+"|"+p.Run)).Result()
+	if err != nil {
+		return p, false, err
+	}
+	hosts := map[string]*Counts{}
+	for field, text := range counts {
+		host, state, _ := strings.Cut(field, "|")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return p, false, fmt.Errorf("crawl %s: count %q of %q: want a number", crawl, text, field)
+		}
+		if hosts[host] == nil {
+			hosts[host] = &Counts{}
+		}
+		hosts[host].add(State(state), n)
+	}
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		if host == "" {
+			p.Counts = *hosts[host]
+			continue
+		}
+		p.Hosts = append(p.Hosts, HostCounts{host, *hosts[host]})
+	}
+	return p, true, nil
+}
+
+func (c *Counts) add(state State, n int) {
+	c.Found += n
+	switch state {
+	case Waiting:
+		c.Waiting += n
+	case Fetched:
+		c.Fetched += n
+	case Unchanged:
+		c.Unchanged += n
+	case Redirected:
+		c.Redirected += n
+	case Missing:
+		c.Missing += n
+	case Disallowed:
+		c.Disallowed += n
+	case Failed:
+		c.Failed += n
+	}
+}

@@ -1,0 +1,97 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// robotsFresh is how long a robots.txt counts, as RFC 9309 has it, and
+	// robotsLife how long it counts where a newer one cannot be had.
+	robotsFresh = 24 * time.Hour
+	robotsLife  = 30 * 24 * time.Hour
+)
+
+// Robots is an answer to the request for a robots.txt.
+type Robots struct {
+	Status int
+	Text   []byte
+	// Fresh is whether it need not be asked for again.
+	Fresh bool
+}
+
+// Robots is what an origin answered last; ok is false if nothing is known.
+func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool, err error) {
+	values, err := f.rdb.HGetAll(ctx, f.key("robots", origin)).Result()
+	if err != nil || len(values) == 0 {
+		return r, false, wrapRobots(origin, err)
+	}
+	r.Text = []byte(values["text"])
+	r.Status, _ = strconv.Atoi(values["status"])
+	at, _ := strconv.ParseInt(values["at"], 10, 64)
+	r.Fresh = time.Since(time.UnixMilli(at)) < robotsFresh
+	return r, true, nil
+}
+
+// KeepRobots keeps an origin's answer of that age, and ends the wait for it.
+func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, text []byte, age time.Duration) error {
+	key := f.key("robots", origin)
+	pipe := f.rdb.TxPipeline()
+	pipe.HSet(ctx, key, "status", status, "text", text, "at", time.Now().Add(-age).UnixMilli())
+	pipe.PExpire(ctx, key, robotsLife)
+	pipe.Del(ctx, f.key("robots_busy", origin))
+	_, err := pipe.Exec(ctx)
+	return wrapRobots(origin, err)
+}
+
+// Asked is what a job is to do about a robots.txt that is not known.
+type Asked struct {
+	// Ask is whether the job is to ask for it.
+	Ask bool
+	// Wait is how long to wait, if not: for the job that asks, or after one that
+	// got no answer.
+	Wait   time.Duration
+	Failed bool // whether it is the latter
+}
+
+const (
+	asking = "asking"
+	failed = "failed"
+)
+
+// AskRobots says who asks for an origin's robots.txt. Who does has the time given
+// for it.
+func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (a Asked, err error) {
+	key := f.key("robots_busy", origin)
+	if a.Ask, err = f.rdb.SetNX(ctx, key, asking, within).Result(); err != nil || a.Ask {
+		return a, wrapRobots(origin, err)
+	}
+	pipe := f.rdb.Pipeline()
+	state, wait := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return a, wrapRobots(origin, err)
+	}
+	return Asked{Wait: max(0, wait.Val()), Failed: state.Val() == failed}, nil
+}
+
+// AwaitRobots has all wait for so long for a job that asks elsewhere.
+func (f *Frontier) AwaitRobots(ctx context.Context, origin string, wait time.Duration) error {
+	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), asking, wait).Err())
+}
+
+// NoRobots has nobody ask again for so long after there was no answer.
+func (f *Frontier) NoRobots(ctx context.Context, origin string, wait time.Duration) error {
+	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), failed, wait).Err())
+}
+
+func wrapRobots(origin string, err error) error {
+	if err != nil {
+		return fmt.Errorf("robots.txt of %s: %w", origin, err)
+	}
+	return nil
+}

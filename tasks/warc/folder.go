@@ -1,0 +1,230 @@
+package warc
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// unfinished ends the name of a file that is still written to.
+const unfinished = ".open"
+
+// Folder keeps exchanges in files of a folder: one for each name and process,
+// called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
+// what a process left behind that died in the middle of one is cut off as soon
+// as another writes under that name. It is for several goroutines.
+type Folder struct {
+	// Dir must exist.
+	Dir string
+	// Info is said at the beginning of each file.
+	Info []Field
+
+	mu    sync.Mutex
+	files map[string]*file
+	open  func(name string) (appender, error) // nil means openFile
+}
+
+// appender is what of an *os.File is used.
+type appender interface {
+	io.WriteCloser
+	Sync() error
+	Truncate(size int64) error
+	Name() string
+}
+
+// file is one that is written to.
+type file struct {
+	to   appender
+	size int64
+	torn bool // whether it could not be cut back to size
+}
+
+// Add writes an exchange, and returns once it is on disk: in which file, without
+// the folder, and where in it.
+func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to, err := f.file(name)
+	if err != nil {
+		return "", at, fmt.Errorf("archive: %w", err)
+	}
+	at, err = to.append(func(w *Writer) (Position, error) { return w.WriteExchange(e) })
+	if to.torn { // and whoever writes next under that name repairs it
+		delete(f.files, name)
+		_ = to.to.Close()
+	}
+	return strings.TrimSuffix(filepath.Base(to.to.Name()), unfinished), at, err
+}
+
+// file is the process's own of that name.
+func (f *Folder) file(name string) (*file, error) {
+	if to := f.files[name]; to != nil {
+		return to, nil
+	}
+	if err := f.recover(name); err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	base := fmt.Sprintf("%s-%s-%s.warc.gz", name, now.Format("20060102150405"), uuid.NewString()[:8])
+	open := f.open
+	if open == nil {
+		open = openFile
+	}
+	opened, err := open(filepath.Join(f.Dir, base+unfinished))
+	if err != nil {
+		return nil, err
+	}
+	to := &file{to: opened}
+	if _, err := to.append(func(w *Writer) (Position, error) { return w.WriteInfo(base, now, f.Info...) }); err != nil {
+		return nil, errors.Join(err, opened.Close(), os.Remove(opened.Name()))
+	}
+	if f.files == nil {
+		f.files = map[string]*file{}
+	}
+	f.files[name] = to
+	return to, nil
+}
+
+func openFile(name string) (appender, error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		_ = lock(file) // which nobody else can have; without it the file is never taken over
+	}
+	return file, err
+}
+
+// append writes records all or none: in one piece, and where that fails, the
+// file is cut back to what it was.
+func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
+	var b bytes.Buffer
+	at, err := write(NewWriter(&b, f.size))
+	if err != nil {
+		return at, err
+	}
+	_, err = f.to.Write(b.Bytes())
+	if err == nil {
+		err = f.to.Sync()
+	}
+	if err != nil {
+		cut := f.to.Truncate(f.size)
+		f.torn = cut != nil
+		return Position{}, errors.Join(fmt.Errorf("archive: %w", err), cut)
+	}
+	f.size += int64(b.Len())
+	return at, nil
+}
+
+// Close finishes the files. The folder can be used again.
+func (f *Folder) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var failed error
+	for name, to := range f.files {
+		failed = errors.Join(failed, to.to.Close(), finish(to.to.Name()))
+		delete(f.files, name)
+	}
+	return failed
+}
+
+func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
+
+// recover finishes the files of that name whose processes have died.
+func (f *Folder) recover(name string) error {
+	left, err := filepath.Glob(filepath.Join(f.Dir, name+"-??????????????-????????.warc.gz"+unfinished))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := repair(path); err != nil {
+			return fmt.Errorf("%s, which a process left: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// repair cuts a file that nobody writes to any more back to its whole records,
+// and finishes it.
+func repair(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if lock(file) != nil {
+		return nil // it is written to
+	}
+	size, err := whole(file)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Truncate(size), file.Sync()); err != nil {
+		return err
+	}
+	if size == 0 {
+		return os.Remove(path)
+	}
+	return finish(path)
+}
+
+// whole is how many bytes of a file are records that are complete.
+func whole(file io.Reader) (int64, error) {
+	in := &counter{in: bufio.NewReader(file)}
+	var size int64
+	for {
+		z, err := gzip.NewReader(in)
+		if err == nil {
+			z.Multistream(false)
+			_, err = io.Copy(io.Discard, z)
+		}
+		if err != nil && in.broken != nil {
+			return 0, in.broken
+		}
+		if err != nil { // the end, or what is no whole record
+			return size, nil
+		}
+		size = in.n
+	}
+}
+
+// counter counts the bytes that are read, one by one where gzip asks for that,
+// so that it takes none of the record after.
+type counter struct {
+	in     *bufio.Reader
+	n      int64
+	broken error // in reading
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	c.n += int64(n)
+	return n, c.note(err)
+}
+
+// ReadByte implements io.ByteReader.
+func (c *counter) ReadByte() (byte, error) {
+	b, err := c.in.ReadByte()
+	if err == nil {
+		c.n++
+	}
+	return b, c.note(err)
+}
+
+func (c *counter) note(err error) error {
+	if err != nil && err != io.EOF {
+		c.broken = err
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package warc
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func exchangeOf(t *testing.T, text, body string) Exchange {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Exchange{
+		Request:  &http.Request{Method: "GET", URL: u, Header: http.Header{"User-Agent": {"headgate"}}},
+		Response: &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/html"}}},
+		Body:     []byte(body), At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Address: "192.0.2.1",
+	}
+}
+
+func archives(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// npm's warcio reads what a folder holds after a crash in the middle of a record.
+func TestWarcioReadsWhatACrashLeft(t *testing.T) {
+	dir := t.TempDir()
+	first := &Folder{Dir: dir, Info: []Field{{"software", "headgate"}}}
+	for _, path := range []string{"/a", "/b"} {
+		if _, _, err := first.Add("it", exchangeOf(t, "http://a.test"+path, "<p>"+path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := archives(t, dir)[0]
+	opened := first.files["it"].to
+	if _, err := opened.Write([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00half of a record")); err != nil {
+		t.Fatal(err)
+	}
+	_ = opened.Close() // as the process's end does
+
+	second := &Folder{Dir: dir}
+	if _, _, err := second.Add("it", exchangeOf(t, "http://a.test/c", "<p>/c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := archives(t, dir); len(got) != 2 || strings.HasSuffix(got[0]+got[1], unfinished) {
+		t.Fatalf("the folder holds %q, want two finished files", got)
+	}
+	got := readWithWarcio(t, strings.TrimSuffix(left, unfinished))
+	want := []string{"warcinfo ", "response http://a.test/a <p>/a", "request http://a.test/a ", "response http://a.test/b <p>/b", "request http://a.test/b "}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("warcio reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// readWithWarcio has npm's warcio read a file. npm installs it once, into the
+// user's cache.
+func readWithWarcio(t *testing.T, name string) []string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	dir := filepath.Join(cache, "headgate-test", "warcio-2.4.11")
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err != nil {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), os.CopyFS(dir, os.DirFS("testdata/warcio"))); err != nil {
+			t.Fatal(err)
+		}
+		npm := exec.Command("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
+		npm.Dir = dir
+		if out, err := npm.CombinedOutput(); err != nil {
+			t.Fatalf("npm install warcio: %v: %s", err, out)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := exec.Command("node", "read.mjs", name)
+	node.Dir = dir
+	var stderr bytes.Buffer
+	node.Stderr = &stderr
+	out, err := node.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("warcio: %v: %s", err, stderr.String())
+	}
+	var records []string
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var r struct{ Type, URL, Text string }
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, r.Type+" "+strings.TrimSpace(r.URL+" "+r.Text)+trailing(r.URL, r.Text))
+	}
+	return records
+}
+
+// trailing keeps the space before a text that is empty.
+func trailing(url, text string) string {
+	if url != "" && text == "" {
+		return " "
+	}
+	return ""
+}
+
+// full is a disk that has no room after some bytes.
+type full struct {
+	appender
+	room int
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if len(p) > f.room {
+		n, _ := f.appender.Write(p[:f.room])
+		return n, syscall.ENOSPC
+	}
+	f.room -= len(p)
+	return f.appender.Write(p)
+}
+
+// A full disk leaves whole records, and what comes after it has room is kept.
+func TestFolderOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	var disk *full
+	f := &Folder{Dir: dir, open: func(name string) (appender, error) {
+		file, err := openFile(name)
+		disk = &full{file, 1500}
+		return disk, err
+	}}
+	if _, _, err := f.Add("it", exchangeOf(t, "http://a.test/", "x")); err != nil {
+		t.Fatal(err)
+	}
+	size := f.files["it"].size
+	noise := make([]byte, 5000)
+	for i := range noise {
+		noise[i] = byte(i * i * 7919 >> 3)
+	}
+	disk.room = 100
+	if _, _, err := f.Add("it", exchangeOf(t, "http://a.test/big", string(noise))); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v, want no space left", err)
+	}
+	disk.room = 1 << 20
+	_, at, err := f.Add("it", exchangeOf(t, "http://a.test/after", "y"))
+	if err != nil || at.Offset != size {
+		t.Errorf("after it: at %d, %v; want at %d, where the last whole record ends", at.Offset, err, size)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(archives(t, dir)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, _ := file.Stat()
+	if n, err := whole(file); err != nil || n != info.Size() {
+		t.Errorf("%d of %d bytes are whole records, %v", n, info.Size(), err)
+	}
+}

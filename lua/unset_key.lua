@@ -1,5 +1,5 @@
 -- Has a key of a limit count as the limit says again.
--- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw),
+-- Touches: blocked (r), changelog (w), changes (w), ending (w), limit (rw),
 --   m (rw), overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit

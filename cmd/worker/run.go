@@ -78,7 +78,7 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}
-	w, err := startWorker(ctx, g, conf, s, log)
+	w, err := startWorker(g, conf, s, log)
 	if err != nil {
 		return err
 	}

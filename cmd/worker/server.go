@@ -31,7 +31,7 @@ type worker struct {
 }
 
 // startWorker starts to run jobs.
-func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store, log *slog.Logger) (*worker, error) {
+func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger) (*worker, error) {
 	w := &worker{globals: g, store: s, log: log}
 	w.config.Store(c)
 	outage := &outage{redis: s, next: log.Handler()}

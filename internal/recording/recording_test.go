@@ -56,8 +56,8 @@ func TestFramesOfABlinkAreNotKept(t *testing.T) {
 
 func TestPicture(t *testing.T) {
 	got := picture(typed("$ worker demo", []frame{{0, []string{"<10 %>"}}, {time.Second, []string{"<10 %>", "  done & well"}}}))
-	var any struct{}
-	if err := xml.Unmarshal([]byte(got), &any); err != nil {
+	var tree struct{}
+	if err := xml.Unmarshal([]byte(got), &tree); err != nil {
 		t.Fatalf("%v:\n%s", err, got)
 	}
 	for text, times := range map[string]int{

@@ -19,6 +19,8 @@ type attempt struct {
 	maxRetry int
 }
 
+// newAttempt reads from a handler's context which job it is, and how often it has
+// failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
@@ -42,6 +44,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
+// try runs the handler under its permits: finds the rule, asks the limiter, keeps
+// what is leased for as long as the handler runs, and judges how it ended. The
+// handler gets the rule with its context: see [GetRule].
 func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
 	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
 		return finalError{err}
@@ -98,6 +103,7 @@ func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, err
 	return d, err
 }
 
+// refuse is the end of a job that cannot have its permits, or that it runs without.
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	switch action {
 	case Run:

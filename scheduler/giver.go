@@ -66,6 +66,8 @@ type clock struct {
 	at    time.Time
 }
 
+// now is at most what Redis's clock shows, since answers take time to come: a turn
+// that is due by it is due by Redis's.
 func (c clock) now() int64 { return c.redis + time.Since(c.at).Microseconds() }
 
 // local is a moment of Redis's clock by this process's.

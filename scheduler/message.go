@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -60,19 +61,19 @@ func parseMessage(encoded []byte) (m message, err error) {
 // withLastError returns an encoded TaskMessage with another error text. Of a
 // field that is there twice the last counts.
 func withLastError(msg []byte, text string) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldErrorMsg, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
 }
 
 // withPayload returns an encoded TaskMessage with another payload.
 func withPayload(msg, payload []byte) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldPayload, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldPayload, protowire.BytesType)
 	return protowire.AppendBytes(msg, payload)
 }
 
 // withRetried returns an encoded TaskMessage with another number of failures.
 func withRetried(msg []byte, retried int) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldRetried, protowire.VarintType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldRetried, protowire.VarintType)
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
@@ -83,6 +84,6 @@ func withHeader(msg []byte, key, value string) []byte {
 	entry = protowire.AppendString(entry, key)
 	entry = protowire.AppendTag(entry, 2, protowire.BytesType)
 	entry = protowire.AppendString(entry, value)
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldHeaders, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldHeaders, protowire.BytesType)
 	return protowire.AppendBytes(msg, entry)
 }

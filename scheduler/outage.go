@@ -21,6 +21,7 @@ type outageLog struct {
 	changed time.Time // when that became so
 }
 
+// newOutageLog logs what is away as `what`. It begins as available.
 func newOutageLog(log *slog.Logger, what string) *outageLog { return &outageLog{log: log, what: what} }
 
 // note is told of each call: what ctx it had, when it began, and how it ended.

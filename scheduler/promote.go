@@ -31,6 +31,8 @@ var fates = map[string]turns.Fate{
 // promote moves called jobs to the head of their queues, behind those promoted
 // before; the first to run comes first. It returns what became of each: one
 // round trip per queue.
+// It is exact where a poll of asynq's is late by up to seconds, and one call for
+// all the jobs of a queue.
 func (p promoter) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	byQueue := map[string][]int{}
 	for i, j := range jobs {

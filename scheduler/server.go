@@ -16,7 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Limiter is what a Server asks for permits. *throttle.Lanes is one.
+// Limiter is what a Server asks for permits. [*throttle.Lanes] is one; programs
+// that want to see or to change its answers embed that and override a method.
 type Limiter interface {
 	Define(ctx context.Context, limits ...throttle.Limit) error
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
@@ -29,6 +30,16 @@ type Limiter interface {
 
 // Server is an asynq server whose jobs obey limits. It is used as asynq's own:
 // Start or Run once, with the program's mux, then Shutdown.
+//
+// A worker that takes a job asks for the job's permits first. With them the
+// handler runs, as it would in asynq. Without them the job goes back to its queue
+// at once, and the worker takes the next: no worker sleeps. When the job's permits
+// exist it is moved to the head of its queue, some milliseconds before or after.
+//
+// Any number of servers may share queues and limits, in any number of processes.
+// One of them gives the waiting jobs their turns; when it dies another takes over
+// within seconds. Where the limiter cannot be asked, jobs wait: none runs
+// unlimited.
 type Server struct {
 	asynq     *asynq.Server
 	limiter   Limiter
@@ -53,6 +64,7 @@ type Server struct {
 // An Option of NewServer. Most programs need none.
 type Option func(*options)
 
+// options are what the Options set.
 type options struct {
 	limiter  Limiter
 	log      *slog.Logger

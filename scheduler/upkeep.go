@@ -104,6 +104,7 @@ type comparison struct {
 	forgotten, sent int
 }
 
+// underway reports whether anything is left to look at.
 func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 
 // beginPass plans a pass over the tickets and over all queues that there are.
@@ -197,6 +198,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	return err
 }
 
+// jobIDs are IDs of one queue as the limiter names jobs.
 func jobIDs(queue string, ids []string) []throttle.JobID {
 	jobs := make([]throttle.JobID, len(ids))
 	for i, id := range ids {

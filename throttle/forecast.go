@@ -89,6 +89,7 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 	return backlogs, nil
 }
 
+// globEscape has a pattern of SCAN find the text itself.
 func globEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }

@@ -11,7 +11,7 @@ const mondayUS = int64(4 * Day / time.Microsecond)
 // windowStart is the start of the window that lies `ahead` windows after the
 // one which holds a moment. Windows beyond the part of a calendar that was
 // looked up are taken to be of the mean length: they are for estimates.
-func (r *rule) windowStart(at, ahead int64) int64 {
+func (r *activeLimit) windowStart(at, ahead int64) int64 {
 	period := r.periodUS()
 	if !r.followsCalendar() {
 		into := (at - r.offsetUS()) % period

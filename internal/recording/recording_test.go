@@ -68,7 +68,7 @@ func TestPicture(t *testing.T) {
 		"<script":                             0,
 		"animation:play 8.20s":                1, // 1.2 s to read the command, 1 s of it, and 6 s for the last frame
 		"14.634%{":                            1,
-		".film{transform:translateY(-584px)}": 1,
+		".film{transform:translateY(-504px)}": 1,
 	} {
 		if n := strings.Count(got, text); n != times {
 			t.Errorf("%q is there %d times, want %d:\n%s", text, n, times, got)

@@ -50,6 +50,7 @@ type pair struct {
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
 	denied    *lastDenial
+	blocks    bool // whether any key was blocked
 	leases    []lease
 }
 
@@ -213,9 +214,10 @@ func (p *pair) comeBack(t *rapid.T) {
 }
 
 // shutsAgain is whether a meter that is open now can be shut when the others
-// are: a fixed window with a margin at the start of the next one.
+// are, or when its block ends: a fixed window with a margin at the start of the
+// next one.
 func (p *pair) shutsAgain(needs []throttle.Need) bool {
-	return len(needs) > 1 && slices.ContainsFunc(needs, func(n throttle.Need) bool {
+	return (len(needs) > 1 || p.blocks) && slices.ContainsFunc(needs, func(n throttle.Need) bool {
 		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0
 	})
 }
@@ -299,7 +301,7 @@ func (p *pair) pause(t *rapid.T) {
 func (p *pair) block(t *rapid.T) {
 	name, key := p.name(t), p.key(t)
 	until := p.redis.now.Add(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "block ms")) * time.Millisecond)
-	p.denied = nil
+	p.denied, p.blocks = nil, true
 	p.both(t, func(x throttle.Limiter) error { return x.Block(t.Context(), name, key, until) })
 }
 

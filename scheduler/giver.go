@@ -38,6 +38,13 @@ const (
 // giver gives the lanes of a scope their turns. Every process runs one; the one
 // that holds the lease works. It has the core decide whose turn it is and Redis
 // grant the turns, and moves called jobs to the head of their queues.
+//
+// It can be late, die, or be two for a moment: only meters admit, so whatever it
+// gets wrong nothing goes over. What it must not do is to forget somebody. So all
+// that it knows is in Redis, too: lanes are numbered, and read from the last number
+// that it knows; and words, which Redis may lose, only make it look sooner.
+//
+// All methods are called by one goroutine.
 type giver struct {
 	limiter  Limiter
 	store    *turns.Store
@@ -78,7 +85,9 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// giveTurns does that for the server's limiter until the context ends.
+// giveTurns does that for the server's limiter until the context ends. It begins
+// only once a job of its own could be promoted: where that fails nobody is called,
+// and jobs come back by asynq's polls.
 func (s *Server) giveTurns(ctx context.Context) {
 	if err := s.checkPromote(ctx); err != nil || !s.promotes.Load() {
 		return
@@ -91,7 +100,8 @@ func (s *Server) giveTurns(ctx context.Context) {
 	g.run(ctx)
 }
 
-// run gives turns until the context ends, and then the lease back.
+// run gives turns until the context ends, and then the lease back, so that a
+// process which stops as it should leaves no second unused.
 func (g *giver) run(ctx context.Context) {
 	words := g.store.Words(ctx)
 	for ctx.Err() == nil {
@@ -102,7 +112,9 @@ func (g *giver) run(ctx context.Context) {
 	g.resign(ctx)
 }
 
-// round does what is due, and returns when there is more to do.
+// round does what is due, and returns when there is more to do. After an error it
+// leaves Redis alone for a while: outages are logged by who asked, once each, and
+// all else here.
 func (g *giver) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(g.lead) {
@@ -140,7 +152,7 @@ func (g *giver) work(ctx context.Context) error {
 	return g.tend(ctx)
 }
 
-// next is when there is more to do.
+// next is when there is more to do: a turn, a put-back to move on, or the lease.
 func (g *giver) next() time.Time {
 	next := g.lead
 	if g.core == nil {
@@ -180,7 +192,9 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 	}
 }
 
-// hear takes a word in, and reports whether there is something to do now.
+// hear takes a word in, and reports whether there is something to do now. A process
+// that does not lead hears only of new lanes: where nobody has the lease it takes it
+// at once.
 func (g *giver) hear(word turns.Word) bool {
 	now := time.Now()
 	switch {

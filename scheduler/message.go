@@ -18,7 +18,9 @@ const (
 	fieldHeaders  = 15
 )
 
-// message is what counts here of a TaskMessage.
+// message is what counts here of a TaskMessage. A handler's context does not tell
+// all of it, and what is to be changed is changed in the encoded form: fields that
+// a later asynq adds stay as they are.
 type message struct {
 	id        string
 	retried   int // failures so far
@@ -28,7 +30,8 @@ type message struct {
 
 var errMessage = errors.New("not a task message of asynq's")
 
-// parseMessage reads an encoded TaskMessage.
+// parseMessage reads an encoded TaskMessage. Fields that it does not know it
+// passes over, as protobuf says.
 func parseMessage(encoded []byte) (m message, err error) {
 	for len(encoded) > 0 {
 		field, kind, n := protowire.ConsumeTag(encoded)
@@ -65,7 +68,8 @@ func withLastError(msg []byte, text string) []byte {
 	return protowire.AppendString(msg, text)
 }
 
-// withPayload returns an encoded TaskMessage with another payload.
+// withPayload returns an encoded TaskMessage with another payload. Like the others
+// it appends a field, and leaves the message that it was given alone.
 func withPayload(msg, payload []byte) []byte {
 	msg = protowire.AppendTag(slices.Clip(msg), fieldPayload, protowire.BytesType)
 	return protowire.AppendBytes(msg, payload)

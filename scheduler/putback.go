@@ -11,11 +11,17 @@ import (
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
-// least d: no attempt is spent, and no ErrorHandler hears of it. It may be
-// wrapped; the text of the whole is what asynq shows for the job. Nothing calls
-// the job back before: it comes with asynq's own polls, which take whole
-// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits
-// are used up, and it asks for them again when it comes.
+// least d: no attempt is spent, and no ErrorHandler hears of it. It is for a handler
+// that finds out by itself that it has come too early:
+//
+//	if resp.StatusCode == http.StatusServiceUnavailable {
+//		return scheduler.RetryAfter(time.Minute)
+//	}
+//
+// It may be wrapped; the text of the whole is what asynq shows for the job. Nothing
+// calls the job back before: it comes with asynq's own polls, which take whole
+// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits are
+// used up, and it asks for them again when it comes.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 // retryAfter is the error of [RetryAfter].

@@ -48,14 +48,15 @@ type Rule struct {
 // ruleKey is the context key of an attempt's rule.
 type ruleKey struct{}
 
-// GetRule returns the rule under which a handler runs, from its context. It
-// reports false outside of handlers of a Server.
+// GetRule returns the rule under which a handler runs, from its context: middleware
+// can log what a job needed. It reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	rule, ok = ctx.Value(ruleKey{}).(Rule)
 	return rule, ok
 }
 
-// Action is what becomes of a job that cannot have its permits.
+// Action is what becomes of a job that cannot have its permits: one that has to
+// wait for too long, or whose limit does not exist.
 type Action int
 
 // The actions. Archive is the zero value.

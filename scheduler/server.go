@@ -61,7 +61,8 @@ type Server struct {
 	giving sync.WaitGroup
 }
 
-// An Option of NewServer. Most programs need none.
+// An Option of NewServer. Most programs need none: the limiter is then made in the
+// queues' Redis, in the scope "default".
 type Option func(*options)
 
 // options are what the Options set.
@@ -91,8 +92,12 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 // NewServer returns a server for the asynq queues in rdb, in place of
 // asynq.NewServer. The configuration is asynq's, and means what it does there,
-// but that queues are polled more often if it does not say how often. Nothing
-// happens before Start.
+// but that queues are polled more often if it does not say how often: each 10 ms,
+// and each second for delayed jobs. Its ErrorHandler, IsFailure and RetryDelayFunc
+// hear of failures only, never of denials.
+//
+// It returns an error if a limit of the rules is not valid, or if For is nil.
+// Nothing happens before Start, and rdb is the caller's to close.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
 	o := options{log: slog.Default(), forgiven: forgivenCrashes}
 	for _, opt := range opts {
@@ -154,7 +159,8 @@ func (s *Server) Run(handler asynq.Handler) error {
 	return nil
 }
 
-// begin hands the wrapped handler to asynq once all else is ready.
+// begin hands the wrapped handler to asynq once all else is ready. Where the
+// limiter is unavailable its limits are defined when it is back, before a job asks.
 func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
 	if handler == nil {
 		return start(nil)
@@ -199,7 +205,8 @@ func (s *Server) endGiving() {
 	s.giving.Wait()
 }
 
-// Stop has the server take no more jobs. Those that run go on.
+// Stop has the server take no more jobs, as the first half of Shutdown. Those that
+// run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() { s.asynq.Stop() }
 
 // Shutdown stops taking jobs and calling waiting ones back, and waits for those
@@ -211,5 +218,6 @@ func (s *Server) Shutdown() {
 	s.asynq.Shutdown()
 }
 
-// Ping checks the connection with the queues' Redis.
+// Ping checks the connection with the queues' Redis, as asynq's does. The limiter's
+// may be another: ask that one yourself.
 func (s *Server) Ping() error { return s.asynq.Ping() }

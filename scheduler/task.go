@@ -14,8 +14,9 @@ import (
 const headerPriority = "headgate-priority"
 
 // Priority returns an option that has a job go before or after others that
-// wait for the same permits, whatever its rule says. NewTask and a Client's
-// Enqueue take it; asynq's own functions pass over it.
+// wait for the same permits, whatever its rule says. It travels with the job, as a
+// header. NewTask and a Client's Enqueue take it; asynq's own functions pass over
+// it.
 func Priority(p throttle.Priority) asynq.Option { return priorityOption(p) }
 
 // priorityOption is the option of [Priority]. Its methods are those of

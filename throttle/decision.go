@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Outcome is what a limiter answers.
+// Outcome is what a limiter answers. The zero value is Unavailable, so a Decision
+// that came with an error never says that a caller may go on.
 type Outcome int
 
 // The outcomes. Only Allowed may run.

@@ -35,7 +35,8 @@ func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 // JobID is who a job is: the same ID in two queues is two jobs.
 type JobID struct{ Queue, ID string }
 
-// Job is a queued job that asks for its permits.
+// Job is a queued job that asks for its permits. Only its JobID is required; it
+// must not contain line breaks.
 type Job struct {
 	JobID
 	Priority Priority
@@ -58,8 +59,13 @@ const DefaultGrant = 250 * time.Millisecond
 // Acquire takes a job's permits, or has the job wait in its lane. Then the
 // outcome is Denied and RetryAfter is when it would run; when its turn comes it
 // is called, and must ask again. A waiting job that asks again keeps its place.
+//
 // Permits of concurrency limits are leases of the decision's Holder, which no
 // later call of the same job shares, for the limiter's Extend and Free.
+//
+// A call that go-redis repeats, because its answer got lost, is not charged twice.
+// An error that wraps [ErrUnavailable] leaves open whether the job got a place in
+// its lane, or its permits.
 func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, error) {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {

@@ -8,7 +8,9 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Place is where a waiting job stands.
+// Place is where a waiting job stands: what an operator wants to know who asks why
+// a job does not run. Estimates take all that waits now into account, and nothing
+// that may come.
 type Place struct {
 	// Called is whether its turn has come and it is on its way.
 	Called bool

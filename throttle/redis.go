@@ -52,7 +52,8 @@ type Redis struct {
 var _ Limiter = (*Redis)(nil)
 
 // RedisOptions are optional: the zero value is a limiter of the scope
-// "default" that asks as no app.
+// "default" that asks as no app. Limiters of one scope share their limits, those of
+// two scopes nothing.
 type RedisOptions struct {
 	// Scope names a set of limits that can be asked for together. In a Redis
 	// Cluster a scope lives on one node; more scopes spread the load.
@@ -64,7 +65,8 @@ type RedisOptions struct {
 	Logger *slog.Logger
 }
 
-// New returns the limiter that keeps its meters in rdb.
+// New returns the limiter that keeps its meters in rdb: a single Redis, one behind
+// a sentinel, or a cluster. It sends nothing yet, and rdb is the caller's to close.
 func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	if opts.Scope == "" {
 		opts.Scope = "default"
@@ -112,7 +114,8 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 
 // decide runs a script that answers with a decision. Where it says that a
 // calendar ends, it extends the calendar and asks again; where it says that
-// Redis lost a limit, it defines the limits again and asks once more.
+// Redis lost a limit, it defines the limits again and asks once more. Neither has
+// taken anything, so to ask again is safe.
 func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
@@ -285,8 +288,8 @@ func withCosts(needs []Need) []Need {
 	return needs
 }
 
-// normalize merges needs, so that equal sets are equal texts. It refuses what
-// cannot be a need.
+// normalize merges needs, so that equal sets are equal texts: the name of a lane is
+// made of them. It refuses what cannot be a need.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")

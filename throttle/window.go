@@ -85,7 +85,8 @@ func (l Limit) edges(now int64, count int) []int64 {
 }
 
 // startOf is what the wall clock of t's zone read when the hour, day, week or
-// month began. Readings of wall clocks are kept as times in UTC.
+// month began. Readings of wall clocks are kept as times in UTC, which has no gaps
+// and no doubled hours, so that they can be reckoned with.
 func startOf(per time.Duration, t time.Time) time.Time {
 	year, month, day := t.Date()
 	hour := 0

@@ -22,6 +22,8 @@ type attempt struct {
 	deadline time.Time // the zero value means none
 }
 
+// newAttempt reads from a handler's context which job it is, and how often it has
+// failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
@@ -46,6 +48,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
+// try runs the handler under its permits: finds the rule, asks the limiter, keeps
+// what is leased for as long as the handler runs, and judges how it ended. The
+// handler gets the rule with its context: see [GetRule].
 func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
 	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
 		s.history.Ended(a.name(), history.Archived)
@@ -162,6 +167,7 @@ func (s *Server) asks(a attempt) throttle.Job {
 	}
 }
 
+// refuse is the end of a job that cannot have its permits, or that it runs without.
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	switch action {
 	case Run:

@@ -9,9 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client enqueues tasks as *asynq.Client does, and takes Priority as one more
-// option. Limits do not need it: a Server holds the tasks of any producer to
-// them.
+// Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more
+// option:
+//
+//	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(throttle.High))
+//
+// Limits do not need it: a Server holds the tasks of any producer to them.
 type Client struct{ *asynq.Client }
 
 // NewClient returns a client for the Redis of the asynq queues.

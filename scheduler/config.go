@@ -44,6 +44,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	return c
 }
 
+// isFailure keeps jobs that are put back out of the failure statistics.
 func isFailure(next func(error) bool) func(error) bool {
 	if next == nil {
 		next = func(err error) bool { return err != nil }
@@ -75,6 +76,7 @@ func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 // failuresOnly keeps from the program's error handler what is no failure.
 type failuresOnly struct{ next asynq.ErrorHandler }
 
+// HandleError implements asynq.ErrorHandler.
 func (h failuresOnly) HandleError(ctx context.Context, task *asynq.Task, err error) {
 	if _, ok := errors.AsType[*putBackError](err); !ok {
 		h.next.HandleError(ctx, task, cause(err))

@@ -106,7 +106,7 @@ func (p *program) config() asynq.Config {
 		IsFailure:        func(err error) bool { return !errors.Is(err, errBusy) },
 		RetryDelayFunc:   func(int, error, *asynq.Task) time.Duration { return 5 * time.Second },
 		GroupGracePeriod: 3 * time.Second,
-		GroupAggregator: asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+		GroupAggregator: asynq.GroupAggregatorFunc(func(_ string, tasks []*asynq.Task) *asynq.Task {
 			var parts [][]byte
 			for _, task := range tasks {
 				parts = append(parts, task.Payload())

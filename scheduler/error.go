@@ -10,8 +10,10 @@ import (
 )
 
 // RefusedError is why a job was archived or dropped without running: it can
-// never have its permits, or not in the time it has. errors.Is finds
-// asynq.SkipRetry in it, or asynq.RevokeTask where the job is dropped.
+// never have its permits, or not in the time it has. Its text says which limit
+// refused, and what would be right; asynq shows it as the job's last error.
+// errors.Is finds asynq.SkipRetry in it, or asynq.RevokeTask where the job is
+// dropped.
 type RefusedError struct {
 	Decision throttle.Decision
 	action   error
@@ -27,7 +29,11 @@ func (e *RefusedError) Unwrap() error { return e.action }
 // text of the error that it is, for everybody else.
 type finalError struct{ error }
 
-func (e finalError) Unwrap() error        { return e.error }
+// Unwrap lets errors.Is and errors.As see the handler's own error.
+func (e finalError) Unwrap() error { return e.error }
+
+// Is reports that asynq is to retry no more, without the text that its own
+// SkipRetry would add.
 func (e finalError) Is(target error) bool { return target == asynq.SkipRetry }
 
 // spacedError is a handler's own error with the delay that its rule sets before
@@ -37,6 +43,7 @@ type spacedError struct {
 	delay time.Duration
 }
 
+// Unwrap lets errors.Is and errors.As see the handler's own error.
 func (e spacedError) Unwrap() error { return e.error }
 
 // cause is the error that the program's own handler returned.

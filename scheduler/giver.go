@@ -39,6 +39,13 @@ const (
 // giver gives the lanes of a scope their turns. Every process runs one; the one
 // that holds the lease works. It has the core decide whose turn it is and Redis
 // grant the turns, and moves called jobs to the head of their queues.
+//
+// It can be late, die, or be two for a moment: only meters admit, so whatever it
+// gets wrong nothing goes over. What it must not do is to forget somebody. So all
+// that it knows is in Redis, too: lanes are numbered, and read from the last number
+// that it knows; and words, which Redis may lose, only make it look sooner.
+//
+// All methods are called by one goroutine.
 type giver struct {
 	limiter  Limiter
 	store    *turns.Store
@@ -68,6 +75,8 @@ type clock struct {
 	at    time.Time
 }
 
+// now is at most what Redis's clock shows, since answers take time to come: a turn
+// that is due by it is due by Redis's.
 func (c clock) now() int64 { return c.redis + time.Since(c.at).Microseconds() }
 
 // local is a moment of Redis's clock by this process's.
@@ -78,7 +87,9 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// giveTurns does that for the server's limiter until the context ends.
+// giveTurns does that for the server's limiter until the context ends. It begins
+// only once a job of its own could be promoted: where that fails nobody is called,
+// and jobs come back by asynq's polls.
 func (s *Server) giveTurns(ctx context.Context) {
 	err := s.checkPromote(ctx)
 	s.history.Polling.Store(!s.promotes.Load())
@@ -93,7 +104,8 @@ func (s *Server) giveTurns(ctx context.Context) {
 	g.run(ctx)
 }
 
-// run gives turns until the context ends, and then the lease back.
+// run gives turns until the context ends, and then the lease back, so that a
+// process which stops as it should leaves no second unused.
 func (g *giver) run(ctx context.Context) {
 	words := g.store.Words(ctx)
 	for ctx.Err() == nil {
@@ -109,7 +121,9 @@ func (g *giver) run(ctx context.Context) {
 	g.history.Leads.Store(false)
 }
 
-// round does what is due, and returns when there is more to do.
+// round does what is due, and returns when there is more to do. After an error it
+// leaves Redis alone for a while: outages are logged by who asked, once each, and
+// all else here.
 func (g *giver) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(g.lead) {
@@ -147,7 +161,7 @@ func (g *giver) work(ctx context.Context) error {
 	return g.tend(ctx)
 }
 
-// next is when there is more to do.
+// next is when there is more to do: a turn, a put-back to move on, or the lease.
 func (g *giver) next() time.Time {
 	next := g.lead
 	if g.core == nil {
@@ -187,7 +201,9 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 	}
 }
 
-// hear takes a word in, and reports whether there is something to do now.
+// hear takes a word in, and reports whether there is something to do now. A process
+// that does not lead hears only of new lanes: where nobody has the lease it takes it
+// at once.
 func (g *giver) hear(word turns.Word) bool {
 	now := time.Now()
 	switch {

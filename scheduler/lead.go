@@ -43,7 +43,10 @@ func (g *giver) takeLead(ctx context.Context) error {
 	return err
 }
 
-// takeOver begins with what Redis keeps, whoever left it there.
+// takeOver begins with what Redis keeps, whoever left it there: all lanes, and which
+// of their jobs were called. Those are told again, since the one before may have
+// died before it did. Where a part cannot be read it begins anew with the next
+// heartbeat: half of the lanes would be worse than none.
 func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
 	err := g.learn(ctx, lead, true)
@@ -56,7 +59,8 @@ func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 	return err
 }
 
-// pace is how long from now the lease is to be renewed.
+// pace is how long from now the lease is to be renewed. Where no turn is due for
+// long that is seldom: an idle scope costs Redis next to nothing.
 func (g *giver) pace() time.Duration {
 	if g.core == nil {
 		return heartbeat
@@ -64,7 +68,9 @@ func (g *giver) pace() time.Duration {
 	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), g.quiet)
 }
 
-// learn tells the core what it has not heard of.
+// learn tells the core what it has not heard of. A change whose word has not come
+// by the next heartbeat is taken for lost: which meter it was nobody knows, so the
+// core looks at all of them.
 func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
 	if err := g.made(ctx, lead, all); err != nil {
 		return err
@@ -130,7 +136,9 @@ func (g *giver) callLate(ctx context.Context, late []turns.Job) error {
 	return err
 }
 
-// resign lets another process take over at once.
+// resign lets another process take over at once. It is also what becomes of one
+// that can reach the limiter but not the queues: to grant permits that nobody comes
+// for would waste them.
 func (g *giver) resign(ctx context.Context) {
 	if g.core == nil {
 		return

@@ -45,7 +45,8 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 	}
 }
 
-// lease is what one attempt holds.
+// A lease is what one attempt holds. Its timer runs from before the call that took
+// or renewed it, so it ends no later here than in Redis.
 type lease struct {
 	throttle.Decision
 	needs []throttle.Need

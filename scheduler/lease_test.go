@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ func TestLostLeaseCancels(t *testing.T) {
 			virtual(t, settings{limits: []throttle.Limit{oneSlot}, handle: handle, extend: test.extend}, func(t *testing.T, st *stack) {
 				st.enqueue(asynq.NewTask("job", nil))
 				time.Sleep(11 * time.Minute)
-				if ended < test.from || ended > test.to || (ended > 0) != (cause == errLeaseLost) {
+				if ended < test.from || ended > test.to || (ended > 0) != errors.Is(cause, errLeaseLost) {
 					t.Errorf("the context ended after %s by %v, want %s to %s", ended, cause, test.from, test.to)
 				}
 				time.Sleep(time.Hour)

@@ -18,6 +18,7 @@ type limits struct {
 	known   bool // whether the limiter has been told
 }
 
+// set replaces the list. What is known need not be told to the limiter.
 func (l *limits) set(list []throttle.Limit, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

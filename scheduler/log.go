@@ -27,11 +27,14 @@ func (l asynqLog) Warn(args ...any) {
 // stderr is a logger that writes what asynq's default logger writes.
 type stderr struct{ *log.Logger }
 
+// newStderr is what asynq logs to where the program has no Logger.
 func newStderr() stderr {
 	flags := log.Ldate | log.Ltime | log.Lmicroseconds | log.LUTC
 	return stderr{log.New(os.Stderr, fmt.Sprintf("asynq: pid=%d ", os.Getpid()), flags)}
 }
 
+// line writes a line as asynq's own logger does. The methods below are those of
+// asynq.Logger.
 func (l stderr) line(level string, args []any) { l.Print(level, ": ", fmt.Sprint(args...)) }
 
 func (l stderr) Debug(args ...any) { l.line("DEBUG", args) }

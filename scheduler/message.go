@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -17,7 +18,9 @@ const (
 	fieldHeaders  = 15
 )
 
-// message is what counts here of a TaskMessage.
+// message is what counts here of a TaskMessage. A handler's context does not tell
+// all of it, and what is to be changed is changed in the encoded form: fields that
+// a later asynq adds stay as they are.
 type message struct {
 	id        string
 	retried   int // failures so far
@@ -27,7 +30,8 @@ type message struct {
 
 var errMessage = errors.New("not a task message of asynq's")
 
-// parseMessage reads an encoded TaskMessage.
+// parseMessage reads an encoded TaskMessage. Fields that it does not know it
+// passes over, as protobuf says.
 func parseMessage(encoded []byte) (m message, err error) {
 	for len(encoded) > 0 {
 		field, kind, n := protowire.ConsumeTag(encoded)
@@ -60,19 +64,20 @@ func parseMessage(encoded []byte) (m message, err error) {
 // withLastError returns an encoded TaskMessage with another error text. Of a
 // field that is there twice the last counts.
 func withLastError(msg []byte, text string) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldErrorMsg, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
 }
 
-// withPayload returns an encoded TaskMessage with another payload.
+// withPayload returns an encoded TaskMessage with another payload. Like the others
+// it appends a field, and leaves the message that it was given alone.
 func withPayload(msg, payload []byte) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldPayload, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldPayload, protowire.BytesType)
 	return protowire.AppendBytes(msg, payload)
 }
 
 // withRetried returns an encoded TaskMessage with another number of failures.
 func withRetried(msg []byte, retried int) []byte {
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldRetried, protowire.VarintType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldRetried, protowire.VarintType)
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
@@ -83,6 +88,6 @@ func withHeader(msg []byte, key, value string) []byte {
 	entry = protowire.AppendString(entry, key)
 	entry = protowire.AppendTag(entry, 2, protowire.BytesType)
 	entry = protowire.AppendString(entry, value)
-	msg = protowire.AppendTag(msg[:len(msg):len(msg)], fieldHeaders, protowire.BytesType)
+	msg = protowire.AppendTag(slices.Clip(msg), fieldHeaders, protowire.BytesType)
 	return protowire.AppendBytes(msg, entry)
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // outageLog logs the start and the end of each time in which one Redis cannot
-// be used, once each.
+// be used, once each. All calls of a process tell it how they went, so it needs no
+// polls of its own, and nothing is logged a thousand times.
 type outageLog struct {
 	log  *slog.Logger
 	what string
@@ -21,6 +22,7 @@ type outageLog struct {
 	changed time.Time // when that became so
 }
 
+// newOutageLog logs what is away as `what`. It begins as available.
 func newOutageLog(log *slog.Logger, what string) *outageLog { return &outageLog{log: log, what: what} }
 
 // note is told of each call: what ctx it had, when it began, and how it ended.
@@ -45,7 +47,8 @@ func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 }
 
 // unreachable returns err if it means that Redis cannot be used, and nil if it
-// answered, with whatever.
+// answered, with whatever. That a Redis loads its data, takes no writes or has no
+// memory left is an answer, too, but no use.
 func unreachable(err error) error {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return nil

@@ -166,7 +166,7 @@ func TestALostLimitComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		m, limiter := redistest.Mini(t)
-		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}})
+		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}, quiet: time.Minute})
 		for range 200 {
 			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
 		}

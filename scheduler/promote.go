@@ -16,7 +16,10 @@ import (
 )
 
 // promoter moves denied jobs in asynq's queues. With the scripts that it runs,
-// and queueRedis, it is the only code that knows how asynq keeps them.
+// and queueRedis, it is the only code that knows how asynq keeps them: a hash for
+// each job, a list of the pending, and a sorted set of those to be retried, by the
+// second in which they come. asynq's Inspector could run a job, too, but would put
+// it last, and runs archived and completed ones again.
 type promoter struct{ rdb redis.UniversalClient }
 
 // fates are the words of lua/promote.lua.
@@ -30,7 +33,8 @@ var fates = map[string]turns.Fate{
 
 // promote moves called jobs to the head of their queues, behind those promoted
 // before; the first to run comes first. It returns what became of each: one
-// round trip per queue.
+// round trip per queue. It is exact where a poll of asynq's would be seconds late,
+// and harmless for jobs that do not wait: their fates say what they do instead.
 func (p promoter) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	byQueue := map[string][]int{}
 	for i, j := range jobs {
@@ -138,7 +142,9 @@ func (p promoter) field(ctx context.Context, queue, name string, ids []string) (
 var errLayout = errors.New("this asynq keeps its jobs in another way than headgate knows")
 
 // check puts a job of its own in a queue of its own back and promotes it, and
-// asks asynq each time where the job is.
+// asks asynq each time where the job is: asynq's layout is private, and another
+// version may keep jobs elsewhere. An error that wraps errLayout means that it does;
+// any other says nothing about that.
 func (p promoter) check(ctx context.Context) (err error) {
 	queue := "headgate-check-" + uuid.NewString()
 	client, tasks := asynq.NewClientFromRedisClient(p.rdb), asynq.NewInspectorFromRedisClient(p.rdb)

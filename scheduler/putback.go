@@ -12,15 +12,23 @@ import (
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
-// least d: no attempt is spent, and no ErrorHandler hears of it. It may be
-// wrapped; the text of the whole is what asynq shows for the job. Nothing calls
-// the job back before: it comes with asynq's own polls, which take whole
-// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits
-// are used up, and it asks for them again when it comes.
+// least d: no attempt is spent, and no ErrorHandler hears of it. It is for a handler
+// that finds out by itself that it has come too early:
+//
+//	if resp.StatusCode == http.StatusServiceUnavailable {
+//		return scheduler.RetryAfter(time.Minute)
+//	}
+//
+// It may be wrapped; the text of the whole is what asynq shows for the job. Nothing
+// calls the job back before: it comes with asynq's own polls, which take whole
+// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits are
+// used up, and it asks for them again when it comes.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
+// retryAfter is the error of [RetryAfter].
 type retryAfter time.Duration
 
+// Error is what asynq shows for the job while it is put back.
 func (d retryAfter) Error() string { return "retry after " + time.Duration(d).String() }
 
 // PutBackAs returns an error with which a handler puts its job back with another
@@ -29,8 +37,10 @@ func (d retryAfter) Error() string { return "retry after " + time.Duration(d).St
 // is spent. It may be wrapped, and comes back as after RetryAfter(0).
 func PutBackAs(payload []byte) error { return &putBackAs{payload} }
 
+// putBackAs is the error of [PutBackAs].
 type putBackAs struct{ payload []byte }
 
+// Error is what asynq shows for the job while it is put back.
 func (*putBackAs) Error() string { return "put back with another payload" }
 
 // IsPutBack reports whether a handler's error puts its job back, by RetryAfter or
@@ -49,6 +59,7 @@ type putBackError struct {
 	denied bool       // whether it waits for permits, and so may be promoted before
 }
 
+// Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
 
 // job names a job in asynq.
@@ -67,6 +78,8 @@ type putBacks struct {
 // write it back when its lease ends, after 30 s.
 const putBackLife = time.Minute
 
+// add remembers a job until asynq has written it back, for two lives at most: asynq
+// may never do that, for its process can lose Redis.
 func (p *putBacks) add(j job, err *putBackError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,6 +115,7 @@ func (p *putBacks) has(id string) bool {
 	return false
 }
 
+// remove forgets a job that was written back.
 func (p *putBacks) remove(j job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,8 +50,10 @@ func (j Jitter) MarshalText() ([]byte, error) { return jitters.marshal(int(j)) }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitters.unmarshal(text, (*int)(j)) }
 
-// Backoff spaces attempts. The zero value is 1 s, doubled each time up to an
-// hour, with full jitter.
+// Backoff spaces attempts: how the delays grow, from which on and up to which,
+// and how much of them is left to chance. The zero value is 1 s, doubled each time
+// up to an hour, with full jitter: on the average half a second, 1 s, 2 s and so
+// on.
 type Backoff struct {
 	Growth Growth
 	Base   time.Duration // the zero value means 1 s
@@ -95,9 +97,19 @@ func (b Backoff) ceiling(n int) time.Duration {
 	return min(base, limit)
 }
 
-// RetryPolicy says how often and how far apart a failed job is tried again.
-// The zero value is the zero Backoff for every error, as often as the job
-// itself says.
+// RetryPolicy says how often and how far apart a failed job is tried again. The
+// zero value is the zero Backoff for every error, as often as the job itself says.
+//
+// Classes make exceptions for some errors. A policy that gives up at once where
+// the other side says that a page is gone, and else backs off:
+//
+//	once := 0
+//	policy := scheduler.RetryPolicy{Classes: []scheduler.ErrorClass{{
+//		Is:       func(err error) bool { return errors.Is(err, ErrGone) },
+//		MaxRetry: &once,
+//	}}}
+//
+// Denials are no failures: no policy hears of them.
 type RetryPolicy struct {
 	Backoff
 	// Classes are tried in order; the first that the error is of decides instead
@@ -124,6 +136,8 @@ func (p RetryPolicy) Delay(n int, err error) time.Duration {
 	return p.Backoff.Delay(n)
 }
 
+// maxRetry is how many retries a job gets that failed with err: its own number, or
+// that of the error's class.
 func (p RetryPolicy) maxRetry(own int, err error) int {
 	if c := p.class(err); c != nil && c.MaxRetry != nil {
 		return *c.MaxRetry
@@ -131,6 +145,7 @@ func (p RetryPolicy) maxRetry(own int, err error) int {
 	return own
 }
 
+// class is the first that the error is of, or nil.
 func (p RetryPolicy) class(err error) *ErrorClass {
 	for i, c := range p.Classes {
 		if c.has(err) {

@@ -9,7 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Rules say which limits there are, and what each task needs of them.
+// Rules say which limits there are, and what each task needs of them. A server
+// asks them once for each attempt, so they may look at the payload, at a database
+// or at a config that changes.
 type Rules struct {
 	// Limits are made known to the limiter when the server starts, and again
 	// if it has lost them. Limits that something else defines need not be
@@ -21,7 +23,13 @@ type Rules struct {
 	For func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 
-// Rule is what one job needs before it runs. The zero value needs nothing.
+// Rule is what one job needs before it runs, and what becomes of it if it cannot
+// have that. The zero value needs nothing: the job runs as in asynq.
+//
+//	scheduler.Rule{
+//		Needs:   []throttle.Need{{Limit: "api"}, {Limit: "host", Key: host}},
+//		MaxWait: time.Hour,
+//	}
 type Rule struct {
 	Needs    []throttle.Need
 	Priority throttle.Priority
@@ -41,8 +49,8 @@ type Rule struct {
 	Retry *RetryPolicy
 }
 
-// GetRule returns the rule under which a handler runs, from its context. It
-// reports false outside of handlers of a Server.
+// GetRule returns the rule under which a handler runs, from its context: middleware
+// can log what a job needed. It reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	h, ok := handlingOf(ctx)
 	if !ok {
@@ -64,7 +72,8 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	return h.decision, true
 }
 
-// Action is what becomes of a job that cannot have its permits.
+// Action is what becomes of a job that cannot have its permits: one that has to
+// wait for too long, or whose limit does not exist.
 type Action int
 
 // The actions. Archive is the zero value.

@@ -60,7 +60,7 @@ func needing(needs string, opts ...asynq.Option) *asynq.Task {
 
 func ruleOfPayload(task *asynq.Task) (Rule, error) {
 	var r Rule
-	for _, need := range strings.Fields(string(task.Payload())) {
+	for need := range strings.FieldsSeq(string(task.Payload())) {
 		meter, cost, _ := strings.Cut(need, ":")
 		limit, key, _ := strings.Cut(meter, "/")
 		n, _ := strconv.Atoi(cost)

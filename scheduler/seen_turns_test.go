@@ -160,7 +160,7 @@ func longJobs(t *testing.T) {
 		return nil
 	}
 	config := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second, DelayedTaskCheckInterval: 20 * time.Second}
-	virtual(t, settings{config: config, limits: []throttle.Limit{limit}, handle: handle}, func(_ *testing.T, st *stack) {
+	virtual(t, settings{config: config, limits: []throttle.Limit{limit}, handle: handle, quiet: time.Minute}, func(_ *testing.T, st *stack) {
 		for range 100 {
 			st.enqueue(needing(""))
 		}

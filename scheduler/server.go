@@ -17,7 +17,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Limiter is what a Server asks for permits. *throttle.Lanes is one.
+// Limiter is what a Server asks for permits. [*throttle.Lanes] is one; programs
+// that want to see or to change its answers embed that and override a method.
 type Limiter interface {
 	Define(ctx context.Context, limits ...throttle.Limit) error
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
@@ -34,6 +35,16 @@ type Limiter interface {
 
 // Server is an asynq server whose jobs obey limits. It is used as asynq's own:
 // Start or Run once, with the program's mux, then Shutdown.
+//
+// A worker that takes a job asks for the job's permits first. With them the
+// handler runs, as it would in asynq. Without them the job goes back to its queue
+// at once, and the worker takes the next: no worker sleeps. When the job's permits
+// exist it is moved to the head of its queue, some milliseconds before or after.
+//
+// Any number of servers may share queues and limits, in any number of processes.
+// One of them gives the waiting jobs their turns; when it dies another takes over
+// within seconds. Where the limiter cannot be asked, jobs wait: none runs
+// unlimited.
 type Server struct {
 	asynq     *asynq.Server
 	limiter   Limiter
@@ -58,9 +69,11 @@ type Server struct {
 	written func() // ends the history
 }
 
-// An Option of NewServer. Most programs need none.
+// An Option of NewServer. Most programs need none: the limiter is then made in the
+// queues' Redis, in the scope "default".
 type Option func(*options)
 
+// options are what the Options set.
 type options struct {
 	limiter  Limiter
 	log      *slog.Logger
@@ -87,8 +100,12 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 // NewServer returns a server for the asynq queues in rdb, in place of
 // asynq.NewServer. The configuration is asynq's, and means what it does there,
-// but that queues are polled more often if it does not say how often. Nothing
-// happens before Start.
+// but that queues are polled more often if it does not say how often: each 10 ms,
+// and each second for delayed jobs. Its ErrorHandler, IsFailure and RetryDelayFunc
+// hear of failures only, never of denials.
+//
+// It returns an error if a limit of the rules is not valid, or if For is nil.
+// Nothing happens before Start, and rdb is the caller's to close.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
 	o := options{log: slog.Default(), forgiven: forgivenCrashes}
 	for _, opt := range opts {
@@ -151,7 +168,8 @@ func (s *Server) Run(handler asynq.Handler) error {
 	return nil
 }
 
-// begin hands the wrapped handler to asynq once all else is ready.
+// begin hands the wrapped handler to asynq once all else is ready. Where the
+// limiter is unavailable its limits are defined when it is back, before a job asks.
 func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
 	if handler == nil {
 		return start(nil)
@@ -198,7 +216,8 @@ func (s *Server) endGiving() {
 	s.giving.Wait()
 }
 
-// Stop has the server take no more jobs. Those that run go on.
+// Stop has the server take no more jobs, as the first half of Shutdown. Those that
+// run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() { s.asynq.Stop() }
 
 // Shutdown stops taking jobs and calling waiting ones back, and waits for those
@@ -218,5 +237,6 @@ func (s *Server) Shutdown() {
 // History is what the server counts, for package dashboards/metrics.
 func (s *Server) History() *history.Recorder { return s.history }
 
-// Ping checks the connection with the queues' Redis.
+// Ping checks the connection with the queues' Redis, as asynq's does. The limiter's
+// may be another: ask that one yourself.
 func (s *Server) Ping() error { return s.asynq.Ping() }

@@ -166,8 +166,8 @@ func (k *keeping) add(level string, args []any) {
 	k.lines = append(k.lines, level+" "+fmt.Sprint(args...))
 }
 
-func (k *keeping) Debug(args ...any) {}
-func (k *keeping) Info(args ...any)  {}
+func (k *keeping) Debug(...any)      {}
+func (k *keeping) Info(...any)       {}
 func (k *keeping) Warn(args ...any)  { k.add("WARN", args) }
 func (k *keeping) Error(args ...any) { k.add("ERROR", args) }
 func (k *keeping) Fatal(args ...any) { k.add("FATAL", args) }

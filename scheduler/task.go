@@ -14,10 +14,13 @@ import (
 const headerPriority = "headgate-priority"
 
 // Priority returns an option that has a job go before or after others that
-// wait for the same permits, whatever its rule says. NewTask and a Client's
-// Enqueue take it; asynq's own functions pass over it.
+// wait for the same permits, whatever its rule says. It travels with the job, as a
+// header. NewTask and a Client's Enqueue take it; asynq's own functions pass over
+// it.
 func Priority(p throttle.Priority) asynq.Option { return priorityOption(p) }
 
+// priorityOption is the option of [Priority]. Its methods are those of
+// asynq.Option.
 type priorityOption throttle.Priority
 
 func (p priorityOption) String() string         { return fmt.Sprintf("Priority(%d)", int(p)) }
@@ -46,6 +49,7 @@ func priorityIn(opts []asynq.Option) (p throttle.Priority, ok bool) {
 	return p, ok
 }
 
+// formatPriority is a priority as the header has it.
 func formatPriority(p throttle.Priority) string { return strconv.Itoa(int(p)) }
 
 // priorityOf is the task's own priority, or else that of its rule.

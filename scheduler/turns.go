@@ -11,7 +11,9 @@ import (
 // batches bounds what is done in a row: the lease must be renewed meanwhile.
 const batches = 20
 
-// grant has Redis try the turns that are due.
+// grant has Redis try the turns that are due, a batch at a time, and tells those
+// who were called at once. When Redis says that the lease is another's, this process
+// knows nothing any more.
 func (g *giver) grant(ctx context.Context) error {
 	for range batches {
 		if g.core == nil {
@@ -40,7 +42,8 @@ func (g *giver) grant(ctx context.Context) error {
 }
 
 // tell moves called jobs to the head of their queues, those whose permits exist
-// now and those that were told and have not come.
+// now and those that were told and have not come. What became of each the core
+// hears: a job that is gone frees its place, one that a worker has is on its way.
 func (g *giver) tell(ctx context.Context) error {
 	for range batches {
 		if g.core == nil {
@@ -145,7 +148,8 @@ func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) 
 	return nil
 }
 
-// settle writes where lanes take turns, and where newcomers may take again.
+// settle writes where lanes take turns, and where newcomers may take again. Only
+// meters whose state has changed since are written.
 func (g *giver) settle(ctx context.Context) error {
 	if g.core == nil {
 		return nil

@@ -111,9 +111,12 @@ type comparison struct {
 	forgotten, sent int
 }
 
+// underway reports whether anything is left to look at.
 func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are.
+// beginPass plans a pass over the tickets and over all queues that there are. It
+// reckons how many pages each go must take so that the pass ends in time, however
+// seldom there is one.
 func (g *giver) beginPass(ctx context.Context) error {
 	queues, err := g.promoter.allQueues(ctx)
 	if g.queues.note(ctx, err) != nil {
@@ -151,7 +154,8 @@ func (g *giver) compare(ctx context.Context) error {
 }
 
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
-// that wait for something else under the same ID.
+// that wait for something else under the same ID. A job that is just being moved
+// is in one of the states that count as waiting at each moment.
 func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	jobs, next, err := g.store.Jobs(ctx, c.cursor, page)
 	if g.limits.note(ctx, err) != nil {
@@ -179,7 +183,9 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	return g.limits.note(ctx, err)
 }
 
-// findStrays sends denied jobs that no lane knows back to ask.
+// findStrays sends denied jobs that no lane knows back to ask: the limiter's Redis
+// lost them, or their process died between the denial and the put-back. A job that
+// is sent back leaves the page, so the next begins that much sooner.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
 	ids, next, err := g.promoter.due(ctx, queue, time.Time{}, c.offset)
@@ -204,6 +210,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	return err
 }
 
+// jobIDs are IDs of one queue as the limiter names jobs.
 func jobIDs(queue string, ids []string) []throttle.JobID {
 	jobs := make([]throttle.JobID, len(ids))
 	for i, id := range ids {

@@ -119,7 +119,7 @@ func TestFailuresRetryThenArchive(t *testing.T) {
 		t.Run(fmt.Sprint(maxRetry), func(t *testing.T) {
 			t.Parallel()
 			// Every attempt is denied first: the limit has no permit to spare.
-			virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}, handle: fail}, func(t *testing.T, st *stack) {
+			virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}, handle: fail, quiet: time.Minute}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
@@ -212,7 +212,7 @@ func TestRefusals(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			virtual(t, settings{limits: []throttle.Limit{hourly}, rule: test.rule}, func(t *testing.T, st *stack) {
+			virtual(t, settings{limits: []throttle.Limit{hourly}, rule: test.rule, quiet: time.Minute}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}

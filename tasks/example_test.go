@@ -60,7 +60,7 @@ func ExampleRegister() {
 
 // A worker that may call its own machine and give out one secret.
 func ExampleHTTPHandler() {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println("the API sees:", r.Header.Get("Authorization"))
 	}))
 	defer api.Close()

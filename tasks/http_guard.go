@@ -61,6 +61,7 @@ func public(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
 }
 
+// anyContains reports whether an address lies in one of the networks.
 func anyContains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }

@@ -93,6 +93,7 @@ func (a *answer) next() (*HTTPRequest, error) {
 	return &call, nil
 }
 
+// redirects reports whether a status sends the client elsewhere.
 func redirects(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
@@ -157,6 +158,8 @@ func sameHost(from, to string) bool {
 		(a.Scheme == b.Scheme || b.Scheme == "https")
 }
 
+// hostName is the host as it is compared: in lower case, without a port or a dot
+// at its end.
 func hostName(u *url.URL) string {
 	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 }

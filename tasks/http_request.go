@@ -142,6 +142,7 @@ func parseHTTPRequest(payload []byte) (HTTPRequest, error) {
 	return r, r.Validate()
 }
 
+// validateHTTPRequest reports what is wrong with a payload.
 func validateHTTPRequest(payload []byte) error {
 	_, err := parseHTTPRequest(payload)
 	return err

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -115,7 +116,7 @@ func (a *answer) readBody(result *HTTPResult, wanted bool) error {
 // a while.
 func (a *answer) length(n int64) int64 {
 	more, err := io.CopyN(io.Discard, a.resp.Body, maxDrain)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return n + more
 	}
 	return a.resp.ContentLength // -1 if unknown, as it is for a compressed body

@@ -103,6 +103,8 @@ type body struct {
 	broken error
 }
 
+// Read implements io.Reader. It keeps the error of a body that broke off, which is
+// the server's and not the folder's.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if err != nil && err != io.EOF {
@@ -117,6 +119,7 @@ type saveFile interface {
 	Sync() error
 }
 
+// createFile makes a file that must not be there yet.
 func createFile(root *os.Root, name string) (saveFile, error) {
 	return root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 }

@@ -37,6 +37,7 @@ func checkReferences(text string) error {
 // secrets are those of one call, in the order in which they are looked for.
 type secrets []secret
 
+// A secret is a value and the reference that stood for it in the payload.
 type secret struct{ value, reference string }
 
 // reveal is the call with its secrets in it, and the secrets. It exists from
@@ -164,10 +165,14 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
+// hiddenError is an error in whose text secrets are shown as their references.
 type hiddenError struct {
 	text string
 	err  error
 }
 
+// Error is the text without the secrets.
 func (e *hiddenError) Error() string { return e.text }
+
+// Unwrap is the error itself: it is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }

@@ -80,6 +80,7 @@ type upstreamReader struct {
 	quotas map[string]*Quota
 }
 
+// quota is the quota of a name, made where there is none yet.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -146,6 +147,7 @@ func (r *upstreamReader) readItem(member httpsfv.Member) {
 	}
 }
 
+// readPart reads a member of a structured field that is a whole number.
 func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	if item, ok := member.(httpsfv.Item); ok {
 		if n, ok := item.Value.(int64); ok {
@@ -154,6 +156,7 @@ func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	}
 }
 
+// itemName is the name of an item: a string or a token.
 func itemName(item httpsfv.Item) string {
 	switch name := item.Value.(type) {
 	case string:
@@ -248,7 +251,7 @@ const maxRetryAfter = 365 * 24 * time.Hour
 // millisecond, which is finer than anybody means it.
 func upTo(seconds float64) time.Duration {
 	seconds = min(max(0, seconds), maxRetryAfter.Seconds())
-	return (time.Duration(seconds * float64(time.Second))).Round(time.Millisecond)
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 }
 
 // retryAfter reads Retry-After, a number of seconds or a date, as whole

@@ -52,6 +52,7 @@ func (r HTTPRequest) Validate() error {
 	return r.validateKept()
 }
 
+// validateRedirects reports what is wrong with how redirects are to be followed.
 func (r HTTPRequest) validateRedirects() error {
 	switch r.Redirects {
 	case "", RedirectsOff, RedirectsSameHost, RedirectsRequeue:
@@ -101,6 +102,8 @@ func validSave(name string) bool {
 		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
+// validateURL refuses what cannot be called: anything but http and https with a
+// host.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {

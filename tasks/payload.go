@@ -67,6 +67,7 @@ func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
 	return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
 }
 
+// fieldNames lists the fields, for errors.
 func fieldNames(fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {

@@ -35,6 +35,7 @@ func (r *Redis) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return blocks, nil
 }
 
+// blocked reads an entry of the zset: its score is the end in microseconds.
 func blocked(end redis.Z, now time.Time) Blocked {
 	until := time.UnixMicro(int64(end.Score))
 	key, _ := end.Member.(string)

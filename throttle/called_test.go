@@ -230,11 +230,13 @@ func TestChangesWake(t *testing.T) {
 			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, turns.Word{Kind: turns.MeterChanged, Name: "l|k"}},
 			"resume": {
 				func() error { s.wait(time.Hour); return s.Pause(background, "l") },
-				func() error { return s.Resume(background, "l") }, turns.Word{Kind: turns.LimitChanged, Name: "l"},
+				func() error { return s.Resume(background, "l") },
+				turns.Word{Kind: turns.LimitChanged, Name: "l"},
 			},
 			"unblock": {
 				func() error { s.wait(time.Minute); return s.Block(background, "l", "k", s.now.Add(time.Hour)) },
-				func() error { return s.Block(background, "l", "k", s.now) }, turns.Word{Kind: turns.MeterChanged, Name: "l|k"},
+				func() error { return s.Block(background, "l", "k", s.now) },
+				turns.Word{Kind: turns.MeterChanged, Name: "l|k"},
 			},
 		} {
 			t.Run(name, func(t *testing.T) {

@@ -40,6 +40,9 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 	return r.carryKeys(ctx, l.Name, keys)
 }
 
+// carryKeys does that for some keys. Where the script says that the calendar of
+// the limit ends before, it extends that and runs the script again: to do both in
+// one script would need Go's time zones in Lua.
 func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) error {
 	if len(keys) == 0 {
 		return nil

@@ -16,9 +16,14 @@ type concurrency struct {
 	holder string
 }
 
+// A lease is what one holder has: how many permits, and until which microsecond.
 type lease struct{ cost, ends int64 }
 
-func (c *concurrency) define(r *rule) { c.n, c.life = int64(r.capacity()), r.lease().Microseconds() }
+// define tells the meter the limit. Leases that are held stay as long as they were
+// given for; the next extension is for the new time.
+func (c *concurrency) define(r *activeLimit) {
+	c.n, c.life = int64(r.capacity()), r.lease().Microseconds()
+}
 
 // others is the leases of the others that have not ended, and the permits they
 // hold.
@@ -34,6 +39,9 @@ func (c *concurrency) others(now int64) (leases []lease, live int64) {
 
 func (c concurrency) clone() meter { return &c }
 
+// readyAt is when so many leases will have ended that k permits are free, if
+// nobody extends or frees one. Holders mostly do, so it is no promise: see
+// [Decision.Unknown].
 func (c *concurrency) readyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -84,11 +92,13 @@ func (c *concurrency) extend(now int64, holder string) bool {
 // free gives a holder's lease back.
 func (c *concurrency) free(holder string) { delete(c.leases, holder) }
 
+// left is what no live lease of another holder takes.
 func (c *concurrency) left(now int64) int64 {
 	_, live := c.others(now)
 	return max(0, c.n-live)
 }
 
+// fullAt is when the last lease ends, if nobody extends it.
 func (c *concurrency) fullAt(now int64) int64 {
 	last := now
 	for _, l := range c.leases {

@@ -8,7 +8,7 @@ import (
 )
 
 func newConcurrency(capacity int) *concurrency {
-	return newMeter(&rule{Limit: Limit{Kind: Concurrency, Capacity: capacity, Lease: time.Second}}).(*concurrency)
+	return newMeter(&activeLimit{Limit: Limit{Kind: Concurrency, Capacity: capacity, Lease: time.Second}}).(*concurrency)
 }
 
 func (c *concurrency) takeAs(holder string, now, k int64) {
@@ -79,7 +79,7 @@ func TestConcurrencyWhenTheLimitChanges(t *testing.T) {
 	for i, holder := range []string{"a", "b", "c"} {
 		c.takeAs(holder, int64(i), 1)
 	}
-	c.define(&rule{Limit: Limit{Kind: Concurrency, Capacity: 1, Lease: time.Second}})
+	c.define(&activeLimit{Limit: Limit{Kind: Concurrency, Capacity: 1, Lease: time.Second}})
 	if left, ready := c.left(10), c.readyAt(10, 1); left != 0 || ready != 2+us(time.Second) {
 		t.Errorf("%d left, ready at %d; want none until all three leases end", left, ready)
 	}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Outcome is what a limiter answers.
+// Outcome is what a limiter answers. The zero value is Unavailable, so a Decision
+// that came with an error never says that a caller may go on.
 type Outcome int
 
 // The outcomes. Only Allowed may run.
@@ -47,8 +48,9 @@ func (o *Outcome) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Need is what a caller wants of one limit. The zero Cost means 1 where a job
-// or a call is meant; AllowN with 0 looks without taking.
+// Need is what a caller wants of one limit: Cost permits for one Key. The empty
+// key is a key like any other, for limits that count nothing apart. The zero Cost
+// means 1 where a job or a call is meant; AllowN with 0 looks without taking.
 type Need struct {
 	Limit string
 	Key   string
@@ -57,7 +59,11 @@ type Need struct {
 
 // Decision is a limiter's answer. Where several limits were asked, Limit and
 // Key name the one that decided: the one to wait longest for, or, when all
-// allowed, the one with the fewest permits left. The numbers are that meter's.
+// allowed, the one with the fewest permits left. The numbers are that meter's:
+// with Capacity, Remaining and ResetAfter a server can fill RateLimit headers,
+// with RetryAfter the header of that name.
+//
+// Most callers look at OK and RetryAfter.
 type Decision struct {
 	Outcome Outcome
 	Limit   string

@@ -15,7 +15,9 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Define implements Limiter.
+// Define implements Limiter. All limits are checked before the first is written,
+// so a mistake in one changes nothing. What it was told it tells Redis again, if
+// that turns out to have lost its data; a limit that was deleted stays deleted.
 func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -35,6 +37,7 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 	return nil
 }
 
+// remember keeps what Define was told, to say it again if Redis loses it.
 func (r *Redis) remember(l Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +70,8 @@ func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	return true, nil
 }
 
-// Set implements Limiter.
+// Set implements Limiter. What a config file says later in the same words does not
+// undo it; other words do, and a line in the log says so.
 func (r *Redis) Set(ctx context.Context, l Limit) error {
 	if err := l.Validate(); err != nil {
 		return fmt.Errorf("limit %s: %w", l.Name, err)
@@ -76,6 +80,9 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 	return err
 }
 
+// define writes a definition and carries the limit's meters over to another rate.
+// It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced what
+// was set at run time. All defaults are spelled out, so the scripts know none.
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
 	args := []any{
@@ -113,7 +120,8 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	return int(reply[0]), unavailable(err)
 }
 
-// Delete implements Limiter.
+// Delete implements Limiter. It stays deleted until Set or Define makes it again:
+// a limit that was deleted on purpose is told from one that Redis lost.
 func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.told, name)
@@ -203,6 +211,7 @@ func (r *Redis) extendCalendars(ctx context.Context, names []string, nowUS int64
 	return nil
 }
 
+// joinInts writes numbers as the scripts read lists: separated by spaces.
 func joinInts(numbers []int64) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {

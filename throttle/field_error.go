@@ -39,6 +39,7 @@ func choose[T ~string](field string, text []byte, names []T) (int, error) {
 	return 0, fieldError(field, string(text), "want one of %s", strings.Join(texts(names), ", "))
 }
 
+// texts is the names as plain strings.
 func texts[T ~string](names []T) []string {
 	list := make([]string, len(names))
 	for i, name := range names {

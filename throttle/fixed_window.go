@@ -4,21 +4,24 @@ package throttle
 // window opens margin after its start. What was counted stays as long as the
 // last of it lies in the present window, however the windows have changed.
 type fixedWindow struct {
-	rule        *rule
+	limit       *activeLimit
 	last, count int64 // when the last permit was taken, and how many in its window
 }
 
-func (f *fixedWindow) define(r *rule) { f.rule = r }
+// define tells the meter the limit. The count is kept with the time of the last
+// permit and not with a window, so a change from days to hours loses nothing.
+func (f *fixedWindow) define(r *activeLimit) { f.limit = r }
 
-func (f *fixedWindow) n() int64      { return int64(f.rule.Rate.N) }
-func (f *fixedWindow) margin() int64 { return f.rule.Margin.Microseconds() }
+// n is how many permits a window has, and margin how much later it opens.
+func (f *fixedWindow) n() int64      { return int64(f.limit.Rate.N) }
+func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
 // current is the meter's own time, the start of its window and what was taken
 // in it. A permit that lies ahead means that the clock was set back; a meter's
 // time never runs backwards.
 func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	at = max(now, f.last)
-	start = f.rule.windowStart(at, 0)
+	start = f.limit.windowStart(at, 0)
 	if f.last >= start {
 		count = f.count
 	}
@@ -27,17 +30,20 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 
 func (f fixedWindow) clone() meter { return &f }
 
+// readyAt is now where the window has k permits left, and else the opening of the
+// window in which the last of them would come.
 func (f *fixedWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
 	}
 	at, start, count := f.current(now)
 	if spare := max(0, f.n()-count); k > spare {
-		start = f.rule.windowStart(at, ceilDiv(k-spare, f.n()))
+		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n()))
 	}
 	return min(far, max(now, start+f.margin()))
 }
 
+// take counts the permits in the window of now.
 func (f *fixedWindow) take(now, k int64) {
 	at, _, count := f.current(now)
 	f.last, f.count = at, count+k
@@ -51,6 +57,7 @@ func (f *fixedWindow) giveBack(now, k int64, of spent) {
 	}
 }
 
+// left is nothing before the window has opened: the margin belongs to nobody.
 func (f *fixedWindow) left(now int64) int64 {
 	_, start, count := f.current(now)
 	if start+f.margin() > now {
@@ -59,10 +66,11 @@ func (f *fixedWindow) left(now int64) int64 {
 	return max(0, f.n()-count)
 }
 
+// fullAt is the start of the next window, if anything was taken in this one.
 func (f *fixedWindow) fullAt(now int64) int64 {
 	at, _, count := f.current(now)
 	if count == 0 {
 		return now
 	}
-	return f.rule.windowStart(at, 1)
+	return f.limit.windowStart(at, 1)
 }

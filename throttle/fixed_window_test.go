@@ -8,7 +8,7 @@ import (
 )
 
 func TestFixedWindow(t *testing.T) {
-	m := newMeter(&rule{Limit: Limit{
+	m := newMeter(&activeLimit{Limit: Limit{
 		Kind: FixedWindow, Rate: Rate{3, 100 * time.Microsecond}, Margin: 5 * time.Microsecond,
 	}})
 	for _, tt := range []struct{ now, take, ready1, ready3, ready4, ready7, left, full int64 }{
@@ -54,7 +54,7 @@ func TestFixedWindowGuarantee(t *testing.T) {
 }
 
 func TestFixedWindowWhenTheLimitChanges(t *testing.T) {
-	m := newMeter(&rule{Limit: Limit{Kind: FixedWindow, Rate: PerHour(10)}})
+	m := newMeter(&activeLimit{Limit: Limit{Kind: FixedWindow, Rate: PerHour(10)}})
 	now := epoch + us(30*time.Minute) // 12:30
 	m.take(now, 8)
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestFixedWindowWhenTheLimitChanges(t *testing.T) {
 		{PerMinute(10), 2, 0}, // all of it may be of this minute
 		{PerMinute(5), 0, time.Minute},
 	} {
-		m.define(&rule{Limit: Limit{Kind: FixedWindow, Rate: tt.rate}})
+		m.define(&activeLimit{Limit: Limit{Kind: FixedWindow, Rate: tt.rate}})
 		if left, ready := m.left(now), m.readyAt(now, 1)-now; left != tt.left || ready != us(tt.ready1) {
 			t.Errorf("%s: %d left, ready in %d µs; want %d, %s", tt.rate, left, ready, tt.left, tt.ready1)
 		}
@@ -78,7 +78,7 @@ func TestFixedWindowWhenTheLimitChanges(t *testing.T) {
 // TestFixedWindowFollowsTheCalendar: 2 a day by New York's calendar, over the
 // day of 25 hours in November.
 func TestFixedWindowFollowsTheCalendar(t *testing.T) {
-	m := newMeter(&rule{Limit: Limit{Kind: FixedWindow, Rate: PerDay(2), Zone: "America/New_York"}})
+	m := newMeter(&activeLimit{Limit: Limit{Kind: FixedWindow, Rate: PerDay(2), Zone: "America/New_York"}})
 	at := func(text string) int64 { return instant(t, text) }
 	for _, tt := range []struct{ now, ready1, ready3, ready5 string }{
 		{"2026-11-01T00:30:00-04:00", "2026-11-01T00:30:00-04:00", "2026-11-02T00:00:00-05:00", "2026-11-03T00:00:00-05:00"},

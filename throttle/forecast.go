@@ -10,7 +10,8 @@ import (
 )
 
 // Forecast is when permits would exist on one meter for those who come after
-// everything that waits there now.
+// everything that waits there now. It is what a plan is made of: how long a batch
+// of jobs would take if it were enqueued now.
 type Forecast struct {
 	Need
 	// Waiting is how many permits the waiting jobs want of the meter.
@@ -89,6 +90,7 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 	return backlogs, nil
 }
 
+// globEscape has a pattern of SCAN find the text itself.
 func globEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }

@@ -12,7 +12,7 @@ type gcra struct {
 
 // define tells the meter the limit. What is owed in permits when the rate
 // changes stays, rounded up, and leaks at the new rate from then on.
-func (g *gcra) define(r *rule) {
+func (g *gcra) define(r *activeLimit) {
 	n, period := int64(r.Rate.N), r.periodUS()
 	if n != g.n || period != g.period {
 		if g.tat < r.since {
@@ -38,6 +38,9 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 
 func (g gcra) clone() meter { return &g }
 
+// readyAt is when tat is no more than capacity-k intervals ahead. More permits than
+// the capacity are never there at once; for estimates, each one above it takes an
+// interval more.
 func (g *gcra) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -57,6 +60,7 @@ func (g *gcra) readyAt(now, k int64) int64 {
 	return min(far, max(now, at))
 }
 
+// take moves tat on by k intervals.
 func (g *gcra) take(now, k int64) {
 	tat, rest := g.arrival(now)
 	us, over := span(k, g.n, g.period)
@@ -88,11 +92,13 @@ func (g *gcra) giveBack(now, k int64, of spent) {
 	}
 }
 
+// left is how many whole intervals are between tat and as far ahead as it may be.
 func (g *gcra) left(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return max(0, g.capacity-owed(tat-now, rest, g.n, g.period))
 }
 
+// fullAt is tat: all has leaked away.
 func (g *gcra) fullAt(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return tat + ceilDiv(rest, g.n)

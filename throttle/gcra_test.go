@@ -10,7 +10,7 @@ import (
 )
 
 func newFunnel(n int, per time.Duration, capacity int) *gcra {
-	return newMeter(&rule{Limit: Limit{Kind: Funnel, Rate: Rate{n, per}, Capacity: capacity}}).(*gcra)
+	return newMeter(&activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{n, per}, Capacity: capacity}}).(*gcra)
 }
 
 func TestGCRA(t *testing.T) {
@@ -94,7 +94,7 @@ func TestGCRAKeepsWhatIsOwedWhenTheLimitChanges(t *testing.T) {
 		{PerMinute(1), 8, 0, time.Minute},
 		{PerMinute(1), 5, 0, 4 * time.Minute},
 	} {
-		g.define(&rule{Limit: Limit{Kind: Funnel, Rate: tt.rate, Capacity: tt.capacity}, since: now})
+		g.define(&activeLimit{Limit: Limit{Kind: Funnel, Rate: tt.rate, Capacity: tt.capacity}, since: now})
 		if got := g.left(now); got != tt.left {
 			t.Errorf("%s capacity %d: %d left, want %d", tt.rate, tt.capacity, got, tt.left)
 		}

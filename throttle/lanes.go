@@ -19,8 +19,12 @@ import (
 // it comes and asks again. While anybody waits at a meter newcomers take nothing
 // there, so nobody overtakes.
 //
-// Most callers want package scheduler, which has asynq's jobs ask and calls them
-// back. Lanes are safe for concurrent use.
+// So a job is denied once, however long the backlog, and not each time that a
+// permit exists which another one takes. Each step takes O(log n) of Redis's time.
+//
+// Somebody must call the jobs. Most callers want package scheduler, which has
+// asynq's jobs ask, gives the lanes their turns and calls the jobs back. Lanes are
+// safe for concurrent use.
 type Lanes struct {
 	*Redis
 }
@@ -31,7 +35,8 @@ func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 // JobID is who a job is: the same ID in two queues is two jobs.
 type JobID struct{ Queue, ID string }
 
-// Job is a queued job that asks for its permits.
+// Job is a queued job that asks for its permits. Only its JobID is required; it
+// must not contain line breaks.
 type Job struct {
 	JobID
 	Priority Priority
@@ -54,8 +59,13 @@ const DefaultGrant = 250 * time.Millisecond
 // Acquire takes a job's permits, or has the job wait in its lane. Then the
 // outcome is Denied and RetryAfter is when it would run; when its turn comes it
 // is called, and must ask again. A waiting job that asks again keeps its place.
+//
 // Permits of concurrency limits are leases of the decision's Holder, which no
 // later call of the same job shares, for the limiter's Extend and Free.
+//
+// A call that go-redis repeats, because its answer got lost, is not charged twice.
+// An error that wraps [ErrUnavailable] leaves open whether the job got a place in
+// its lane, or its permits.
 func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, error) {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {
@@ -78,6 +88,7 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	return l.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, holder)
 }
 
+// maxWaitUS is MaxWait as the script takes it: -1 is any time.
 func (j Job) maxWaitUS() int64 {
 	if j.MaxWait <= 0 {
 		return -1
@@ -85,6 +96,8 @@ func (j Job) maxWaitUS() int64 {
 	return j.MaxWait.Microseconds()
 }
 
+// usefulUS is how long the job is of use from now, by this process's clock: only
+// the length of time goes to Redis, whose clock may be another. -1 is for ever.
 func (j Job) usefulUS() int64 {
 	if j.Deadline.IsZero() {
 		return -1
@@ -111,6 +124,7 @@ func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) (known int, err error
 	return known, unavailable(err)
 }
 
+// jobArgs are jobs as the scripts take them: pairs of queue and ID.
 func jobArgs(jobs []JobID) []any {
 	args := make([]any, 0, 2*len(jobs))
 	for _, job := range jobs {

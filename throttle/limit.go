@@ -9,7 +9,10 @@ import (
 	"time"
 )
 
-// Kind says how a limit counts, and with that what it guarantees.
+// Kind says how a limit counts, and with that what it guarantees. As a rule of
+// thumb: Funnel for a rate that should be kept evenly, SlidingLog where the other
+// side counts strictly, FixedWindow for a quota of a day or a month, and
+// Concurrency for how much may be underway.
 type Kind string
 
 // The kinds of limit. W is the length of any window of time, N the permits of
@@ -42,8 +45,13 @@ var kinds = []Kind{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, 
 // DefaultLease is how long a concurrency permit outlives its last extension.
 const DefaultLease = 30 * time.Second
 
-// Limit is a named rule. One limit and one key (a host, an account) make a
-// meter: the state in Redis that counts.
+// Limit is a named bound. One limit and one key (a host, an account) make a
+// meter: the state in Redis that counts. So a limit of 1/s that is asked for with
+// the host as its key is one call a second to each host.
+//
+// Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero
+// value of any other field is a sensible default. [Limit.Validate] reports what is
+// wrong, and the methods that take limits refuse those in the same words.
 type Limit struct {
 	// Name is the limit's own: letters, digits and _ . : - up to 100.
 	Name string
@@ -238,6 +246,7 @@ func (l Limit) periodUS() int64 {
 	return (l.Rate.Per + l.Margin).Microseconds()
 }
 
+// lease is Lease, or its default.
 func (l Limit) lease() time.Duration {
 	if l.Lease == 0 {
 		return DefaultLease
@@ -245,6 +254,7 @@ func (l Limit) lease() time.Duration {
 	return l.Lease
 }
 
+// allows reports whether an app may use the limit.
 func (l Limit) allows(app string) bool {
 	return len(l.Apps) == 0 || slices.Contains(l.Apps, app)
 }

@@ -13,9 +13,25 @@ var ErrUnavailable = errors.New("limiter unavailable")
 // ErrNoLimit is wrapped by errors about a limit that does not exist.
 var ErrNoLimit = errors.New("no such limit")
 
-// Limiter decides whether a call may go out now. Redis shares its meters
-// among all processes; Local keeps them in this one. No method waits: a
-// denial says when to come back. All are safe for concurrent use.
+// Limiter decides whether a call may go out now. [Redis] shares its meters among
+// all processes; [Local] keeps them in this one. Both decide alike, to the
+// microsecond, so what is tested with one holds for the other.
+//
+// A limit must be made known with Define or Set before it can be asked. Most
+// callers then use Allow:
+//
+//	d, err := limiter.Allow(ctx, "api", host)
+//	switch {
+//	case err != nil:  // the limiter cannot be asked: say what that means to you
+//	case d.OK():      // go: the permit is taken
+//	default:          // come back in d.RetryAfter
+//	}
+//
+// Costs are given with AllowN, several limits at once with AllowAll. Permits of a
+// concurrency limit are held: Extend keeps them and Free gives them back, each
+// with the Holder of the decision. No method waits: a denial says when to come
+// back, and the caller decides whether to sleep, to queue or to give up. All are
+// safe for concurrent use.
 type Limiter interface {
 	// Allow takes one permit of the limit for the key, if there is one.
 	Allow(ctx context.Context, limit, key string) (Decision, error)

@@ -9,9 +9,13 @@ import (
 )
 
 // Local is the Limiter that keeps its meters in this process: for programs of
-// one process, and for tests. It decides as Redis does, to the microsecond. The
-// zero value is ready to use, asks as no app and takes the time from time.Now.
-// A Local must not be copied after first use.
+// one process, and for tests. It decides as Redis does, to the microsecond, and
+// forgets everything when the process ends. A meter takes memory only once permits
+// were taken from it, and until it is as if never used.
+//
+// The zero value is ready to use, asks as no app and takes the time from time.Now;
+// a Clock of its own makes a test of days run in no time. A Local must not be
+// copied after first use.
 type Local struct {
 	// Clock tells the time. The zero value means time.Now.
 	Clock func() time.Time
@@ -19,7 +23,7 @@ type Local struct {
 	App string
 
 	mu     sync.Mutex
-	rules  map[string]*rule
+	limits map[string]*activeLimit
 	meters map[meterID]meter
 	blocks map[meterKey]int64 // microsecond at which the block ends
 	calls  int                // since the last sweep
@@ -59,6 +63,7 @@ func (l *Local) Peek(ctx context.Context, limit, key string) (Decision, error) {
 	return l.AllowN(ctx, limit, key, 0)
 }
 
+// allow decides on needs whose costs may be 0, which only looks.
 func (l *Local) allow(needs []Need) (Decision, error) {
 	needs, err := normalize(needs)
 	if err != nil {
@@ -74,7 +79,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	claims := make([]claim, len(needs))
 	var bind *claim
 	for i, need := range needs {
-		r := l.rules[need.Limit]
+		r := l.limits[need.Limit]
 		if r == nil || !r.allows(l.App) {
 			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, At: time.UnixMicro(now)}
 		}
@@ -102,9 +107,9 @@ func (l *Local) takeAll(claims []claim) Decision {
 		c := &claims[i]
 		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
 			if holder == "" {
-				holder, lease = rand.Text(), c.rule.lease()
+				holder, lease = rand.Text(), c.limit.lease()
 			}
-			held.holder, lease = holder, min(lease, c.rule.lease())
+			held.holder, lease = holder, min(lease, c.limit.lease())
 		}
 		if c.need.Cost > 0 {
 			c.meter.take(c.now, int64(c.need.Cost))
@@ -123,10 +128,10 @@ func (l *Local) takeAll(claims []claim) Decision {
 // A claim is one need at one moment, with the meter that answers it.
 type claim struct {
 	need    Need
-	limit   *rule // the limit's own
-	rule    *rule // the key's
-	ends    int64 // when the key goes by next instead; 0 if it does not
-	next    *rule
+	limit   *activeLimit // the limit's own
+	rule    *activeLimit // the key's
+	ends    int64        // when the key goes by next instead; 0 if it does not
+	next    *activeLimit
 	id      meterID
 	meter   meter
 	now     int64
@@ -135,11 +140,11 @@ type claim struct {
 
 // claim finds the meter of a need, or makes one that is only kept if permits
 // are taken: a key that is merely looked at costs no memory.
-func (l *Local) claim(now int64, r *rule, need Need) claim {
+func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
 	c := claim{need: need, limit: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
-	if c.rule, c.ends = l.ruleOf(r, need.Key, now); c.ends > 0 {
-		c.next, _ = l.ruleOf(r, need.Key, c.ends)
+	if c.rule, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
+		c.next, _ = l.limitOf(r, need.Key, c.ends)
 	}
 	c.meter = l.meters[c.id]
 	if c.meter == nil {
@@ -154,6 +159,8 @@ func (l *Local) claim(now int64, r *rule, need Need) claim {
 // to cost little, short enough to notice Resume.
 const pausedUS = 60_000_000
 
+// readyAt is when the need could be met: not before the end of a pause, which
+// nobody knows, or of a block.
 func (c *claim) readyAt() int64 {
 	if c.limit.Paused {
 		return max(c.now+pausedUS, c.blocked)
@@ -181,6 +188,7 @@ func (c *claim) fullAt() int64 {
 	return at
 }
 
+// left is how many permits the meter has, and none while it is shut.
 func (c *claim) left() int64 {
 	if c.limit.Paused || c.blocked > c.now {
 		return 0
@@ -188,6 +196,8 @@ func (c *claim) left() int64 {
 	return c.meter.left(c.now)
 }
 
+// decision is the answer if this claim is the one that decides. Its numbers are
+// after what was taken.
 func (c *claim) decision(outcome Outcome) Decision {
 	d := Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,

@@ -14,7 +14,7 @@ func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, per
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.begin()
-	r := &rule{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
+	r := &activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
 	c := l.claim(now, r, Need{Key: key, Cost: quantity})
 
 	cell := Cell{Limit: maxBurst + 1, RetryAfter: -1}

@@ -22,11 +22,11 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 	for _, limit := range limits {
 		limit.Paused = false
 		words := limit.String()
-		was := l.rules[limit.Name]
+		was := l.limits[limit.Name]
 		if was == nil || was.words != words {
 			l.put(limit, words, now)
 		}
-		l.defineKeys(l.rules[limit.Name], was == nil || was.Kind != limit.Kind, limit.Overrides, now)
+		l.defineKeys(l.limits[limit.Name], was == nil || was.Kind != limit.Kind, limit.Overrides, now)
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 	defer l.mu.Unlock()
 	now := l.begin()
 	words := ""
-	if r := l.rules[limit.Name]; r != nil {
+	if r := l.limits[limit.Name]; r != nil {
 		words = r.words
 	}
 	l.put(limit, words, now)
@@ -50,7 +50,7 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 // put makes the limit the one in use. It keeps whether the limit is paused, and
 // spells out the defaults, as Redis does.
 func (l *Local) put(limit Limit, words string, now int64) {
-	was := l.rules[limit.Name]
+	was := l.limits[limit.Name]
 	limit.Paused = was != nil && was.Paused
 	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
 	if was != nil {
@@ -68,11 +68,11 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	if was != nil && was.String() == limit.String() {
 		since = was.since
 	}
-	r := &rule{Limit: limit, words: words, since: since}
+	r := &activeLimit{Limit: limit, words: words, since: since}
 	if was != nil {
 		r.keys = was.keys
 	}
-	l.rules[limit.Name] = r
+	l.limits[limit.Name] = r
 	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
 			l.recount(r, id.key, now) // what is owed now is owed at the new rate
@@ -83,8 +83,8 @@ func (l *Local) put(limit Limit, words string, now int64) {
 // Delete implements Limiter. What its meters counted stays, so that deleting a
 // limit and making it again hands out nothing twice.
 func (l *Local) Delete(_ context.Context, name string) error {
-	return l.change(name, func(*rule, int64) {
-		delete(l.rules, name)
+	return l.change(name, func(*activeLimit, int64) {
+		delete(l.limits, name)
 		maps.DeleteFunc(l.overrides, func(key meterKey, _ *override) bool { return key.limit == name })
 	})
 }
@@ -94,7 +94,7 @@ func (l *Local) Limits(context.Context) ([]Limit, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var limits []Limit
-	for _, r := range l.rules {
+	for _, r := range l.limits {
 		limit := r.Limit
 		limit.Apps = slices.Clone(r.Apps)
 		limits = append(limits, limit)
@@ -105,12 +105,12 @@ func (l *Local) Limits(context.Context) ([]Limit, error) {
 
 // Pause implements Limiter.
 func (l *Local) Pause(_ context.Context, name string) error {
-	return l.change(name, func(r *rule, _ int64) { r.Paused = true })
+	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = true })
 }
 
 // Resume implements Limiter.
 func (l *Local) Resume(_ context.Context, name string) error {
-	return l.change(name, func(r *rule, _ int64) { r.Paused = false })
+	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = false })
 }
 
 // Block implements Limiter.
@@ -118,7 +118,7 @@ func (l *Local) Block(_ context.Context, limit, key string, until time.Time) err
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return l.change(limit, func(_ *rule, now int64) {
+	return l.change(limit, func(_ *activeLimit, now int64) {
 		if at := until.UnixMicro(); at > now {
 			l.blocks[meterKey{limit, key}] = min(at, far)
 		} else {
@@ -132,18 +132,18 @@ func (l *Local) Reset(_ context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return l.change(limit, func(r *rule, _ int64) {
+	return l.change(limit, func(r *activeLimit, _ int64) {
 		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
 		delete(l.blocks, meterKey{limit, key})
 	})
 }
 
 // change does something to a limit that exists, at a moment.
-func (l *Local) change(name string, do func(r *rule, now int64)) error {
+func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.begin()
-	r := l.rules[name]
+	r := l.limits[name]
 	if r == nil {
 		return fmt.Errorf("%w: %s", ErrNoLimit, name)
 	}

@@ -9,7 +9,7 @@ func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, e
 	now := l.begin()
 	held := true
 	for _, need := range needs {
-		r := l.rules[need.Limit]
+		r := l.limits[need.Limit]
 		if r == nil || r.Kind != Concurrency {
 			continue
 		}

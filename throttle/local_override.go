@@ -15,12 +15,12 @@ type override struct {
 	kind        Kind
 	since, ends int64 // in microseconds; ends is 0 if it does not
 
-	base, with, without *rule // what with and without were made of
+	base, with, without *activeLimit // what with and without were made of
 }
 
 // at is the rule that a key goes by at a moment, and when that ends: 0 if it does
 // not.
-func (o *override) at(r *rule, now int64) (_ *rule, ends int64) {
+func (o *override) at(r *activeLimit, now int64) (_ *activeLimit, ends int64) {
 	if o.base != r {
 		with, without := *r, *r
 		with.Limit, with.since = r.With(o.Override), max(r.since, o.since)
@@ -37,8 +37,8 @@ func (o *override) at(r *rule, now int64) (_ *rule, ends int64) {
 	return o.with, o.ends
 }
 
-// ruleOf is the rule that a key goes by at a moment, and when that ends.
-func (l *Local) ruleOf(r *rule, key string, now int64) (_ *rule, ends int64) {
+// limitOf is the limit that a key goes by at a moment, and when that ends.
+func (l *Local) limitOf(r *activeLimit, key string, now int64) (_ *activeLimit, ends int64) {
 	if o := l.overrides[meterKey{r.Name, key}]; o != nil {
 		return o.at(r, now)
 	}
@@ -46,9 +46,9 @@ func (l *Local) ruleOf(r *rule, key string, now int64) (_ *rule, ends int64) {
 }
 
 // recount has a key's meter count by the rule of now. What it owes stays owed.
-func (l *Local) recount(r *rule, key string, now int64) {
+func (l *Local) recount(r *activeLimit, key string, now int64) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
-		now, _ := l.ruleOf(r, key, now)
+		now, _ := l.limitOf(r, key, now)
 		m.define(now)
 	}
 }
@@ -59,7 +59,7 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 		return err
 	}
 	var wrong error
-	err := l.change(limit, func(r *rule, now int64) {
+	err := l.change(limit, func(r *activeLimit, now int64) {
 		if wrong = o.validate(r.Limit); wrong == nil {
 			l.setKey(r, key, o, now, false)
 		}
@@ -67,7 +67,7 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, wrong)
 }
 
-func (l *Local) setKey(r *rule, key string, o Override, now int64, file bool) {
+func (l *Local) setKey(r *activeLimit, key string, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: r.Kind, since: now}
 	if o.For > 0 {
@@ -82,10 +82,10 @@ func (l *Local) UnsetKey(_ context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return l.change(limit, func(r *rule, now int64) { l.unsetKey(r, key, now) })
+	return l.change(limit, func(r *activeLimit, now int64) { l.unsetKey(r, key, now) })
 }
 
-func (l *Local) unsetKey(r *rule, key string, now int64) {
+func (l *Local) unsetKey(r *activeLimit, key string, now int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil || o.kind == "" {
 		return
@@ -97,7 +97,7 @@ func (l *Local) unsetKey(r *rule, key string, now int64) {
 
 // defineKeys makes what a definition says of single keys current, where it differs
 // from what it said last.
-func (l *Local) defineKeys(r *rule, all bool, keys map[string]Override, now int64) {
+func (l *Local) defineKeys(r *activeLimit, all bool, keys map[string]Override, now int64) {
 	for key, o := range keys {
 		if all || r.keys[key] != o {
 			l.setKey(r, key, o, now, true)
@@ -116,7 +116,7 @@ func (l *Local) defineKeys(r *rule, all bool, keys map[string]Override, now int6
 
 // recountEnded has meters whose own rule has ended count by the limit's before that
 // changes.
-func (l *Local) recountEnded(r *rule, now int64) {
+func (l *Local) recountEnded(r *activeLimit, now int64) {
 	for key, o := range l.overrides {
 		if key.limit == r.Name && o.ends > 0 && o.ends <= now {
 			l.recount(r, key.key, now)

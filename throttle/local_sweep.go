@@ -14,7 +14,7 @@ const grace = int64(time.Minute / time.Microsecond)
 // key costs no memory, and sweeping costs a call constant time on average.
 func (l *Local) begin() int64 {
 	if l.meters == nil {
-		l.rules = make(map[string]*rule)
+		l.limits = make(map[string]*activeLimit)
 		l.meters = make(map[meterID]meter)
 		l.blocks = make(map[meterKey]int64)
 		l.overrides = make(map[meterKey]*override)
@@ -32,11 +32,13 @@ func (l *Local) begin() int64 {
 	return us
 }
 
+// sweep forgets the meters and blocks that say nothing any more. As in Redis they
+// are kept for a while longer: the clock may step back.
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {
 		if o.ends > 0 && o.ends <= now-grace-memory {
-			l.recount(l.rules[key.limit], key.key, now)
+			l.recount(l.limits[key.limit], key.key, now)
 			delete(l.overrides, key)
 		}
 	}

@@ -8,7 +8,7 @@ import "math/bits"
 type meter interface {
 	// define tells the meter the limit as it stands now. What was taken under
 	// an earlier definition still counts.
-	define(r *rule)
+	define(r *activeLimit)
 	// readyAt is the first microsecond from now on at which k more permits may
 	// be taken; for k above the capacity, about when the k-th from now comes.
 	readyAt(now, k int64) int64
@@ -30,8 +30,8 @@ type meter interface {
 // then, or 0.
 type spent struct{ at, taken, owed int64 }
 
-// A rule is a limit in use.
-type rule struct {
+// An activeLimit is a limit in use.
+type activeLimit struct {
 	Limit
 	words   string              // as Define said it last; empty if only Set did
 	keys    map[string]Override // as Define said them last
@@ -39,8 +39,8 @@ type rule struct {
 	windows []int64             // the calendar's boundaries around the last time asked
 }
 
-// newMeter is the unused meter of the rule.
-func newMeter(r *rule) meter {
+// newMeter is the unused meter of a limit.
+func newMeter(r *activeLimit) meter {
 	var m meter
 	switch r.Kind {
 	case FixedWindow:

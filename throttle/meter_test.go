@@ -33,7 +33,7 @@ var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro()
 // history feeds a meter with random calls, some of them exactly when it says
 // that they may come, and returns what the clock showed at every permit.
 func history(t *rapid.T, l Limit, backwards bool) []int64 {
-	m := newMeter(&rule{Limit: l})
+	m := newMeter(&activeLimit{Limit: l})
 	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
 	var taken []int64
 	for range rapid.IntRange(1, 60).Draw(t, "calls") {
@@ -117,7 +117,7 @@ func TestMeterThatIsFullIsAsNew(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
 			l := anyLimit(t, kind)
-			m := newMeter(&rule{Limit: l})
+			m := newMeter(&activeLimit{Limit: l})
 			now := epoch
 			for range rapid.IntRange(0, 8).Draw(t, "calls") {
 				now += rapid.Int64Range(0, 100).Draw(t, "wait")
@@ -126,7 +126,7 @@ func TestMeterThatIsFullIsAsNew(t *testing.T) {
 				}
 			}
 			full := m.fullAt(now)
-			fresh := newMeter(&rule{Limit: l})
+			fresh := newMeter(&activeLimit{Limit: l})
 			for k := range int64(2*l.capacity() + 1) {
 				if got, want := m.readyAt(full, k), fresh.readyAt(full, k); got != want {
 					t.Fatalf("at %d, when it is full: permit %d ready at %d, of a new meter at %d", full, k, got, want)

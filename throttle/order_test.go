@@ -68,7 +68,7 @@ func readRecord(text string) (job keptJob) {
 	fields := strings.SplitN(text, "\n", 6)
 	job.patience, job.lane = strings.HasPrefix(fields[3], "1 "), fields[5]
 	job.meters = strings.Split(job.lane, "\n")[1:]
-	for _, cost := range strings.Split(fields[4], ",") {
+	for cost := range strings.SplitSeq(fields[4], ",") {
 		n, _ := strconv.Atoi(cost)
 		job.costs = append(job.costs, n)
 	}

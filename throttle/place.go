@@ -8,7 +8,9 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Place is where a waiting job stands.
+// Place is where a waiting job stands: what an operator wants to know who asks why
+// a job does not run. Estimates take all that waits now into account, and nothing
+// that may come.
 type Place struct {
 	// Called is whether its turn has come and it is on its way.
 	Called bool
@@ -82,6 +84,7 @@ func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
 	return jobs, unavailable(scan.Err())
 }
 
+// readPlace reads the reply of lua/waiting.lua for one job.
 func readPlace(row []any) Place {
 	number := func(i int) int64 { return row[i].(int64) }
 	_, meters, _ := strings.Cut(row[6].(string), "\n")

@@ -39,6 +39,7 @@ func (p *Priority) UnmarshalText(text []byte) error {
 	return err
 }
 
+// headStart is what the priority adds to the job's ticket: the lowest goes first.
 func (p Priority) headStart() int {
 	switch p {
 	case High:

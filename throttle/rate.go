@@ -23,7 +23,9 @@ const (
 // microseconds stay exact in the 53 bits that Lua numbers have.
 const maxPermits = 10_000_000
 
-// Rate is N permits per Per. The zero Rate means "no rate", which only a
+// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to
+// a hundred years. 60 a minute and 1 a second are not the same: to the kinds that
+// count in windows Per is the window. The zero Rate means "no rate", which only a
 // concurrency limit may have.
 type Rate struct {
 	N   int
@@ -78,6 +80,8 @@ func ParseRate(text string) (Rate, error) {
 	return r, r.validate()
 }
 
+// parsePeriod reads what follows the slash: a unit, some of them, or what
+// time.ParseDuration takes, which knows no days.
 func parsePeriod(text string) (time.Duration, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	times := 1
@@ -105,6 +109,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// validate reports what is wrong with a rate, as a [*FieldError].
 func (r Rate) validate() error {
 	value := cmp.Or(r.String(), "none")
 	switch {

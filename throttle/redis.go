@@ -23,9 +23,17 @@ import (
 // maxKey bounds a meter's key, which becomes part of the name of a Redis key.
 const maxKey = 200
 
-// Redis is the Limiter whose meters every process shares. All times are
-// Redis's own, so the clocks of the processes do not matter. Beside Limiter's
-// methods it has those for queued jobs: Acquire, Pump, Forget and Waiting.
+// Redis is the Limiter whose meters every process shares. Each call is one script
+// in Redis: it reads all meters that are needed, takes from all or none, and
+// answers, so no two processes ever see the same permit.
+//
+// All times are Redis's own, so the clocks of the processes do not matter. A call
+// takes a round trip, and O(1) of Redis's time for each need: O(log n) for
+// concurrency limits. It never waits for a permit; queued jobs can, with [Lanes].
+//
+// Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not
+// answer: what to do then, to wait or to go on without limits, is for the caller
+// to say.
 type Redis struct {
 	rdb    redis.UniversalClient
 	keys   []string // KEYS of every script: the prefix
@@ -44,7 +52,8 @@ type Redis struct {
 var _ Limiter = (*Redis)(nil)
 
 // RedisOptions are optional: the zero value is a limiter of the scope
-// "default" that asks as no app.
+// "default" that asks as no app. Limiters of one scope share their limits, those of
+// two scopes nothing.
 type RedisOptions struct {
 	// Scope names a set of limits that can be asked for together. In a Redis
 	// Cluster a scope lives on one node; more scopes spread the load.
@@ -56,7 +65,8 @@ type RedisOptions struct {
 	Logger *slog.Logger
 }
 
-// New returns the limiter that keeps its meters in rdb.
+// New returns the limiter that keeps its meters in rdb: a single Redis, one behind
+// a sentinel, or a cluster. It sends nothing yet, and rdb is the caller's to close.
 func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	if opts.Scope == "" {
 		opts.Scope = "default"
@@ -70,7 +80,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	return r
 }
 
-// Allow implements Limiter.
+// Allow implements Limiter: AllowN with 1.
 func (r *Redis) Allow(ctx context.Context, limit, key string) (Decision, error) {
 	return r.AllowAll(ctx, Need{limit, key, 1})
 }
@@ -80,7 +90,8 @@ func (r *Redis) AllowN(ctx context.Context, limit, key string, n int) (Decision,
 	return r.allow(ctx, []Need{{limit, key, n}})
 }
 
-// AllowAll implements Limiter.
+// AllowAll implements Limiter. Needs of the same limit and key are added up; a
+// need without a cost is one permit.
 func (r *Redis) AllowAll(ctx context.Context, needs ...Need) (Decision, error) {
 	return r.allow(ctx, withCosts(needs))
 }
@@ -90,6 +101,7 @@ func (r *Redis) Peek(ctx context.Context, limit, key string) (Decision, error) {
 	return r.AllowN(ctx, limit, key, 0)
 }
 
+// allow asks about needs whose costs may be 0, which only looks.
 func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	needs, err := normalize(needs)
 	if err != nil {
@@ -102,7 +114,8 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 
 // decide runs a script that answers with a decision. Where it says that a
 // calendar ends, it extends the calendar and asks again; where it says that
-// Redis lost a limit, it defines the limits again and asks once more.
+// Redis lost a limit, it defines the limits again and asks once more. Neither has
+// taken anything, so to ask again is safe.
 func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
@@ -137,6 +150,10 @@ var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it
 // stale is the scripts' own outcome: a calendar must be extended first.
 const stale = 6
 
+// decision reads a script's reply: outcome, index of the need that decided, now,
+// ready at, remaining, full at, capacity, and the lease or how long to put the job
+// back for. Moments are microseconds of Redis's clock, and become lengths of time
+// here, so that this process's clock does not matter.
 func decision(reply []any, needs []Need, holder string) Decision {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
@@ -210,18 +227,21 @@ func validCell(key string, maxBurst, count int, period time.Duration, quantity i
 	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()
 }
 
-// Extend implements Limiter.
+// Extend implements Limiter. Leases last from now on for as long as their limit
+// says; those that have ended are not brought back.
 func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
 	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Int()
 	return held == 1, unavailable(err)
 }
 
-// Free implements Limiter.
+// Free implements Limiter. A holder that holds nothing any more is no error: its
+// leases may have ended by themselves.
 func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
 	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Err())
 }
 
-// Block implements Limiter.
+// Block implements Limiter. The moment is of this process's clock, and compared
+// with Redis's.
 func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
@@ -249,6 +269,8 @@ func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, a
 	return nil
 }
 
+// run runs a script. go-redis sends its digest, and its text only to a Redis that
+// does not have it.
 func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
@@ -277,8 +299,8 @@ func withCosts(needs []Need) []Need {
 	return needs
 }
 
-// normalize merges needs, so that equal sets are equal texts. It refuses what
-// cannot be a need.
+// normalize merges needs, so that equal sets are equal texts: the name of a lane is
+// made of them. It refuses what cannot be a need.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -310,6 +332,7 @@ func isKey(text string) bool {
 	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
 }
 
+// keyError shows only the beginning of a key, since it may be long.
 func keyError(key string) error {
 	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
 }
@@ -335,6 +358,7 @@ func merge(needs []Need) []Need {
 	return merged
 }
 
+// appendNeeds are needs as the scripts take them: triples of limit, key and cost.
 func appendNeeds(args []any, needs []Need) []any {
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key, n.Cost)

@@ -91,7 +91,7 @@ func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost in
 	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
 		return err
 	}
-	return l.change(limit, func(r *rule, now int64) {
+	return l.change(limit, func(r *activeLimit, now int64) {
 		c := l.claim(now, r, t.Need)
 		at, more := d.At.UnixMicro(), int64(cost-t.Cost)
 		held, leased := c.meter.(*concurrency)

@@ -13,10 +13,14 @@ type slidingLog struct {
 	times     []int64
 }
 
-func (l *slidingLog) define(r *rule) { l.n, l.period = int64(r.Rate.N), r.periodUS() }
+// define tells the meter the limit. The times that it has stay: they are judged by
+// whatever the limit is now.
+func (l *slidingLog) define(r *activeLimit) { l.n, l.period = int64(r.Rate.N), r.periodUS() }
 
 func (l slidingLog) clone() meter { return &l }
 
+// readyAt looks up the one time that must have left the window. Where k is above n,
+// each n of them take a whole period more.
 func (l *slidingLog) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -62,11 +66,13 @@ func (l *slidingLog) giveBack(_, k int64, of spent) {
 	}
 }
 
+// left is n less the times that still are in the window.
 func (l *slidingLog) left(now int64) int64 {
 	gone := sort.Search(len(l.times), func(i int) bool { return l.times[i]+l.period > now })
 	return max(0, l.n-int64(len(l.times)-gone))
 }
 
+// fullAt is when the newest time leaves the window.
 func (l *slidingLog) fullAt(now int64) int64 {
 	if len(l.times) == 0 {
 		return now

@@ -8,7 +8,7 @@ import (
 )
 
 func newLog(n int, per time.Duration) *slidingLog {
-	return newMeter(&rule{Limit: Limit{Kind: SlidingLog, Rate: Rate{n, per}}}).(*slidingLog)
+	return newMeter(&activeLimit{Limit: Limit{Kind: SlidingLog, Rate: Rate{n, per}}}).(*slidingLog)
 }
 
 func TestSlidingLog(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSlidingLogGuarantee(t *testing.T) {
 func TestSlidingLogGivesNothingAway(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(t, SlidingLog)
-		m := newMeter(&rule{Limit: l})
+		m := newMeter(&activeLimit{Limit: l})
 		now := epoch
 		var taken []int64
 		for range rapid.IntRange(1, 60).Draw(t, "calls") {
@@ -78,7 +78,7 @@ func TestSlidingLogWhenTheLimitChanges(t *testing.T) {
 		{2, 0, 2 + second}, // two of the four must leave and one more
 		{6, 2, 3},
 	} {
-		m.define(&rule{Limit: Limit{Kind: SlidingLog, Rate: Rate{int(tt.n), time.Second}}})
+		m.define(&activeLimit{Limit: Limit{Kind: SlidingLog, Rate: Rate{int(tt.n), time.Second}}})
 		if left, ready := m.left(epoch+3), m.readyAt(epoch+3, 1)-epoch; left != tt.left || ready != tt.ready1 {
 			t.Errorf("n %d: %d left, ready after %d µs; want %d, %d", tt.n, left, ready, tt.left, tt.ready1)
 		}

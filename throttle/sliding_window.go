@@ -17,7 +17,9 @@ type slidingWindow struct {
 // A part holds the permits taken from index·width on, for one width.
 type part struct{ index, count int64 }
 
-func (s *slidingWindow) define(r *rule) {
+// define tells the meter the limit. Parts of another width are counted anew when
+// they are next read: see counted.
+func (s *slidingWindow) define(r *activeLimit) {
 	s.n, s.period = int64(r.Rate.N), r.periodUS()
 	s.width = ceilDiv(s.period, windowParts)
 }
@@ -56,6 +58,8 @@ func (s *slidingWindow) earliest(now int64, parts []part) int64 {
 
 func (s slidingWindow) clone() meter { return &s }
 
+// readyAt is when so many parts have left the window, oldest first, that k permits
+// are free.
 func (s *slidingWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -74,6 +78,7 @@ func (s *slidingWindow) readyAt(now, k int64) int64 {
 	return min(far, at+wait)
 }
 
+// take counts the permits in the newest part, or in a new one.
 func (s *slidingWindow) take(now, k int64) {
 	parts, _ := s.counted(now)
 	index := s.earliest(now, parts) / s.width
@@ -102,6 +107,7 @@ func (s *slidingWindow) giveBack(_, k int64, of spent) {
 	}
 }
 
+// left is n less what the parts in the window hold.
 func (s *slidingWindow) left(now int64) int64 {
 	parts, sum := s.counted(now)
 	if s.earliest(now, parts) > now {
@@ -110,6 +116,7 @@ func (s *slidingWindow) left(now int64) int64 {
 	return max(0, s.n-sum)
 }
 
+// fullAt is when the newest part leaves the window.
 func (s *slidingWindow) fullAt(now int64) int64 {
 	parts, _ := s.counted(now)
 	if len(parts) == 0 {

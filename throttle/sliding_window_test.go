@@ -8,7 +8,7 @@ import (
 )
 
 func newWindow(n int, per time.Duration) *slidingWindow {
-	return newMeter(&rule{Limit: Limit{Kind: SlidingWindow, Rate: Rate{n, per}}}).(*slidingWindow)
+	return newMeter(&activeLimit{Limit: Limit{Kind: SlidingWindow, Rate: Rate{n, per}}}).(*slidingWindow)
 }
 
 func TestSlidingWindow(t *testing.T) {
@@ -68,7 +68,7 @@ func TestSlidingWindowGivesLittleAway(t *testing.T) {
 func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyLimit(t, SlidingWindow), anyLimit(t, SlidingWindow)
-		m := newMeter(&rule{Limit: before})
+		m := newMeter(&activeLimit{Limit: before})
 		now := epoch
 		var taken []int64
 		step := func() {
@@ -82,7 +82,7 @@ func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 			step()
 		}
 		changed := len(taken)
-		m.define(&rule{Limit: after})
+		m.define(&activeLimit{Limit: after})
 		for range rapid.IntRange(1, 8).Draw(t, "calls after") {
 			checkMeter(t, m, after, now, 1)
 			step()

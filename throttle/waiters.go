@@ -11,7 +11,8 @@ import (
 func (r *Redis) Waiters(ctx context.Context, limit string) (int, error) {
 	n := 0
 	scan := r.rdb.HScan(ctx, r.prefix+"jobs", 0, "*", 1000).Iterator()
-	for scan.Next(ctx) && scan.Next(ctx) { // a job's name and its record
+	for scan.Next(ctx) { // the job's name
+		scan.Next(ctx)
 		// A record ends with the meters, limit|key, one a line.
 		if strings.Contains(scan.Val(), "\n"+limit+"|") {
 			n++

@@ -11,7 +11,7 @@ const mondayUS = int64(4 * Day / time.Microsecond)
 // windowStart is the start of the window that lies `ahead` windows after the
 // one which holds a moment. Windows beyond the part of a calendar that was
 // looked up are taken to be of the mean length: they are for estimates.
-func (r *rule) windowStart(at, ahead int64) int64 {
+func (r *activeLimit) windowStart(at, ahead int64) int64 {
 	period := r.periodUS()
 	if !r.followsCalendar() {
 		into := (at - r.offsetUS()) % period
@@ -85,7 +85,8 @@ func (l Limit) edges(now int64, count int) []int64 {
 }
 
 // startOf is what the wall clock of t's zone read when the hour, day, week or
-// month began. Readings of wall clocks are kept as times in UTC.
+// month began. Readings of wall clocks are kept as times in UTC, which has no gaps
+// and no doubled hours, so that they can be reckoned with.
 func startOf(per time.Duration, t time.Time) time.Time {
 	year, month, day := t.Date()
 	hour := 0

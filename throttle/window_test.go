@@ -87,7 +87,7 @@ func TestEdgesWherePlainArithmeticDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		per := rapid.SampledFrom([]time.Duration{time.Hour, Day, Week}).Draw(t, "per")
 		now := rapid.Int64Range(0, 4*epoch).Draw(t, "now")
-		plain := &rule{Limit: calendar(per, "UTC")}
+		plain := &activeLimit{Limit: calendar(per, "UTC")}
 		if plain.edges(now, 3) != nil {
 			t.Fatal("a list of edges where plain arithmetic does")
 		}
@@ -160,7 +160,7 @@ func reading(t time.Time) time.Time {
 // TestWindowStartLooksAhead: within the calendar that was looked up exactly,
 // and beyond it by the mean length; also when the moments asked for jump about.
 func TestWindowStartLooksAhead(t *testing.T) {
-	r := &rule{Limit: calendar(Month, "Europe/London")}
+	r := &activeLimit{Limit: calendar(Month, "Europe/London")}
 	january := instant(t, "2026-01-15T12:00:00Z")
 	for _, tt := range []struct{ at, ahead, want int64 }{
 		{january, 0, instant(t, "2026-01-01T00:00:00Z")},

@@ -92,7 +92,7 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 		return err
 	}
 	defer l.close()
-	w, err := startWorker(ctx, g, conf, s, log, c.LogJobs)
+	w, err := startWorker(g, conf, s, log, c.LogJobs)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type worker struct {
 }
 
 // startWorker starts to run jobs.
-func startWorker(ctx context.Context, g *cli.Globals, c *config.Config, s *store, log *slog.Logger, logJobs bool) (*worker, error) {
+func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger, logJobs bool) (*worker, error) {
 	w := &worker{globals: g, store: s, log: log, status: newStatus()}
 	w.config.Store(c)
 	outage := &outage{redis: s, next: log.Handler()}

@@ -19,7 +19,7 @@ func TestParseJobSaysWhatIsWrong(t *testing.T) {
 		{`{}`, "type is missing: want the type of the job, such as http:request"},
 		{`{"type":" "}`, "type is missing: want the type of the job, such as http:request"},
 		{`{"type":7}`, `type 7: want a text such as "http:request"`},
-		{`{"type":"t","Queue":"q"}`, `unknown field "Queue": want ` + fields},
+		{`{"type":"t","Queue":"q"}`, `unknown field "Queue": want one of ` + fields},
 		{`{"type":"t","queue":"a b"}`, `queue "a b": want 1 to 100 letters, digits, or _ . : -`},
 		{`{"type":"t","id":"a\nb"}`, `id "a\nb": want one line of at most 200 bytes`},
 		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 30m or 24h`},

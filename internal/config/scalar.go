@@ -17,7 +17,7 @@ import (
 // scalar decodes a node that is one value into a text, number, duration or
 // boolean.
 func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
-	if _, ok := to.Interface().(time.Duration); ok {
+	if _, ok := reflect.TypeAssert[time.Duration](to); ok {
 		d.duration(path, node, to)
 		return
 	}

@@ -71,7 +71,8 @@ func TestCloseKeepsEverything(t *testing.T) {
 			t.Errorf("found %v, want Kept", next.Found())
 		}
 		rdb := client(t, next)
-		for rdb.Exists(ctx, "over").Val() > 0 { // until its time is over
+		for rdb.Exists(ctx, "over").Val() > 0 {
+			continue // until its time is over
 		}
 		if diff := cmp.Diff(want, everything(t, rdb)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

@@ -56,8 +56,8 @@ func TestFramesOfABlinkAreNotKept(t *testing.T) {
 
 func TestPicture(t *testing.T) {
 	got := picture(typed("$ worker demo", []frame{{0, []string{"<10 %>"}}, {time.Second, []string{"<10 %>", "  done & well"}}}))
-	var any struct{}
-	if err := xml.Unmarshal([]byte(got), &any); err != nil {
+	var tree struct{}
+	if err := xml.Unmarshal([]byte(got), &tree); err != nil {
 		t.Fatalf("%v:\n%s", err, got)
 	}
 	for text, times := range map[string]int{
@@ -68,7 +68,7 @@ func TestPicture(t *testing.T) {
 		"<script":                             0,
 		"animation:play 8.20s":                1, // 1.2 s to read the command, 1 s of it, and 6 s for the last frame
 		"14.634%{":                            1,
-		".film{transform:translateY(-584px)}": 1,
+		".film{transform:translateY(-504px)}": 1,
 	} {
 		if n := strings.Count(got, text); n != times {
 			t.Errorf("%q is there %d times, want %d:\n%s", text, n, times, got)

@@ -33,6 +33,7 @@ type Turn struct {
 // Outcome is what became of a turn.
 type Outcome int
 
+// The outcomes.
 const (
 	// Granted: the lane's first job is called, its permits are reserved.
 	Granted Outcome = iota
@@ -70,6 +71,7 @@ type Told struct{ Queue, ID, Lane string }
 // Fate is what became of a job that was told.
 type Fate int
 
+// The fates.
 const (
 	// Unknown: nobody could be asked.
 	Unknown Fate = iota

@@ -2,9 +2,9 @@ package turns
 
 import "slices"
 
-// Recalls returns at most max lanes some of whose called jobs should have come.
-func (c *Core) Recalls(now int64, max int) (lanes []string) {
-	for len(lanes) < max {
+// Recalls returns at most n lanes some of whose called jobs should have come.
+func (c *Core) Recalls(now int64, n int) (lanes []string) {
+	for len(lanes) < n {
 		l, ok := c.recalls.due(now)
 		if !ok {
 			break

@@ -9,9 +9,9 @@ const (
 	keptKeys rule = 1 << iota
 	// notPassing: no lane is called past an older one that waits at its meters.
 	notPassing
-	// holding: a slower meter is held while a faster one is waited for,
+	// holding: a slower meter is held while a faster one is waited for.
 	holding
-	// holdingBehind: also while an older lane waits there,
+	// holdingBehind: also while an older lane waits there.
 	holdingBehind
 	// yielding: but not against an older lane.
 	yielding

@@ -19,9 +19,9 @@ func (c *Core) tell(at int64, l *lane, id string) {
 	c.tells = slices.Insert(c.tells, i, telling{at, l, id})
 }
 
-// Tell returns at most max called jobs that are to be told now.
-func (c *Core) Tell(now int64, max int) (jobs []Told) {
-	for len(jobs) < min(max, len(c.tells)) && c.tells[len(jobs)].at <= now {
+// Tell returns at most n called jobs that are to be told now.
+func (c *Core) Tell(now int64, n int) (jobs []Told) {
+	for len(jobs) < min(n, len(c.tells)) && c.tells[len(jobs)].at <= now {
 		t := c.tells[len(jobs)]
 		jobs = append(jobs, Told{Queue: t.lane.queue.name, ID: t.id, Lane: t.lane.name})
 	}

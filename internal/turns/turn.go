@@ -9,14 +9,14 @@ type try struct {
 	Turn
 }
 
-// Turns returns at most max turns to try now, in this order, chosen as if each
+// Turns returns at most n turns to try now, in this order, chosen as if each
 // of them were granted. Tried takes the answers.
-func (c *Core) Turns(now int64, max int) []Turn {
+func (c *Core) Turns(now int64, n int) []Turn {
 	if len(c.tries) > 0 {
 		c.Tried(now, nil)
 	}
-	c.room, c.tryAt = max, now
-	for len(c.tries) < max {
+	c.room, c.tryAt = n, now
+	for len(c.tries) < n {
 		m, ok := c.due.due(now)
 		if !ok {
 			break

@@ -3,6 +3,7 @@ package turns
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -187,7 +188,5 @@ func (w *world) settle() {
 		}
 	}
 	w.where()
-	for meter, lanes := range w.core.Sharing() {
-		w.contended[meter] = lanes
-	}
+	maps.Copy(w.contended, w.core.Sharing())
 }

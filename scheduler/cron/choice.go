@@ -10,6 +10,7 @@ import (
 // The functions below are what Missed and Overlap have in common. A value's
 // text stands at its place in texts.
 
+// isChoice reports whether a value has a text.
 func isChoice(texts []string, value int) bool { return value >= 0 && value < len(texts) }
 
 // choiceText gives a value's text. One that is no choice shows as its number.
@@ -20,6 +21,8 @@ func choiceText(texts []string, value int) string {
 	return texts[value]
 }
 
+// marshalChoice is choiceText for encoding.TextMarshaler: what has no text is an
+// error, so that nothing is written that cannot be read back.
 func marshalChoice(texts []string, value int) ([]byte, error) {
 	if !isChoice(texts, value) {
 		return nil, fmt.Errorf("want %s, not %d", wantChoice(texts), value)
@@ -27,6 +30,7 @@ func marshalChoice(texts []string, value int) ([]byte, error) {
 	return []byte(texts[value]), nil
 }
 
+// parseChoice finds the value of a text. Its error lists them all.
 func parseChoice(texts []string, text string) (int, error) {
 	value := slices.Index(texts, text)
 	if value < 0 {

@@ -21,6 +21,7 @@ import (
 // replicas are down together, and entries are paused, changed and removed. What
 // was enqueued has to be what the oracle expects, each once.
 func TestFortnightOfThreeReplicas(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2000, 3, 22, 0, 2, 30, 0, time.UTC)))
 		w := newWorld(t)

@@ -48,6 +48,9 @@ func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	return label
 }
 
+// everyHour reports whether the schedule ticks in each hour of a day. Such a one
+// has no fixed times: nothing of a gap is made up for, and both of a doubled hour
+// tick.
 func (t *timetable) everyHour() bool {
 	const all = 1<<24 - 1
 	return t.fields.Hour&all == all
@@ -97,6 +100,7 @@ func wallClock(at time.Time) time.Time {
 	return time.Unix(at.Unix()+int64(offset), 0).UTC()
 }
 
+// floorDiv is a/b rounded down, for a below 0, too.
 func floorDiv(a, b int64) int64 {
 	if a%b < 0 {
 		return a/b - 1

@@ -48,6 +48,7 @@ func (r *Runner) Set(entries []Entry) error {
 	return nil
 }
 
+// newSchedules reads entries, and reports all that is wrong with any of them.
 func newSchedules(entries []Entry) (map[string]*schedule, error) {
 	schedules := make(map[string]*schedule, len(entries))
 	var errs []error

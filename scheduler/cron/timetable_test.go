@@ -125,6 +125,7 @@ func shortOffset(s string) string {
 }
 
 func TestNextAgreesWithEveryStepOfTime(t *testing.T) {
+	t.Parallel()
 	lines := []string{
 		"* * * * *", "*/5 * * * *", "0 * * * *", "17 * * * *", "30 1 * * *", "30 2 * * *",
 		"0 0 * * *", "*/15 1-3 * * *", "5 */2 * * *", "0 0-23 * * *", "45 23 * * *",

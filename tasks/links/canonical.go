@@ -48,6 +48,7 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
+// parse reads a reference as browsers do, relative to a base.
 func parse(base, reference string) (*whatwg.Url, error) {
 	if base == "" {
 		return whatwg.Parse(reference)

@@ -114,11 +114,15 @@ func TestFromPage(t *testing.T) {
 		tags                    []string
 		want                    Page
 	}{
-		{name: "kinds of links", page: `<A HREF=" a "><area href=b><iframe src=c></iframe><link rel="next prefetch" href=d><link rel=stylesheet href=e><img src=f>`,
-			want: Page{Links: h("/dir/a", "/dir/b", "/dir/c", "/dir/d")}},
+		{
+			name: "kinds of links", page: `<A HREF=" a "><area href=b><iframe src=c></iframe><link rel="next prefetch" href=d><link rel=stylesheet href=e><img src=f>`,
+			want: Page{Links: h("/dir/a", "/dir/b", "/dir/c", "/dir/d")},
+		},
 		{name: "each once", page: `<a href=/a><a href=/a#x><a href=/%61><a>`, want: Page{Links: h("/a")}},
-		{name: "schemes", page: `<a href="javascript:x"><a href=mailto:x><a href=file:///x><a href=http://u:p@h.example/><a href="//o.example">`,
-			want: Page{Links: []string{"https://o.example/"}}},
+		{
+			name: "schemes", page: `<a href="javascript:x"><a href=mailto:x><a href=file:///x><a href=http://u:p@h.example/><a href="//o.example">`,
+			want: Page{Links: []string{"https://o.example/"}},
+		},
 		{name: "base", page: `<base target=_blank><base href="/new/"><base href="/newer/"><a href=a>`, want: Page{Links: h("/new/a")}},
 		{name: "a base that is no URL", page: `<base href="javascript:x"><a href=a>`, want: Page{Links: h("/dir/a")}},
 		{name: "rel nofollow", page: `<a href=a rel="external NoFollow"><a href=b rel=nofollower>`, want: Page{Links: h("/dir/b")}},
@@ -186,11 +190,17 @@ func TestReadSitemap(t *testing.T) {
 		{"pages", pages, want, ""},
 		{"gzip", zip(pages), want, ""},
 		{"byte order mark", "\ufeff\n" + strings.TrimPrefix(pages, `<?xml version="1.0" encoding="UTF-8"?>`), want, ""},
-		{"an index", `<sitemapindex><sitemap><loc>/b.xml.gz</loc><lastmod>soon</lastmod></sitemap></sitemapindex>`,
-			Sitemap{Sitemaps: []Entry{{URL: "https://h.example/b.xml.gz"}}}, ""},
+		{
+			"an index", `<sitemapindex><sitemap><loc>/b.xml.gz</loc><lastmod>soon</lastmod></sitemap></sitemapindex>`,
+			Sitemap{Sitemaps: []Entry{{URL: "https://h.example/b.xml.gz"}}},
+			"",
+		},
 		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
-		{"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",
-			Sitemap{Pages: []Entry{{URL: "https://h.example/%C3%A9"}}}, ""},
+		{
+			"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",
+			Sitemap{Pages: []Entry{{URL: "https://h.example/%C3%A9"}}},
+			"",
+		},
 		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
 		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},

@@ -58,6 +58,7 @@ type reader struct {
 	page     Page
 }
 
+// tag takes in what one start tag says: a base, a link, or what robots may do.
 func (r *reader) tag(token html.Token) {
 	attr := attributes(token)
 	switch token.DataAtom {
@@ -89,6 +90,7 @@ func (r *reader) tag(token html.Token) {
 	}
 }
 
+// link keeps a link that leads somewhere that can be fetched.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if to, err := Canonical(r.base, reference); err == nil && !r.seen[to] {
@@ -108,6 +110,7 @@ func (r *reader) header(tag string) {
 	}
 }
 
+// directives reads what a page says to robots.
 func (r *reader) directives(text string) {
 	for word := range strings.SplitSeq(strings.ToLower(text), ",") {
 		switch strings.TrimSpace(word) {
@@ -132,6 +135,7 @@ func attributes(token html.Token) map[string]string {
 	return found
 }
 
+// hasWord reports whether a list of words has a word, in whatever case.
 func hasWord(text, word string) bool {
 	for w := range strings.FieldsSeq(text) {
 		if strings.EqualFold(w, word) {

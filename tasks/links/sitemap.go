@@ -70,7 +70,7 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 	dec.CharsetReader = charset.NewReaderLabel
 	for {
 		token, err := dec.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -97,6 +97,7 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 	}
 }
 
+// readLines reads a sitemap of plain text: a URL a line.
 func (s *Sitemap) readLines(url string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -107,6 +108,7 @@ func (s *Sitemap) readLines(url string, in io.Reader) error {
 	return lines.Err()
 }
 
+// add keeps an entry whose URL can be fetched.
 func (s *Sitemap) add(to *[]Entry, base, loc, modified string) error {
 	loc = strings.TrimSpace(loc)
 	url, err := Canonical(base, loc)
@@ -137,6 +139,7 @@ type bounded struct {
 	left int64
 }
 
+// Read implements io.Reader. It fails where more comes than a sitemap may have.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fmt.Errorf("more than %d bytes", MaxSitemapSize)

@@ -74,6 +74,7 @@ type parser struct {
 	ruled  bool     // whether there has been a rule for them
 }
 
+// line takes in one line, split into its key and its value.
 func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
@@ -106,6 +107,7 @@ func (p *parser) line(key, value string) {
 	}
 }
 
+// group is the group of rules for a product token, made where there is none yet.
 func (f *File) group(token string) *group {
 	if f.groups[token] == nil {
 		f.groups[token] = &group{}

@@ -107,8 +107,15 @@ func TestFromAnswer(t *testing.T) {
 		status int
 		x, y   bool
 	}{
-		{200, false, true}, {206, false, true}, {301, true, true}, {404, true, true},
-		{403, true, true}, {429, true, true}, {500, false, false}, {503, false, false}, {599, false, false},
+		{200, false, true},
+		{206, false, true},
+		{301, true, true},
+		{404, true, true},
+		{403, true, true},
+		{429, true, true},
+		{500, false, false},
+		{503, false, false},
+		{599, false, false},
 	}
 	for _, tt := range tests {
 		f := FromAnswer(tt.status, body)

@@ -12,6 +12,7 @@ type rule struct {
 	allow bool
 }
 
+// newRule reads a path with its wildcards: * and, at the end, $.
 func newRule(path string, allow bool) rule {
 	trimmed, end := strings.CutSuffix(path, "$")
 	r := rule{path: canonical(trimmed, true), end: end, allow: allow}
@@ -111,6 +112,7 @@ func unhex(text string) (byte, bool) {
 	return high<<4 | low, ok1 && ok2
 }
 
+// hexDigit is the value of a digit, and false for what is none.
 func hexDigit(c byte) (byte, bool) {
 	switch {
 	case c >= '0' && c <= '9':

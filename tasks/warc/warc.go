@@ -145,6 +145,8 @@ func targetOf(u *url.URL) (string, error) {
 // secretHeaders are not written: archives are made to be passed on.
 var secretHeaders = map[string]bool{"Authorization": true, "Cookie": true, "Proxy-Authorization": true}
 
+// requestHead is the request line and the headers as they went over the wire, but
+// for those that carry secrets.
 func (e Exchange) requestHead() []byte {
 	var b bytes.Buffer
 	method := e.Request.Method
@@ -201,6 +203,7 @@ func digest(block []byte) string {
 	return "sha1:" + base32.StdEncoding.EncodeToString(sum[:])
 }
 
+// newID is a record ID that no other record has.
 func newID() string { return "<urn:uuid:" + uuid.NewString() + ">" }
 
 // record is one of the file's.
@@ -246,6 +249,7 @@ func (w *Writer) write(r record) (Position, error) {
 	return at, nil
 }
 
+// writeTo writes the record: its headers, an empty line, the block, two more.
 func (r *record) writeTo(to io.Writer) error {
 	fields, err := fieldBlock(append([]Field{
 		{"WARC-Type", r.kind},

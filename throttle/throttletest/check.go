@@ -63,6 +63,7 @@ func judge(limit throttle.Limit, history []Admission) []string {
 	return []string{fmt.Sprintf("kind %q is unknown", limit.Kind)}
 }
 
+// sorted is the history in the order of time.
 func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }

@@ -1,11 +1,12 @@
--- Makes a meter as if never used, and opens it.
--- Touches: blocked (w), changes (w), limit (r), m (rw), wake (w).
+-- Makes a meter as if never used, opens it, and forgets what slowed it down.
+-- Touches: blocked (rw), changes (w), ending (w), limit (rw), m (rw),
+--   overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- Returns 1, or 0 if there is no such limit
 -- @include leases
--- @include change
+-- @include record
 local name, key = ARGV[1], ARGV[2]
 local id = name .. '|' .. key
 
@@ -14,5 +15,10 @@ if not kind then return 0 end
 local state = hg('m', kind .. ':' .. id)
 call('UNLINK', state .. '\n', unpack(lease_sets(state)))
 call('ZREM', hg('blocked', name), key)
+if call('HEXISTS', hg('overrides', name), key) == 1 then
+  local r = read_record(name, key)
+  unlearn(r)
+  change_rate(name, key, r)
+end
 changed('meter', id)
 return 1

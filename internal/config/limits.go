@@ -38,6 +38,7 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 			Name: name, Kind: l.Kind, Rate: l.Rate, Capacity: l.Capacity,
 			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, Overrides: l.Overrides,
 		}
+		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // not decoded
 		if l.Adapt != nil {
 			checked.Adapt = &throttle.Adapt{Min: l.Adapt.Min, Latency: l.Adapt.Latency}
 		}

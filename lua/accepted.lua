@@ -1,22 +1,34 @@
--- Hears that the other side took a call: the refusals before are over.
--- Touches: blocked (r), ending (w), limit (rw), m (rw), overrides (rw).
+-- Hears that the other side took a call: the refusals before are over, and a key
+-- that was slowed down gets faster.
+-- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw),
+--   overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] when it had been allowed, in microseconds
 -- ARGV[2] how long the other side took, in microseconds
 -- ARGV[3…] limit, key of each meter
 -- Returns how many of the meters had something to learn
--- @include record
+-- @include adapt
 local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 
-local learned = 0
-for i = 3, #ARGV, 2 do
-  local name, key = ARGV[i], ARGV[i + 1]
+-- A call that was underway when another was refused says nothing of the time since.
+local function accepted(name, key)
   local r = read_record(name, key)
-  if r.refused > 0 and at_us > r.refused_us then
-    r.refused = 0
+  local before = r.refused
+  if at_us > r.refused_us then r.refused = 0 end
+  local least, wanted_us = adapts(name)
+  if not least or r.bearable == FULL and wanted_us == 0 then
+    if r.refused == before then return 0 end
     store_record(name, key, r)
     drop_if_plain(name, key, r)
-    learned = learned + 1
+    return 1
   end
+  if at_us > r.fell_us then rise(r) end
+  if wanted_us > 0 then slow_down(r, latency_us) end
+  r.heard_us = now_us
+  adapt(name, key, r, least, wanted_us)
+  return 1
 end
+
+local learned = 0
+for i = 3, #ARGV, 2 do learned = learned + accepted(ARGV[i], ARGV[i + 1]) end
 return learned

@@ -1,12 +1,13 @@
--- Makes a meter as if never used, and opens it.
--- Touches: blocked (w), changelog (w), changes (w), limit (r), m (rw), wake (w).
+-- Makes a meter as if never used, opens it, and forgets what slowed it down.
+-- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw),
+--   m (rw), overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] who says so
 -- Returns 1, or 0 if there is no such limit
 -- @include leases
--- @include change
+-- @include record
 -- @include note
 local name, key, by = ARGV[1], ARGV[2], ARGV[3]
 local id = name .. '|' .. key
@@ -16,6 +17,11 @@ if not kind then return 0 end
 local state = hg('m', kind .. ':' .. id)
 call('UNLINK', state .. '\n', unpack(lease_sets(state)))
 call('ZREM', hg('blocked', name), key)
+if call('HEXISTS', hg('overrides', name), key) == 1 then
+  local r = read_record(name, key)
+  unlearn(r)
+  change_rate(name, key, r)
+end
 changed('meter', id)
 note('reset', name, by, 'key', key)
 return 1

@@ -101,6 +101,9 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 			args = append(args, "edges", joinInts(edges))
 		}
 	}
+	if l.Adapt != nil {
+		args = append(args, l.Adapt.fields(l.Rate)...)
+	}
 	if l.Zone != "" {
 		args = append(args, "zone", l.Zone)
 	}
@@ -180,6 +183,9 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
 		l.Capacity = int(number("capacity"))
+	}
+	if fields["adapt_n"] != "" {
+		l.Adapt = &Adapt{Rate{int(number("adapt_n")), us("adapt_per_us")}, us("adapt_latency_us")}
 	}
 	if fields["apps"] != "" {
 		l.Apps = strings.Split(fields["apps"], ",")

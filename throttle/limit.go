@@ -77,6 +77,9 @@ type Limit struct {
 	// Lease is how long a Concurrency permit outlives its last extension. The
 	// zero value means DefaultLease.
 	Lease time.Duration
+	// Adapt has single keys slow down where the other side bears less than the rate.
+	// Nil means that they do not.
+	Adapt *Adapt
 	// Overrides is what single keys count by instead, for Define. SetKey says that
 	// of more keys, and of these anew.
 	Overrides map[string]Override
@@ -143,6 +146,9 @@ func (l Limit) Validate() error {
 		if _, err := time.LoadLocation(l.Zone); err != nil || l.Zone == "Local" {
 			wrong("zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
 		}
+	}
+	if l.Adapt != nil {
+		l.validateAdapt(wrong)
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 		o := l.Overrides[key]
@@ -220,6 +226,9 @@ func (l Limit) String() string {
 	}
 	if l.Lease != 0 && l.Lease != DefaultLease {
 		b.WriteString(" lease " + l.Lease.String())
+	}
+	if l.Adapt != nil {
+		b.WriteString(" " + l.Adapt.String())
 	}
 	if l.Paused {
 		b.WriteString(" (paused)")

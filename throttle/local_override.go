@@ -134,7 +134,7 @@ func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 		if key.limit != limit || o.kind == "" || o.ends > 0 && o.ends <= now {
 			continue
 		}
-		k := KeyState{Key: key.key, Override: o.Override, File: o.file}
+		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}
 		if o.ends > 0 {
 			k.Until, k.For = time.UnixMicro(o.ends), microseconds(o.ends-now)
 		}

@@ -123,7 +123,10 @@ func TestLocalDecisions(t *testing.T) {
 		{
 			"fewest left decides", nil,
 			[]Need{{"api", "", 0}, {"host", "a", 0}},
-			Decision{Outcome: Allowed, Limit: "host", Key: "a", Cost: 1, Capacity: 2, Remaining: 1, ResetAfter: time.Second, At: at},
+			Decision{
+				Outcome: Allowed, Limit: "host", Key: "a", Cost: 1, Capacity: 2, Remaining: 1, ResetAfter: time.Second, At: at,
+				Taken: []Taken{{Need: Need{"api", "", 1}}, {Need: Need{"host", "a", 1}, OwedUntil: at.Add(time.Second)}},
+			},
 		},
 		{
 			"the one to wait longest for decides",

@@ -89,7 +89,7 @@ func (o Override) validate(l Limit) error {
 	if o.For < 0 || o.For > maxFill {
 		errs = append(errs, fieldError("for", o.For, "want a time above zero, at most a hundred years"))
 	}
-	l.Overrides = nil
+	l.Overrides, l.Adapt = nil, nil
 	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
 		l.Capacity = o.Capacity
 	}
@@ -159,6 +159,16 @@ type KeyState struct {
 	Override
 	File  bool
 	Until time.Time
+	// Share is which part of its rate the key goes by at present, from 0 to 1, where
+	// the limit adapts, and Now is that pace, such as "4.5/s": empty where it is all.
+	Share float64
+	Now   string
+	// Refused is how often in a row the other side refused calls, and Slowed whether
+	// refusals have slowed the key down. Latency is what it is slowed down by where
+	// that is longer than wanted, smoothed.
+	Refused int
+	Slowed  bool
+	Latency time.Duration
 }
 
 // Keys implements Limiter. It reads all keys of the limit that differ.
@@ -167,29 +177,36 @@ func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	if err != nil || len(records) == 0 {
 		return nil, unavailable(err)
 	}
+	l, err := r.definition(ctx, limit)
+	if errors.Is(err, redis.Nil) { // deleted since
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
 	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	var keys []KeyState
 	for _, key := range slices.Sorted(maps.Keys(records)) {
-		if k := readKey(key, records[key], now); k.differs() {
+		if k := readKey(l, key, records[key], now); k.differs() {
 			keys = append(keys, k)
 		}
 	}
 	return keys, nil
 }
 
-func (k KeyState) differs() bool { return k.Override != Override{} }
+func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }
 
 // readKey reads a record as lua/include/record.lua writes it.
-func readKey(key, record string, now time.Time) KeyState {
+func readKey(l Limit, key, record string, now time.Time) KeyState {
 	words := strings.Fields(record)
 	number := func(i int) int64 {
 		n, _ := strconv.ParseInt(words[i], 10, 64)
 		return n
 	}
-	k := KeyState{Key: key}
+	k := KeyState{Key: key, Share: 1}
 	if len(words) < 14 {
 		return k
 	}
@@ -200,6 +217,15 @@ func readKey(key, record string, now time.Time) KeyState {
 		if ends {
 			k.Until, k.For = until, until.Sub(now)
 		}
+	}
+	k.Refused = int(number(8))
+	if l.Adapt == nil {
+		return k
+	}
+	k.Share, k.Slowed = float64(number(7))/wholeShare, number(10) < wholeShare
+	k.Latency = time.Duration(number(11)) * time.Microsecond
+	if k.Share < 1 {
+		k.Now = pace(l.With(k.Override).Rate, k.Share)
 	}
 	return k
 }

@@ -52,7 +52,7 @@ func TestKeys(t *testing.T) {
 		rate := throttle.Override{Rate: throttle.Every(10 * time.Second)}
 		limit := throttle.Limit{Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(1), Overrides: map[string]throttle.Override{"a": rate, "b": rate}}
 		define(t, s, limit)
-		expect(t, "from the file", list(), []throttle.KeyState{{Key: "a", Override: rate, File: true}, {Key: "b", Override: rate, File: true}})
+		expect(t, "from the file", list(), []throttle.KeyState{{Key: "a", Override: rate, File: true, Share: 1}, {Key: "b", Override: rate, File: true, Share: 1}})
 
 		short := throttle.Override{Capacity: 3, For: time.Hour}
 		must(t, s.SetKey(ctx, "host", "a", short))
@@ -61,12 +61,12 @@ func TestKeys(t *testing.T) {
 		s.wait(time.Minute)
 		short.For -= time.Minute
 		expect(t, "the same file changes nothing", list(), []throttle.KeyState{
-			{Key: "a", Override: short, Until: s.now.Add(short.For)}, {Key: "b", Override: rate, File: true}, {Key: "c", Override: rate},
+			{Key: "a", Override: short, Until: s.now.Add(short.For), Share: 1}, {Key: "b", Override: rate, File: true, Share: 1}, {Key: "c", Override: rate, Share: 1},
 		})
 		s.wait(short.For)
 		limit.Overrides = nil
 		define(t, s, limit)
-		expect(t, "what ended is gone, and what the file said", list(), []throttle.KeyState{{Key: "c", Override: rate}})
+		expect(t, "what ended is gone, and what the file said", list(), []throttle.KeyState{{Key: "c", Override: rate, Share: 1}})
 
 		must(t, s.Delete(ctx, "host"))
 		define(t, s, limit)

@@ -32,14 +32,19 @@ type definition struct {
 	Zone     string        `json:"zone,omitempty"`
 	Apps     []string      `json:"apps,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
+	Adapt    string        `json:"adapt,omitempty"`
 	Paused   bool          `json:"paused"`
 	Blocked  []block       `json:"blocked,omitempty"`
 	Keys     []key         `json:"keys,omitempty"`
 }
 
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
+	adapt := ""
+	if l.Adapt != nil {
+		adapt = l.Adapt.String()
+	}
 	return definition{
-		Keys: newKeys(keys),
+		Keys: newKeys(keys), Adapt: adapt,
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
 		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: newBlocks(blocks),
 	}

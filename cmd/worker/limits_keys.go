@@ -16,6 +16,8 @@ type key struct {
 	Rate     string     `json:"rate,omitempty"`
 	Capacity int        `json:"capacity,omitempty"`
 	Source   string     `json:"source,omitempty"`
+	Now      string     `json:"now,omitempty"`
+	Why      string     `json:"why,omitempty"`
 	Until    *time.Time `json:"until,omitempty"`
 	rest     time.Duration
 }
@@ -23,9 +25,12 @@ type key struct {
 func newKeys(from []throttle.KeyState) []key {
 	keys := make([]key, len(from))
 	for i, k := range from {
-		keys[i] = key{Key: k.Key, Rate: k.Rate.String(), Capacity: k.Capacity, Source: "set", rest: k.For}
-		if k.File {
+		keys[i] = key{Key: k.Key, Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		switch {
+		case k.File:
 			keys[i].Source = "file"
+		case k.Override != throttle.Override{}:
+			keys[i].Source = "set"
 		}
 		if !k.Until.IsZero() {
 			keys[i].Until = &k.Until
@@ -34,12 +39,32 @@ func newKeys(from []throttle.KeyState) []key {
 	return keys
 }
 
+// why is why a key goes slower than it could.
+func why(k throttle.KeyState) string {
+	var reasons []string
+	if k.Refused > 0 {
+		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.Refused))
+	} else if k.Slowed {
+		reasons = append(reasons, "was refused")
+	}
+	if k.Now != "" && k.Latency > 0 {
+		reasons = append(reasons, "latency "+k.Latency.Round(time.Millisecond).String())
+	}
+	return strings.Join(reasons, ", ")
+}
+
 // String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
 func (k key) String() string {
 	text := throttle.Override{Capacity: k.Capacity}.String()
 	text = strings.TrimSpace(k.Rate + " " + text)
 	if k.rest > 0 {
 		text += " for " + in(k.rest)
+	}
+	if k.Now != "" {
+		text = strings.TrimSpace(text + " now " + k.Now)
+	}
+	if k.Why != "" {
+		text = strings.TrimSpace(text + " (" + k.Why + ")")
 	}
 	return fmt.Sprintf("%s: %s", keyName(k.Key), text)
 }

@@ -77,7 +77,13 @@ func TestFull(t *testing.T) {
 				Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000),
 				Zone: "America/New_York", Margin: 100 * time.Millisecond, Apps: []string{"shop", "billing"},
 			},
-			{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(2 * time.Second)},
+			{
+				Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(2 * time.Second),
+				Adapt: &throttle.Adapt{Min: throttle.PerMinute(1), Latency: 500 * time.Millisecond},
+				Overrides: map[string]throttle.Override{
+					"slow.example": {Rate: throttle.Every(10 * time.Second)}, "big.example": {Rate: throttle.PerSecond(5), Capacity: 3},
+				},
+			},
 			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second},
 		},
 	}
@@ -100,11 +106,15 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: throttle.High,
-		MaxWait:  10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
+		Priority: throttle.High, Blocks: []string{"host"},
+		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
 	}
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
 		t.Error(diff)
+	}
+	costs, err := c.Costs(&expression.Job{Type: "http:request", Payload: []byte(`{}`)}, []byte(`{"status":304}`))
+	if diff := cmp.Diff(map[string]int{"api-daily": 0}, costs); diff != "" || err != nil {
+		t.Errorf("costs: %v\n%s", err, diff)
 	}
 	if _, err = c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"ftp"}`)}); err == nil {
 		t.Error("a URL without host: no error")

@@ -19,7 +19,14 @@ type limit struct {
 	Apps     []string      `yaml:"apps"`
 	Lease    time.Duration `yaml:"lease"`
 
+	Adapt     *adapt                       `yaml:"adapt"`
 	Overrides map[string]throttle.Override `yaml:"overrides"`
+}
+
+// adapt is a throttle.Adapt as the file writes it; {} adapts to refusals alone.
+type adapt struct {
+	Min     throttle.Rate `yaml:"min"`
+	Latency time.Duration `yaml:"latency"`
 }
 
 // limits checks the file's limits and returns them by name.
@@ -30,6 +37,10 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 		checked := throttle.Limit{
 			Name: name, Kind: l.Kind, Rate: l.Rate, Capacity: l.Capacity,
 			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, Overrides: l.Overrides,
+		}
+		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // not decoded
+		if l.Adapt != nil {
+			checked.Adapt = &throttle.Adapt{Min: l.Adapt.Min, Latency: l.Adapt.Latency}
 		}
 		d.checkLimit(join("limits", name), checked)
 		limits = append(limits, checked)

@@ -25,7 +25,7 @@ func (d *Done) env(f *formula) (any, error) {
 	}
 	if !d.read {
 		d.read = true
-		if d.result, err = decode(d.Result); err != nil && len(d.Result) > 0 {
+		if d.result, err = decode("result", d.Result); err != nil && len(d.Result) > 0 {
 			d.result = string(d.Result)
 		}
 	}

@@ -40,7 +40,7 @@ func (j *Job) env(f *formula) (jobEnv, error) {
 		return env, nil
 	}
 	if !j.decoded {
-		j.payload, j.err = decode(j.Payload)
+		j.payload, j.err = decode("payload", j.Payload)
 		j.decoded = true
 	}
 	env.Payload = j.payload
@@ -49,18 +49,18 @@ func (j *Job) env(f *formula) (jobEnv, error) {
 
 // decode reads one JSON value. Whole numbers stay exact: an account number
 // must not share a meter with its neighbour.
-func decode(payload []byte) (any, error) {
+func decode(what string, payload []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the payload is empty: want JSON")
+			return nil, fmt.Errorf("the %s is empty: want JSON", what)
 		}
-		return nil, fmt.Errorf("the payload is not JSON: %w", err)
+		return nil, fmt.Errorf("the %s is not JSON: %w", what, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the payload is not JSON: something follows the first value")
+		return nil, fmt.Errorf("the %s is not JSON: something follows the first value", what)
 	}
 	return numbers(value), nil
 }

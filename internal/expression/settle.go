@@ -32,9 +32,9 @@ func (s Settle) Of(job *Job, result []byte) (cost int, ok bool, err error) {
 	if err != nil {
 		return 0, false, s.formula.wrap(err)
 	}
-	decoded, err := decode(result)
+	decoded, err := decode("result", result)
 	if err != nil {
-		return 0, false, s.formula.wrap(fmt.Errorf("of the result: %w", err))
+		return 0, false, s.formula.wrap(err)
 	}
 	value, err := s.formula.run(resultEnv{env, decoded})
 	if err != nil {

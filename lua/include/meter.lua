@@ -33,9 +33,9 @@ local function load_meter(name, key, app, holder, at)
   }
   if record then
     -- @include override
-    override(m, kind, record, tonumber(margin_us), now_us)
+    override(m, kind, record, tonumber(margin_us), now_us, adapts)
   end
-  if adapts then m.heard = true end
+  if adapts and adapts ~= '0' then m.heard = true end
   if kind == 'funnel' or kind == 'token_bucket' then
     -- @include gcra
     keep = gcra(m, now_us)

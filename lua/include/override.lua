@@ -2,14 +2,15 @@
 
 -- Has a meter count as the record of its key says at a moment: with another rate
 -- or capacity, for the kind that it was given for and until it ends, and at a
--- share of the rate, in millionths, where the other side bears no more. since_us
+-- share of the rate, in millionths, where the other side bears no more and the
+-- limit adapts to that. since_us
 -- is when the key's rate changed last. Until the end, the meter's state lives for
 -- as long as it would matter under the limit's own rate.
-local function override(m, kind, record, margin_us, at)
+local function override(m, kind, record, margin_us, at, adapts)
   local of, n, per_us, capacity, ends_us, since_us, share, refused =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
-  m.since_us, m.heard = tonumber(since_us), refused ~= '0'
+  m.since_us, m.heard = tonumber(since_us), refused ~= '0' or share < 1000000
   if of == kind and (ends_us == 0 or ends_us > at) then
     if ends_us > 0 then
       m.ends_us = ends_us
@@ -24,6 +25,6 @@ local function override(m, kind, record, margin_us, at)
   elseif ends_us > m.since_us and ends_us <= at then
     m.since_us = ends_us
   end
-  if share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
+  if adapts and share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
   m.rate = int(m.n) .. ' ' .. int(m.period_us)
 end

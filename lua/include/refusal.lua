@@ -1,4 +1,4 @@
--- @include record
+-- @include adapt
 -- @include blocked
 
 -- For how long a key is shut where the other side does not say: a second, twice as
@@ -14,7 +14,13 @@ local function refused(name, key, at_us, for_us, chance)
   local again = at_us <= r.refused_us
   if not again then
     r.refused, r.refused_us = r.refused + 1, now_us
-    store_record(name, key, r)
+    local least, wanted_us = adapts(name)
+    if least then
+      fall(r)
+      adapt(name, key, r, least, wanted_us)
+    else
+      store_record(name, key, r)
+    end
   end
   if for_us >= 0 then
     shut_longer(name, key, now_us + for_us)

@@ -2,11 +2,11 @@
 
 -- What a limit has beside its summary: whether it is paused, and until when the
 -- meter is shut, if an upstream's answer shut it; and the key's record, if it has
--- one, with the limit's margin and whether it adapts. Returns nil where the limit
+-- one, with the limit's margin and, if it adapts, the latency it wants. Returns nil where the limit
 -- is not for the app.
 local function load_rest(name, key, app)
   local apps, paused, blocked_us, overrides, margin_us, adapts =
-    unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_n'))
+    unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_latency_us'))
   if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
     return nil
   end

@@ -114,11 +114,11 @@ local function load_meter(name, key, app, holder, at)
 
 -- What a limit has beside its summary: whether it is paused, and until when the
 -- meter is shut, if an upstream's answer shut it; and the key's record, if it has
--- one, with the limit's margin and whether it adapts. Returns nil where the limit
+-- one, with the limit's margin and, if it adapts, the latency it wants. Returns nil where the limit
 -- is not for the app.
 local function load_rest(name, key, app)
   local apps, paused, blocked_us, overrides, margin_us, adapts =
-    unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_n'))
+    unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_latency_us'))
   if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
     return nil
   end
@@ -146,14 +146,15 @@ end
 
 -- Has a meter count as the record of its key says at a moment: with another rate
 -- or capacity, for the kind that it was given for and until it ends, and at a
--- share of the rate, in millionths, where the other side bears no more. since_us
+-- share of the rate, in millionths, where the other side bears no more and the
+-- limit adapts to that. since_us
 -- is when the key's rate changed last. Until the end, the meter's state lives for
 -- as long as it would matter under the limit's own rate.
-local function override(m, kind, record, margin_us, at)
+local function override(m, kind, record, margin_us, at, adapts)
   local of, n, per_us, capacity, ends_us, since_us, share, refused =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
-  m.since_us, m.heard = tonumber(since_us), refused ~= '0'
+  m.since_us, m.heard = tonumber(since_us), refused ~= '0' or share < 1000000
   if of == kind and (ends_us == 0 or ends_us > at) then
     if ends_us > 0 then
       m.ends_us = ends_us
@@ -168,12 +169,12 @@ local function override(m, kind, record, margin_us, at)
   elseif ends_us > m.since_us and ends_us <= at then
     m.since_us = ends_us
   end
-  if share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
+  if adapts and share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
   m.rate = int(m.n) .. ' ' .. int(m.period_us)
 end
-    override(m, kind, record, tonumber(margin_us), now_us)
+    override(m, kind, record, tonumber(margin_us), now_us, adapts)
   end
-  if adapts then m.heard = true end
+  if adapts and adapts ~= '0' then m.heard = true end
   if kind == 'funnel' or kind == 'token_bucket' then
 
 -- The time that k permits stand for: whole microseconds, and n-ths of one. It

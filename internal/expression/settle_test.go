@@ -1,0 +1,37 @@
+package expression
+
+import "testing"
+
+func TestSettle(t *testing.T) {
+	tests := []struct {
+		text, result string
+		cost         int
+		err          string
+	}{
+		{text: "result.usage.total", result: `{"usage":{"total":412}}`, cost: 412},
+		{text: "fromJSON(result.body).usage.total", result: `{"status":200,"body":"{\"usage\":{\"total\":7}}"}`, cost: 7},
+		{text: "result.n + payload.n", result: `{"n":0}`, cost: 3},
+		{text: "result.n", result: `{"n":0}`, cost: 0},
+		{text: "result.n", result: `{"n":-1}`, err: "settle expression result.n: it gives -1: want a whole number of permits, 0 or more"},
+		{text: "result.n", result: `{"n":"1"}`, err: "settle expression result.n: it gives text: want a whole number of permits, 0 or more"},
+		{text: "result.n", result: `{}`, err: "settle expression result.n: there is no such field in it (or it is null)"},
+		{text: "result.n", result: `x`, err: "settle expression result.n: the result is not JSON: invalid character 'x' looking for beginning of value"},
+	}
+	for _, test := range tests {
+		settle, err := ParseSettle(test.text)
+		if err != nil {
+			t.Errorf("%s: %v", test.text, err)
+			continue
+		}
+		got, ok, err := settle.Of(job(`{"n":3}`), []byte(test.result))
+		if got != test.cost || reason(err) != test.err || ok != (test.err == "") {
+			t.Errorf("%s of %s = %d, %t, %q\nwant %d, %q", test.text, test.result, got, ok, reason(err), test.cost, test.err)
+		}
+	}
+	if _, err := ParseSettle("results.n"); reason(err) != "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes" {
+		t.Error(err)
+	}
+	if _, ok, err := (Settle{}).Of(job("x"), nil); ok || err != nil {
+		t.Errorf("zero: %t, %v", ok, err)
+	}
+}

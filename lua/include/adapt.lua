@@ -1,0 +1,53 @@
+-- @include record
+
+-- How a limit that adapts slows single keys down, and speeds them up again, never
+-- beyond its rate.
+--
+-- Refusals: additive increase and multiplicative decrease (Chiu and Jain, "Analysis
+-- of the increase and decrease algorithms for congestion avoidance", 1989). Half of
+-- the rate goes at the first refusal, and again where refusals follow in a row; a
+-- tenth where a key was getting faster, for then it was only just too fast. While
+-- calls are accepted a key gains a thousandth of the whole rate a second: so it
+-- asks for too much once in a while, and not often.
+--
+-- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the other side
+-- at the latency wanted; it slows down at once, and speeds up by half of the way.
+local SECOND_US, GAIN, LONGEST_GAP = 1000000, FULL / 1000, 10
+-- A change smaller than this part of the share waits for more: each has a key owe
+-- whole permits.
+local NOTICED = 0.02
+
+-- The least share of the rate and the latency wanted, or nil where the limit does
+-- not adapt. Without a latency that is 0.
+local function adapts(name)
+  local least, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
+  if least then return tonumber(least), tonumber(latency_us) end
+end
+
+local function fall(r)
+  local again = r.bearable == FULL or r.refused > 1
+  r.bearable, r.fell_us = floor(math.min(r.bearable, r.share) * (again and 0.5 or 0.9)), now_us
+end
+
+local function rise(r)
+  local since_us = math.max(r.heard_us, r.fell_us)
+  local seconds = math.min((now_us - since_us) / SECOND_US, LONGEST_GAP)
+  if seconds > 0 then r.bearable = math.min(FULL, floor(r.bearable + GAIN * seconds)) end
+end
+
+local function slow_down(r, latency_us)
+  r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2))
+end
+
+-- Has a key go by what its record has learned now.
+local function adapt(name, key, r, least, wanted_us)
+  r.bearable = math.max(r.bearable, least)
+  local share = r.bearable
+  if wanted_us > 0 and r.latency_us > wanted_us then share = math.min(share, math.max(least, floor(FULL * wanted_us / r.latency_us))) end
+  if share ~= r.share and (share == FULL or math.abs(share - r.share) >= NOTICED * r.share) then
+    r.share = share
+    change_rate(name, key, r)
+  else
+    store_record(name, key, r)
+  end
+end

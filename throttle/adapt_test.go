@@ -1,0 +1,100 @@
+package throttle_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// onAdapting runs f on a limit of ten a second that adapts, with a function that
+// takes a permit of key k, tells how its call went, and returns the key's pace.
+func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stage, call func(refused bool, latency time.Duration) string)) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10, Adapt: &adapt})
+		id := 0
+		f(t, s, func(refused bool, latency time.Duration) string {
+			t.Helper()
+			need := throttle.Need{Limit: "host", Key: "k"}
+			id++
+			job := throttle.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(id)}}
+			s.wait(time.Minute)
+			d, err := s.lanes.Acquire(t.Context(), job, need)
+			must(t, err)
+			if !d.OK() {
+				t.Fatal(d)
+			}
+			s.wait(time.Second)
+			if refused {
+				_, err = s.lanes.Refused(t.Context(), job, throttle.Refusal{At: d.At, For: -1, Shuts: []throttle.Need{need}}, need)
+				must(t, err)
+				_, err = s.lanes.Forget(t.Context(), job.JobID)
+			} else {
+				err = s.lanes.Accepted(t.Context(), d, latency)
+			}
+			must(t, err)
+			keys, err := s.Keys(t.Context(), "host")
+			must(t, err)
+			if len(keys) == 0 {
+				return ""
+			}
+			return keys[0].Now
+		})
+	})
+}
+
+// TestAdaptToRefusals: half at the first, half again in a row, a tenth later; slowly
+// up again, and never below the least nor above the rate.
+func TestAdaptToRefusals(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+		expect(t, "at first", call(false, 0), "")
+		expect(t, "refused", call(true, 0), "5/s")
+		d, err := s.Peek(t.Context(), "host", "k")
+		must(t, err)
+		if d.OK() || d.RetryAfter < 500*time.Millisecond || d.RetryAfter > time.Second {
+			t.Errorf("shut: %s, want for half a second to a second", d)
+		}
+		expect(t, "refused in a row", call(true, 0), "2.5/s")
+		expect(t, "the least", call(true, 0), "2/s")
+		expect(t, "ten seconds' gain", call(false, 0), "2.1/s")
+		expect(t, "a tenth less", call(true, 0), "2/s")
+		for range 100 {
+			call(false, 0)
+		}
+		expect(t, "in the end", call(false, 0), "")
+		must(t, s.SetKey(t.Context(), "host", "k", throttle.Override{Rate: throttle.PerSecond(4)}))
+		expect(t, "half of the key's own rate", call(true, 0), "2/s")
+		must(t, s.Reset(t.Context(), "host", "k"))
+		expect(t, "after a reset", call(false, 0), "")
+	})
+}
+
+// TestAdaptToLatency: at once as slow as the latency wants it, by half of the way
+// back; other keys do not notice.
+func TestAdaptToLatency(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
+		expect(t, "four times as long", call(false, 2*time.Second), "2.5/s")
+		expect(t, "half of the way back", call(false, 500*time.Millisecond), "4/s")
+		expect(t, "the least", call(false, time.Hour), "6/m")
+		other, err := s.AllowN(t.Context(), "host", "other", 10)
+		must(t, err)
+		expect(t, "another key", other.ResetAfter, time.Second)
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10})
+		expect(t, "a limit that adapts no more", ask(t, s, "host", 10).ResetAfter, time.Second)
+	})
+}
+
+func TestWrongAdapts(t *testing.T) {
+	for want, l := range map[string]throttle.Limit{
+		`adapt "adapt": a concurrency limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window`: {Kind: throttle.Concurrency, Capacity: 1, Adapt: &throttle.Adapt{}},
+		`adapt.min 2/s: want a rate, at most the limit's own 1/s`:                                                   {Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Min: throttle.PerSecond(2)}},
+		`adapt.latency -1s: want how long a call may take, in whole microseconds`:                                   {Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Latency: -time.Second}},
+	} {
+		l.Name = "l"
+		if err := l.Validate(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

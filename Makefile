@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo up redis-server
+.PHONY: help test race sim lint fmt bench demo up servers
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -13,13 +13,13 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: redis-server ## vet, check the format and run all tests
+test: servers ## vet, check the format and run all tests
 	go vet ./...
 	@unformatted=$$(gofmt -l *.go */) && \
 	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
 	$(GOTEST) ./...
 
-race: redis-server ## run all tests with the race detector
+race: servers ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
 SEEDS ?= 200
@@ -33,7 +33,7 @@ lint: ## run golangci-lint
 fmt: ## format the code
 	go run $(GOLANGCI) fmt ./...
 
-bench: redis-server ## measure against other systems
+bench: servers ## measure against other systems
 	go run ./bench
 
 demo: ## watch 200 jobs obey a limit
@@ -42,16 +42,16 @@ demo: ## watch 200 jobs obey a limit
 up: ## run Redis and a worker in containers
 	docker compose up
 
-# The tests start redis-server themselves. Only where it is missing is anything
-# installed, and sudo asked for.
-redis-server:
-	@if command -v redis-server >/dev/null; then \
+# The tests start redis-server and prometheus themselves. Only where one of them is
+# missing is anything installed, and sudo asked for.
+servers:
+	@if command -v redis-server >/dev/null && command -v prometheus >/dev/null && command -v promtool >/dev/null; then \
 		:; \
 	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
 		$(SUDO) apt-get update && \
-		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server prometheus; \
 	elif command -v brew >/dev/null; then \
-		brew install redis; \
+		brew install redis prometheus; \
 	else \
-		echo "install redis-server 6.2 or newer and run make again" >&2; exit 1; \
+		echo "install redis-server 6.2 or newer, and prometheus, and run make again" >&2; exit 1; \
 	fi

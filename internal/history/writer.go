@@ -47,7 +47,7 @@ func (r *Recorder) Start() (stop func()) {
 
 // run writes until ctx ends, and then what is left.
 func (r *Recorder) run(ctx context.Context) {
-	second, look := time.NewTicker(every), time.NewTicker(surveyEach)
+	second, look := time.NewTicker(every), time.NewTimer(every)
 	defer second.Stop()
 	defer look.Stop()
 	for {
@@ -60,6 +60,7 @@ func (r *Recorder) run(ctx context.Context) {
 			r.write(context.Background())
 		case <-look.C:
 			r.lookAround(ctx)
+			look.Reset(surveyEach)
 		}
 	}
 }

@@ -4,6 +4,7 @@
 //	go run ./bench overhead    jobs a second when no limit denies
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
+//	go run ./bench metrics     what history and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -24,6 +25,7 @@ type commands struct {
 	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
+	Metrics  metricsCommand  `cmd:"" help:"What history and metrics cost a job, and a scrape."`
 }
 
 func main() {

@@ -36,6 +36,9 @@ type counted struct {
 // process's to say. The function that it returns
 // ends that, after what is left has been written; it may be called again.
 func (r *Recorder) Start() (stop func()) {
+	if r.off {
+		return func() {}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.run(ctx) })

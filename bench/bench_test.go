@@ -105,6 +105,16 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
+func TestMetrics(t *testing.T) {
+	rows := rowsOf(t, "metrics", "--jobs=200", "--pairs=1", "--waiting=100", "--keys=10", "--scrapes=2")
+	costs := sortedWords("with jobs_per_s ratio cpu_us_per_job cpu_ratio")
+	for i, want := range [][]string{costs, costs, costs, sortedWords("with scrape_ms worst_scrape_ms")} {
+		if diff := cmp.Diff(want, keysOf(rows[i])); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestLimiter(t *testing.T) {
 	rows := rowsOf(t, "limiter", "--seconds=0.01", "--pairs=1", "--hammer=1")
 	over := map[string]any{}
@@ -163,6 +173,7 @@ func TestMistakes(t *testing.T) {
 		{"backlog --hosts=3 --against=bullmq --jobs=2", "bullmq: --against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive"},
 		{"growth --sizes=1", "--sizes 1: --jobs 1: want 2 or more"},
 		{"overhead --pairs=0", "--jobs, --concurrency, --pairs: want 1 or more"},
+		{"metrics --waiting=1", "--jobs, --concurrency, --pairs, --scrapes, --keys: want 1 or more; --waiting: want --keys or more"},
 		{"limiter --pairs=0", "--seconds, --pairs, --goroutines, --hammer: want more than 0"},
 	}
 	for _, tt := range tests {

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Schedules are those whose ticks are told of. Nil means none.
 	Schedules *cron.Runner
-	// Timeout bounds what a scrape asks Redis. The zero value means 5 s.
+	// Timeout bounds what a scrape asks Redis. The zero value means 2 s.
 	Timeout time.Duration
 }
 
@@ -44,7 +44,7 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *
 	c.rdb, c.scope = c.history.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
 	if c.timeout <= 0 {
-		c.timeout = 5 * time.Second
+		c.timeout = 2 * time.Second
 	}
 	return c
 }
@@ -74,15 +74,18 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 // metric is one of the metrics that there are.
 type metric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	name   string
+	labels []string
 }
 
 // all are the metrics, in the order in which they are made.
 var all []metric
 
 func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
-	m := metric{prometheus.NewDesc("headgate_"+name, help, labels, nil), kind}
+	name = "headgate_" + name
+	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
 	all = append(all, m)
 	return m
 }

@@ -153,7 +153,8 @@ func TestValues(t *testing.T) {
 func TestNames(t *testing.T) {
 	var lines []string
 	for _, m := range all {
-		lines = append(lines, m.desc.String())
+		kind := map[prometheus.ValueType]string{counter: "counter", gauge: "gauge", histogram: "histogram"}[m.kind]
+		lines = append(lines, strings.Join(append([]string{m.name, kind}, m.labels...), " "))
 	}
 	slices.Sort(lines)
 	text := strings.Join(lines, "\n") + "\n"

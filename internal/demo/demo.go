@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
@@ -223,7 +224,8 @@ func (d *demo) result() Result {
 	return r
 }
 
-// clean removes what the demo left in Redis, but for meters, which expire.
+// clean removes what the demo left in Redis, but for meters and history, which
+// expire.
 func (d *demo) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -231,6 +233,7 @@ func (d *demo) clean() error {
 	for _, l := range d.config.Limits {
 		errs = append(errs, d.limiter.Delete(ctx, l.Name))
 	}
+	errs = append(errs, d.rdb.Del(ctx, history.Prefix(d.queue)+"totals").Err())
 	err := asynq.NewInspectorFromRedisClient(d.rdb).DeleteQueue(d.queue, true)
 	if !errors.Is(err, asynq.ErrQueueNotFound) {
 		errs = append(errs, err)

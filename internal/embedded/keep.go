@@ -25,6 +25,7 @@ type kept struct {
 	List    []string
 	Set     []string
 	Sorted  map[string]float64
+	Stream  []miniredis.StreamEntry
 }
 
 // keep writes all keys of m, which must be closed, to a file, in one step: a
@@ -78,6 +79,8 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 		k.Set, err = db.Members(key)
 	case "zset":
 		k.Sorted, err = db.SortedSet(key)
+	case "stream":
+		k.Stream, err = db.Stream(key)
 	default:
 		err = fmt.Errorf("no way to keep a %s", k.Kind)
 	}
@@ -143,6 +146,12 @@ func (k kept) write(db *miniredis.RedisDB) error {
 	case "zset":
 		for member, score := range k.Sorted {
 			_, _ = db.ZAdd(k.Key, score, member) // which fails only if the key is of another kind
+		}
+	case "stream":
+		for _, entry := range k.Stream {
+			if _, err = db.XAdd(k.Key, entry.ID, entry.Values); err != nil {
+				break
+			}
 		}
 	}
 	if err == nil && !k.Expires.IsZero() {

@@ -34,6 +34,8 @@ func everything(t *testing.T, rdb *redis.Client) map[string]any {
 			all[key] = rdb.SMembers(t.Context(), key).Val()
 		case "zset":
 			all[key] = rdb.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+		case "stream":
+			all[key] = rdb.XRange(t.Context(), key, "-", "+").Val()
 		default:
 			t.Errorf("%s is a %s", key, kind)
 		}
@@ -55,6 +57,8 @@ func TestCloseKeepsEverything(t *testing.T) {
 		rdb.SAdd(ctx, "set", "a", binary).Err(),
 		rdb.ZAdd(ctx, "sorted", redis.Z{Score: 1785555555555555, Member: "µs"}, redis.Z{Score: 0.1, Member: binary},
 			redis.Z{Score: math.Inf(1), Member: "never"}).Err(),
+		rdb.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []string{"a", binary, "b", ""}}).Err(),
+		rdb.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []string{"a", ""}}).Err(),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ type Recorder struct {
 	rdb     redis.UniversalClient
 	prefix  string // of the scope's keys
 	process string
+	off     bool
 
 	limits byName[string, limitCounters]
 	tasks  byName[Task, taskCounters]
@@ -58,6 +59,10 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	return r
 }
 
+// Off has it neither count nor write, from before Start on: what it costs is
+// measured against that.
+func (r *Recorder) Off() { r.off = true }
+
 // Redis is where the scope is: the client, and what its keys begin with.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 	return r.rdb, strings.TrimSuffix(strings.TrimPrefix(r.prefix, "hg:{"), "}:")
@@ -65,6 +70,9 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 
 // Asked is told how long a call of the limiter took, and whether it failed.
 func (r *Recorder) Asked(took time.Duration, failed bool) {
+	if r.off {
+		return
+	}
 	r.Calls.took(took)
 	if failed {
 		r.FailedCalls.Add(1)
@@ -74,6 +82,9 @@ func (r *Recorder) Asked(took time.Duration, failed bool) {
 // Decided is told the limiter's answer to a job. Permits count for every limit
 // that gave some; another answer counts for the limit that decided.
 func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.Decision) {
+	if r.off {
+		return
+	}
 	if d.Outcome == throttle.Allowed {
 		for _, n := range needs {
 			c := r.limits.of(label(n.Limit))
@@ -103,6 +114,9 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 // Began is told that a job runs. The function that it returns must be called once,
 // at the end of that.
 func (r *Recorder) Began(t Task) (ended func(End)) {
+	if r.off {
+		return func(End) {}
+	}
 	c := r.task(t)
 	c.busy.Add(1)
 	began := time.Now()
@@ -114,7 +128,11 @@ func (r *Recorder) Began(t Task) (ended func(End)) {
 }
 
 // Ended is told that a job ended which did not run.
-func (r *Recorder) Ended(t Task, end End) { r.task(t).ends[end].Add(1) }
+func (r *Recorder) Ended(t Task, end End) {
+	if !r.off {
+		r.task(t).ends[end].Add(1)
+	}
+}
 
 func (r *Recorder) task(t Task) *taskCounters {
 	t = Task{label(t.Queue), label(t.Type)}

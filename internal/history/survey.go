@@ -16,14 +16,15 @@ import (
 
 const (
 	// surveyEach is how often what waits is looked at, by one process of a scope,
-	// and surveyPages how many pages of a thousand jobs that reads at a time: a
-	// hundred thousand jobs are surveyed within half a minute, at less than 1 % of
-	// a core of Redis.
+	// and surveyIdle while that process decides nothing. surveyPages is how many
+	// pages of a thousand jobs that reads at a time: a hundred thousand jobs are
+	// surveyed within half a minute, at less than 1 % of a core of Redis.
 	surveyEach  = 5 * time.Second
+	surveyIdle  = 20 * time.Second
 	surveyPages = 20
 	// surveyLife is how long a survey, and the claim to make it, lives.
 	surveyLife = time.Minute
-	claimLife  = 3 * surveyEach
+	claimLife  = surveyIdle + 2*surveyEach
 	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
 	// it names of each limit.
 	maxMeters  = 200_000
@@ -71,21 +72,31 @@ type surveyor struct {
 	cursor uint64
 	limits map[string]Waiting
 	meters map[string]int // limit|key -> jobs
+
+	decided uint64    // how much had been when it was looked last
+	looked  time.Time // when that was
 }
 
-// lookAround goes on with a survey, if this is the process that makes it. What
-// Redis does not answer is asked again the next time.
+// lookAround goes on with a survey, if this is the process that makes it and
+// anything may have changed. What Redis does not answer is asked again the next
+// time.
 func (r *Recorder) lookAround(ctx context.Context) {
+	decided, _, _ := r.Calls.Snapshot()
+	s := &r.survey
+	if s.limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
+		return
+	}
+	s.decided, s.looked = decided, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
-		r.survey = surveyor{}
+		s.begin()
 		return
 	}
 	for range surveyPages {
 		done, err := r.surveyPage(ctx)
 		if err != nil {
-			r.survey = surveyor{}
+			s.begin()
 			return
 		}
 		if done {
@@ -94,6 +105,9 @@ func (r *Recorder) lookAround(ctx context.Context) {
 		}
 	}
 }
+
+// begin forgets what was found so far.
+func (s *surveyor) begin() { s.cursor, s.limits, s.meters = 0, nil, nil }
 
 // claimSurvey reports whether this process makes surveys.
 func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
@@ -156,7 +170,7 @@ func (s *surveyor) count(record string) {
 func (r *Recorder) publish(ctx context.Context) {
 	limits := r.survey.limits
 	r.survey.busiest(limits)
-	r.survey = surveyor{}
+	r.survey.begin()
 	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
 		return

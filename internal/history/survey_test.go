@@ -55,6 +55,7 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%q makes surveys, want the first process", holder)
 		}
 		first.stopSurvey(ctx)
+		second.Asked(0, false) // something may have changed
 		second.lookAround(ctx)
 		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != second.process {
 			t.Errorf("%q makes surveys, want the second process", holder)

@@ -36,6 +36,9 @@ type counted struct {
 // process's to say. The function that it returns
 // ends that, after what is left has been written; it may be called again.
 func (r *Recorder) Start() (stop func()) {
+	if r.off {
+		return func() {}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.run(ctx) })
@@ -47,7 +50,7 @@ func (r *Recorder) Start() (stop func()) {
 
 // run writes until ctx ends, and then what is left.
 func (r *Recorder) run(ctx context.Context) {
-	second, look := time.NewTicker(every), time.NewTicker(surveyEach)
+	second, look := time.NewTicker(every), time.NewTimer(every)
 	defer second.Stop()
 	defer look.Stop()
 	for {
@@ -60,6 +63,7 @@ func (r *Recorder) run(ctx context.Context) {
 			r.write(context.Background())
 		case <-look.C:
 			r.lookAround(ctx)
+			look.Reset(surveyEach)
 		}
 	}
 }

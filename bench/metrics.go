@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/dashboards/metrics"
+	lookout "github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+type metricsCommand struct {
+	Jobs        int  `default:"20000" help:"How many jobs each run drains."`
+	Concurrency int  `default:"10" help:"Jobs that each worker runs at once."`
+	Pairs       int  `default:"5" help:"Runs with each, each beside one without. The median is printed."`
+	Waiting     int  `default:"100000" help:"Jobs that wait while a scrape is measured."`
+	Keys        int  `default:"10000" help:"Keys that they wait for."`
+	Scrapes     int  `default:"20" help:"Scrapes that are measured."`
+	JSON        bool `name:"json" help:"Print one JSON array."`
+}
+
+type metricsRow struct {
+	With     string   `json:"with"`
+	JobsPer  *float64 `json:"jobs_per_s,omitempty"`
+	Ratio    *float64 `json:"ratio,omitempty"`
+	CPU      *float64 `json:"cpu_us_per_job,omitempty"`
+	CPURatio *float64 `json:"cpu_ratio,omitempty"`
+	ScrapeMS *float64 `json:"scrape_ms,omitempty"`
+	WorstMS  *float64 `json:"worst_scrape_ms,omitempty"`
+}
+
+var metricsColumns = []column[metricsRow]{
+	{"with", func(r metricsRow) string { return r.With }},
+	{"jobs/s", func(r metricsRow) string { return number(r.JobsPer, 0) }},
+	{"ratio to without", func(r metricsRow) string { return number(r.Ratio, 3) }},
+	{"CPU µs/job", func(r metricsRow) string { return number(r.CPU, 1) }},
+	{"ratio", func(r metricsRow) string { return number(r.CPURatio, 3) }},
+	{"scrape ms", func(r metricsRow) string { return number(r.ScrapeMS, 1) }},
+	{"worst", func(r metricsRow) string { return number(r.WorstMS, 1) }},
+}
+
+// Run drains the same no-op jobs without history and with it, one after the
+// other, so that what else the machine does hits both; and then scrapes while
+// many jobs wait for many keys. CPU is that of this process and of Redis, enqueuing
+// included: a machine that does other things measures it better than speed.
+func (c *metricsCommand) Run(b *bench) error {
+	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 || c.Scrapes < 1 || c.Keys < 1 || c.Waiting < c.Keys {
+		return errors.New("--jobs, --concurrency, --pairs, --scrapes, --keys: want 1 or more; --waiting: want --keys or more")
+	}
+	subjects := []struct {
+		with  string
+		start starter
+	}{
+		{"history", openMetrics(true, false)},
+		{"history, a scrape a second", openMetrics(true, true)},
+	}
+	var without []drained
+	with := make([][]drained, len(subjects))
+	ratios := make([][]drained, len(subjects))
+	for pair := range c.Pairs {
+		for i, subject := range subjects {
+			off, on, err := c.pair(b, pair, subject.start)
+			if err != nil {
+				return err
+			}
+			without = append(without, off)
+			with[i], ratios[i] = append(with[i], on), append(ratios[i], drained{on.speed / off.speed, on.cpu / off.cpu})
+			b.note("metrics: pair %d of %d, %s: %.0f jobs/s, %.1f µs CPU a job, without %.0f, %.1f", pair+1, c.Pairs, subject.with, on.speed, on.cpu, off.speed, off.cpu)
+		}
+	}
+	rows := []metricsRow{newMetricsRow("nothing", without, []drained{{1, 1}})}
+	for i, subject := range subjects {
+		rows = append(rows, newMetricsRow(subject.with, with[i], ratios[i]))
+	}
+	scrape, worst, err := c.scrape(b)
+	if err != nil {
+		return err
+	}
+	rows = append(rows, metricsRow{With: fmt.Sprintf("%d waiting, %d keys", c.Waiting, c.Keys), ScrapeMS: &scrape, WorstMS: &worst})
+	return printRows(b, c.JSON, metricsColumns, rows)
+}
+
+// pair measures without and with, in turns first.
+func (c *metricsCommand) pair(b *bench, n int, with starter) (off, on drained, err error) {
+	drains := overheadCommand{Jobs: c.Jobs, Concurrency: c.Concurrency}
+	measure := func(start starter, d *drained) {
+		if err != nil {
+			return
+		}
+		before, err1 := b.allCPU()
+		speed, err2 := drains.drain(b, start)
+		after, err3 := b.allCPU()
+		*d, err = drained{speed, float64((after - before).Microseconds()) / float64(c.Jobs)}, errors.Join(err1, err2, err3)
+	}
+	if n%2 == 0 {
+		measure(openMetrics(false, false), &off)
+		measure(with, &on)
+	} else {
+		measure(with, &on)
+		measure(openMetrics(false, false), &off)
+	}
+	return off, on, err
+}
+
+// drained is what one run took: jobs a second, and microseconds of CPU for each.
+type drained struct{ speed, cpu float64 }
+
+func newMetricsRow(with string, runs, ratios []drained) metricsRow {
+	middle := func(of []drained, value func(drained) float64) *float64 {
+		var values []float64
+		for _, d := range of {
+			values = append(values, value(d))
+		}
+		m := median(values)
+		return &m
+	}
+	speed, cpu := func(d drained) float64 { return d.speed }, func(d drained) float64 { return d.cpu }
+	return metricsRow{
+		With: with, JobsPer: middle(runs, speed), Ratio: middle(ratios, speed),
+		CPU: middle(runs, cpu), CPURatio: middle(ratios, cpu),
+	}
+}
+
+// allCPU is how long this process and Redis have computed.
+func (b *bench) allCPU() (time.Duration, error) {
+	redis, err1 := b.usage()
+	var own syscall.Rusage
+	err2 := syscall.Getrusage(syscall.RUSAGE_SELF, &own)
+	return redis.cpu + time.Duration(own.Utime.Nano()+own.Stime.Nano()), errors.Join(err1, err2)
+}
+
+// openMetrics is a server under a limit that never denies.
+func openMetrics(recorded, scraped bool) starter {
+	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
+		limit := throttle.Limit{Name: "open", Kind: throttle.Funnel, Rate: throttle.PerSecond(openRatePerSecond), Capacity: openRatePerSecond}
+		rule := scheduler.Rule{Needs: []throttle.Need{{Limit: limit.Name}}}
+		rules := scheduler.Rules{
+			Limits: []throttle.Limit{limit},
+			For:    func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil },
+		}
+		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(silent))
+		if err != nil {
+			return nil, err
+		}
+		if !recorded {
+			srv.History().Off()
+		}
+		stop := func() {}
+		if scraped {
+			stop = scrapeEachSecond(b, srv)
+		}
+		return func() { stop(); srv.Shutdown() }, srv.Start(handler(h))
+	}
+}
+
+// scrapeEachSecond is a Prometheus that is in a hurry.
+func scrapeEachSecond(b *bench, srv *scheduler.Server) (stop func()) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.New(srv, b.rdb, metrics.Options{}))
+	ctx, cancel := context.WithCancel(b.ctx)
+	var scraping sync.WaitGroup
+	scraping.Go(func() {
+		second := time.NewTicker(time.Second)
+		defer second.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-second.C:
+				_, _ = registry.Gather()
+			}
+		}
+	})
+	return func() { cancel(); scraping.Wait() }
+}
+
+// scrape is how many milliseconds a scrape takes while many jobs wait: the median,
+// and the worst.
+func (c *metricsCommand) scrape(b *bench) (middle, worst float64, err error) {
+	if err := b.empty(); err != nil {
+		return 0, 0, err
+	}
+	limit := throttle.Limit{Name: "full", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)}
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{limit},
+		For:    func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil },
+	}
+	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(spec{Concurrency: 1}), scheduler.WithLogger(silent), scheduler.WithPolling())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer srv.Shutdown()
+	if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })); err != nil {
+		return 0, 0, err
+	}
+	if err := c.wait(b, limit.Name); err != nil {
+		return 0, 0, err
+	}
+	collector := metrics.New(srv, b.rdb, metrics.Options{})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector)
+	if err := b.surveyed(c.Waiting); err != nil {
+		return 0, 0, err
+	}
+	var took []float64
+	for range c.Scrapes {
+		began := time.Now()
+		if _, err := registry.Gather(); err != nil {
+			return 0, 0, err
+		}
+		took = append(took, float64(time.Since(began).Microseconds())/1000)
+	}
+	return median(took), slices.Max(took), nil
+}
+
+// wait has jobs wait for keys of a limit, after one of each key that is allowed.
+func (c *metricsCommand) wait(b *bench, limit string) error {
+	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
+	var next atomic.Int64
+	var asking sync.WaitGroup
+	errs := make([]error, 16)
+	for i := range errs {
+		asking.Go(func() {
+			for errs[i] == nil {
+				n := int(next.Add(1)) - 1
+				if n >= c.Waiting+c.Keys {
+					return
+				}
+				job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(n)}}
+				_, errs[i] = limiter.Acquire(b.ctx, job, throttle.Need{Limit: limit, Key: fmt.Sprint("key-", n%c.Keys)})
+			}
+		})
+	}
+	asking.Wait()
+	return errors.Join(errs...)
+}
+
+// surveyed waits until that many jobs are known to wait.
+func (b *bench) surveyed(jobs int) error {
+	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		survey, err := lookout.ReadSurvey(ctx, b.rdb, "default")
+		if err != nil {
+			return err
+		}
+		if survey != nil && survey.Limits["full"].Jobs >= jobs {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// output is what a command writes, for others to read meanwhile.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// eventually waits for a condition for some 30 s.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for range 600 {
+		if ok() {
+			return
+		}
+		<-pause.C
+	}
+	t.Fatalf("no %s in time", what)
+}
+
+var listening = regexp.MustCompile(`listening.*address=(http://\S+)`)
+
+// runWorker runs "worker run" with a config and a free port until the test ends,
+// and returns where it listens and the path of its config.
+func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "headgate.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var log output
+	code, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		code = run(ctx, []string{"run", "--redis", rdb.URL(), "--config", path, "--listen", ":0"}, cli.IO{Out: io.Discard, Err: &log})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if <-ended; code != 0 {
+			t.Errorf("the worker ended with %d:\n%s", code, log.String())
+		}
+	})
+	eventually(t, "address", func() bool {
+		if found := listening.FindStringSubmatch(log.String()); found != nil {
+			url = found[1]
+		}
+		return url != ""
+	})
+	return url, path
+}
+
+// get returns the status and the text of an answer.
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
+
+func TestHealth(t *testing.T) {
+	rdb := redistest.Run(t)
+	url, config := runWorker(t, rdb, limited)
+	want := func(path string, status int, text string) {
+		t.Helper()
+		var got string
+		eventually(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
+			var code int
+			code, got = get(t, url+path)
+			return code == status && strings.Contains(got, text)
+		})
+	}
+	want("/healthz", 200, "ok")
+	want("/readyz", 200, "ok")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 0`)
+	want("/metrics", 200, "headgate_scope_up 1")
+	if resp, err := http.Post(url+"/metrics", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST /metrics: %v, %v; want 405", resp, err)
+	}
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("it listens at %s, want this machine only", url)
+	}
+
+	write(t, config, "limits: {api: {kind: wrong}}\n")
+	want("/readyz", 503, "the config file has errors")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 1`)
+	want("/healthz", 200, "ok")
+	write(t, config, limited+"tasks: {}\n")
+	want("/readyz", 200, "ok")
+
+	if err := rdb.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	want("/readyz", 503, "Redis cannot be reached")
+	want("/metrics", 200, "headgate_scope_up 0")
+	want("/healthz", 200, "ok")
+	if err := rdb.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	want("/readyz", 200, "ok")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	rdb := redistest.Run(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	config := filepath.Join(t.TempDir(), "headgate.yaml")
+	write(t, config, limited)
+	for listen, want := range map[string]struct {
+		code int
+		text string
+	}{
+		taken.Addr().String(): {1, "worker: --listen " + taken.Addr().String() + ": another program has that port: want a free one, such as :0 for any\n"},
+		"9090":                {2, "worker: --listen \"9090\": want HOST:PORT or :PORT, such as :9090\n"},
+		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
+	} {
+		var stderr output
+		code := run(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
+		if code != want.code || stderr.String() != want.text {
+			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)
+		}
+	}
+}

@@ -105,10 +105,10 @@ func (g *giver) postpone(ctx context.Context, queue string, before time.Time) er
 
 // A comparison is one pass over all that wait.
 type comparison struct {
-	tickets bool     // whether those are still to be looked at
-	cursor  uint64   // in the tickets
-	queues  []string // whose denied jobs are still to be looked at
-	offset  int      // in the first of them
+	tickets bool      // whether those are still to be looked at
+	cursor  uint64    // in the tickets
+	queues  []string  // whose denied jobs are still to be looked at
+	offset  int       // in the first of them
 	next    time.Time // when it goes on
 
 	forgotten, sent int

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 type failoverCommand struct {
@@ -53,7 +55,7 @@ func (c *failoverCommand) Run(b *bench) error {
 
 func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error) {
 	began := time.Now()
-	limiter, err := define(b, s, true)
+	limiter, err := drained(b, s)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, second.kill()) }()
-	if err := limiter.Resume(b.ctx, shared); err != nil {
+	if err := limiter.Set(b.ctx, s.limit()); err != nil {
 		return err
 	}
 	if err := pass(b, c.Settle); err != nil { // both work as usual by then
@@ -87,6 +89,22 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 	}
 	row.Unused = longestGap(second.starts(), killed, killed+c.Observe.Microseconds()).Seconds()
 	return nil
+}
+
+// drained defines the limits, the shared one without a permit for years: so each
+// job that asks is denied and knows for how long.
+func drained(b *bench, s spec) (*throttle.Lanes, error) {
+	limiter, err := define(b, s, false)
+	if err != nil {
+		return nil, err
+	}
+	none := s.limit()
+	none.Rate = throttle.Rate{N: 1, Per: throttle.Month}
+	if err := limiter.Set(b.ctx, none); err != nil {
+		return nil, err
+	}
+	_, err = limiter.AllowN(b.ctx, shared, "", s.Capacity)
+	return limiter, err
 }
 
 // fill enqueues the jobs, the hosts in turns, and waits until all were denied.

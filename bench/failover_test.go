@@ -44,28 +44,3 @@ func TestLongestGap(t *testing.T) {
 		}
 	}
 }
-
-// Two hosts at 1/s under 1/s: a, b, a at 0, 1 and 2 s.
-func TestInTime(t *testing.T) {
-	s := spec{Jobs: 3, Rate: 1, Capacity: 1, Hosts: 2, HostRate: 1}
-	const begin = 5_000_000
-	for _, test := range []struct {
-		name   string
-		starts []int64
-		want   float64
-	}{
-		{"as in the model", []int64{0, 1000, 2000}, 1},
-		{"the order of admission is another", []int64{2000, 0, 1000}, 1},
-		{"one is 1.5 % late", []int64{0, 1015, 2000}, 2. / 3},
-		{"one is 0.5 % late", []int64{0, 1005, 2000}, 1},
-		{"one never started", []int64{0, 1000}, 2. / 3},
-	} {
-		var starts []start
-		for _, at := range test.starts {
-			starts = append(starts, start{started: begin + at*ms})
-		}
-		if got := s.inTime(begin, starts); got != test.want {
-			t.Errorf("%s: %v in time, want %v", test.name, got, test.want)
-		}
-	}
-}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -89,17 +88,15 @@ func (s spec) ideal() time.Duration {
 		ideal = max(ideal, after(s.Jobs, s.Arrive))
 	}
 	if s.Hosts > 0 {
-		turns := s.equalTurns()
-		ideal = max(ideal, turns[len(turns)-1])
+		ideal = max(ideal, s.equalTurns())
 	}
 	return ideal
 }
 
-// equalTurns are the moments at which the jobs start, one after the other, if the
-// hosts have their turns at the shared limit in order and nothing else takes time.
-// The host that had its turn longest ago is also the first that may have the next.
-func (s spec) equalTurns() []time.Duration {
-	var turns []time.Duration
+// equalTurns is how long the jobs take if the hosts have their turns at the shared
+// limit one after the other and nothing else takes time. The host that had its
+// turn longest ago is also the first that may have the next.
+func (s spec) equalTurns() time.Duration {
 	var hosts []string // that have jobs left, in the order of their last turns
 	left, ready := map[string]int{}, map[string]time.Duration{}
 	for _, j := range s.jobs() {
@@ -114,27 +111,23 @@ func (s spec) equalTurns() []time.Duration {
 		hosts = hosts[1:]
 		last = max(tat-time.Duration(s.burst()-1)*every, ready[host], last)
 		tat = max(tat, last) + every
-		turns = append(turns, last)
 		ready[host] = last + time.Second/time.Duration(s.HostRate)
 		if left[host]--; left[host] > 0 {
 			hosts = append(hosts, host)
 		}
 	}
-	return turns
+	return last
 }
 
 // inTime is the share of the jobs that started within 1.01 times the permits' own
-// time: the k-th job to start, of that at which the k-th does in equal turns.
+// time: that in which the shared limit has one for each. In equal turns some start
+// later, where the last hosts with jobs cannot use what is there.
 func (s spec) inTime(begin int64, starts []start) float64 {
-	moments := make([]int64, len(starts))
-	for i, st := range starts {
-		moments[i] = st.started - begin
-	}
-	slices.Sort(moments)
+	s.Hosts = 0
+	by := begin + s.ideal().Microseconds()*101/100
 	n := 0
-	turns := s.equalTurns()
-	for i, at := range moments[:min(len(moments), len(turns))] {
-		if float64(at) <= 1.01*float64(turns[i].Microseconds()) {
+	for _, st := range starts {
+		if st.started <= by {
 			n++
 		}
 	}

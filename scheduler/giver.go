@@ -167,7 +167,7 @@ func (g *giver) next() time.Time {
 	if g.core == nil {
 		return next
 	}
-	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.upkeep.next} {
+	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.upkeep.due()} {
 		if at.Before(next) {
 			next = at
 		}

@@ -17,10 +17,12 @@ const (
 	// tending it is as long as a put-back outlasts the wait that was told: where
 	// that was true, the job is called before its put-back need be moved.
 	soon = 3 * time.Second
-	// passes is how often all waiting jobs are compared with asynq's, and passTime
-	// how long that may take.
-	passes   = time.Minute
-	passTime = 40 * time.Second
+	// passes is how often all waiting jobs are compared with asynq's. That goes on
+	// for compareFor at a time, and rests for restFor times as long: meanwhile nobody
+	// has a turn.
+	passes     = time.Minute
+	compareFor = 20 * time.Millisecond
+	restFor    = 3
 	// maxPages bounds how many put-backs of a queue are moved on at a time.
 	maxPages = 20
 )
@@ -29,7 +31,7 @@ const (
 // is the truth: tickets of jobs that an operator, a crash or a flushed Redis took
 // away are forgotten, and denied jobs that no lane knows are sent back to ask.
 type upkeep struct {
-	next   time.Time // when there is something to look after
+	next   time.Time // when put-backs are to be moved on
 	queues []string  // whose jobs wait
 	pass   comparison
 	begun  time.Time // when the last pass began; zero: one is due
@@ -42,6 +44,14 @@ func (u *upkeep) add(queue string) {
 	}
 }
 
+// due is when there is something to look after, or to go on with.
+func (u *upkeep) due() time.Time {
+	if u.pass.underway() && u.pass.next.Before(u.next) {
+		return u.pass.next
+	}
+	return u.next
+}
+
 // tend moves put-backs on and goes on with comparing, if it is time.
 func (g *giver) tend(ctx context.Context) error {
 	now := time.Now()
@@ -50,7 +60,7 @@ func (g *giver) tend(ctx context.Context) error {
 		g.upkeep.next = latest
 	}
 	if now.Before(g.upkeep.next) {
-		return nil
+		return g.compare(ctx)
 	}
 	g.upkeep.next = now.Add(pause)
 	for _, queue := range g.upkeep.queues {
@@ -102,11 +112,11 @@ func (g *giver) postpone(ctx context.Context, queue string, before time.Time) er
 
 // A comparison is one pass over all that wait.
 type comparison struct {
-	tickets bool     // whether those are still to be looked at
-	cursor  uint64   // in the tickets
-	queues  []string // whose denied jobs are still to be looked at
-	offset  int      // in the first of them
-	pages   int      // to look at in one go
+	tickets bool      // whether those are still to be looked at
+	cursor  uint64    // in the tickets
+	queues  []string  // whose denied jobs are still to be looked at
+	offset  int       // in the first of them
+	next    time.Time // when it goes on
 
 	forgotten, sent int
 }
@@ -114,30 +124,24 @@ type comparison struct {
 // underway reports whether anything is left to look at.
 func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are. It
-// reckons how many pages each go must take so that the pass ends in time, however
-// seldom there is one.
+// beginPass plans a pass over the tickets and over all queues that there are.
 func (g *giver) beginPass(ctx context.Context) error {
 	queues, err := g.promoter.allQueues(ctx)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
-	waiting, err := g.store.Count(ctx)
-	if g.limits.note(ctx, err) != nil {
-		return err
-	}
-	perGo := 2*waiting*int(seldom)/int(passTime)/page + len(queues) + 1
-	g.upkeep.pass = comparison{tickets: true, queues: queues, pages: perGo}
+	g.upkeep.pass = comparison{tickets: true, queues: queues}
 	return nil
 }
 
-// compare looks at some pages of the pass that is underway.
+// compare goes on with the pass that is underway, if it has rested.
 func (g *giver) compare(ctx context.Context) error {
 	c := &g.upkeep.pass
-	for range c.pages {
-		if !c.underway() {
-			break
-		}
+	began := time.Now()
+	if began.Before(c.next) {
+		return nil
+	}
+	for c.underway() && time.Since(began) < compareFor {
 		step := g.findStrays
 		if c.tickets {
 			step = g.forgetLost
@@ -146,6 +150,7 @@ func (g *giver) compare(ctx context.Context) error {
 			return err
 		}
 	}
+	c.next = began.Add((1 + restFor) * time.Since(began))
 	if !c.underway() && c.forgotten+c.sent > 0 {
 		g.log.Warn("asynq and the limiter did not agree about waiting jobs", "forgotten", c.forgotten, "sent back to ask", c.sent)
 		c.forgotten, c.sent = 0, 0

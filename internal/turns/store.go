@@ -208,12 +208,6 @@ func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing 
 // settlePage bounds a call of Redis to about a millisecond.
 const settlePage = 500
 
-// Count is how many jobs wait or are called.
-func (s *Store) Count(ctx context.Context) (int, error) {
-	n, err := s.rdb.HLen(ctx, s.prefix+"jobs").Result()
-	return int(n), err
-}
-
 // Known reports which jobs of a queue wait or are called.
 func (s *Store) Known(ctx context.Context, queue string, ids []string) ([]bool, error) {
 	known := make([]bool, len(ids))

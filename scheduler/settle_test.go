@@ -1,0 +1,60 @@
+package scheduler
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// TestSettledTokens: jobs are estimated at the most tokens that they may use, and
+// settle what they have used. So the quota is used, and never more than it, counted
+// by what was used; with the estimates alone half of it lies idle.
+func TestSettledTokens(t *testing.T) {
+	const most, jobs = 200, 150
+	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(6000), Capacity: 1000}
+	use := map[bool]float64{}
+	for _, settles := range []bool{true, false} {
+		var history []throttletest.Admission
+		random := rand.New(rand.NewPCG(1, 2))
+		handle := func(ctx context.Context, _ *asynq.Task) error {
+			h, _ := handlingOf(ctx)
+			used := 20 + random.IntN(most-40)
+			history = append(history, throttletest.Admission{At: h.decision.At.UnixMicro(), Cost: used})
+			time.Sleep(time.Duration(1000+random.IntN(3000)) * time.Millisecond)
+			if !settles {
+				return nil
+			}
+			return Settle(ctx, "tokens", used)
+		}
+		rule := func(*asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: most}}}, nil
+		}
+		config := asynq.Config{Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond}
+		virtual(t, settings{config: config, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+			for range jobs {
+				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+			}
+			time.Sleep(6 * time.Minute)
+			st.wantOnceEach(jobs)
+			if err := throttletest.Check(limit, history); err != nil {
+				t.Error(err)
+			}
+			sum := 0
+			for _, a := range history {
+				sum += a.Cost
+			}
+			took := time.Duration(history[len(history)-1].At-history[0].At) * time.Microsecond
+			use[settles] = float64(sum-limit.Capacity) / (took.Minutes() * 6000)
+		})
+	}
+	t.Logf("use of the quota after the first burst: %.1f %% settled, %.1f %% by estimates", 100*use[true], 100*use[false])
+	if use[true] < 0.97 || use[false] > 0.6 {
+		t.Errorf("use %.3f settled, want 0.97; %.3f by estimates, want half", use[true], use[false])
+	}
+}

@@ -87,8 +87,9 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 	if err := pass(b, c.Observe); err != nil {
 		return err
 	}
-	row.Unused = longestGap(second.starts(), killed, killed+c.Observe.Microseconds()).Seconds()
-	return nil
+	starts, err := second.startsAfter(b, killed+c.Observe.Microseconds())
+	row.Unused = longestGap(starts, killed).Seconds()
+	return err
 }
 
 // drained defines the limits, the shared one without a permit for years: so each
@@ -145,12 +146,12 @@ func pass(b *bench, d time.Duration) error {
 	}
 }
 
-// longestGap is the longest in which none of some moments lies, between two more.
-func longestGap(moments []int64, from, to int64) time.Duration {
-	longest := int64(0)
-	last := from
-	for _, at := range append(slices.Sorted(slices.Values(moments)), to) {
-		if at > from && at <= to {
+// longestGap is the longest between two of some moments, from one on, that is the
+// first of them.
+func longestGap(moments []int64, from int64) time.Duration {
+	longest, last := int64(0), from
+	for _, at := range slices.Sorted(slices.Values(moments)) {
+		if at > from {
 			longest, last = max(longest, at-last), at
 		}
 	}

@@ -18,12 +18,12 @@ func TestMain(m *testing.M) {
 }
 
 func TestFailover(t *testing.T) {
-	rows := rowsOf(t, "failover", "--jobs=400", "--lanes=40", "--rate=10", "--settle=100ms", "--observe=3s")
+	rows := rowsOf(t, "failover", "--jobs=400", "--lanes=40", "--rate=10", "--settle=100ms", "--observe=100ms")
 	if diff := cmp.Diff(sortedWords("case system jobs lanes fill_s unused_s"), keysOf(rows[0])); diff != "" {
 		t.Error(diff)
 	}
-	if unused := rows[0]["unused_s"].(float64); unused <= 0 || unused >= 3 {
-		t.Errorf("permits were unused for %v s, want some time but less than was observed", unused)
+	if unused := rows[0]["unused_s"].(float64); unused <= 0 {
+		t.Errorf("permits were unused for %v s, want some time", unused)
 	}
 }
 
@@ -33,13 +33,12 @@ func TestLongestGap(t *testing.T) {
 		moments []int64
 		want    time.Duration
 	}{
-		{"none", nil, 100},
+		{"none", nil, 0},
 		{"at the start", []int64{150, 160, 195}, 50},
 		{"in the middle, in any order", []int64{190, 110, 120}, 70},
-		{"at the end", []int64{110, 120}, 80},
-		{"those before and after do not count", []int64{20, 130, 260}, 70},
+		{"those before do not count", []int64{20, 90, 130}, 30},
 	} {
-		if got := longestGap(test.moments, 100, 200); got != test.want*time.Microsecond {
+		if got := longestGap(test.moments, 100); got != test.want*time.Microsecond {
 			t.Errorf("%s: %s, want %d µs", test.name, got, test.want)
 		}
 	}

@@ -72,6 +72,23 @@ func (w *worker) starts() []int64 {
 	return slices.Clone(w.at)
 }
 
+// startsAfter waits until a job has started after a moment, a minute at most: what
+// is still unused then has no end.
+func (w *worker) startsAfter(b *bench, moment int64) ([]int64, error) {
+	for deadline := time.Now().Add(time.Minute); ; {
+		starts := w.starts()
+		if len(starts) > 0 && slices.Max(starts) > moment {
+			return starts, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.New("no job started for a minute")
+		}
+		if err := pass(b, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // kill ends the process without a word, as kill -9 does.
 func (w *worker) kill() error {
 	w.once.Do(func() {

@@ -260,6 +260,8 @@ func snapshot(t *testing.T, s *stage) map[string]any {
 			all[key] = s.rdb.SMembers(ctx, key).Val()
 		case "zset":
 			all[key] = s.rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
+		case "stream":
+			all[key] = s.rdb.XRange(ctx, key, "-", "+").Val()
 		default:
 			t.Fatalf("%s is a %s", key, kind)
 		}

@@ -116,7 +116,7 @@ func TestKeysExpire(t *testing.T) {
 	rdb := redistest.Real(t)
 	l := throttle.New(rdb, throttle.RedisOptions{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}
-	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:changes": true}
+	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
 	for _, kind := range everyKind {
 		limit := throttle.Limit{Name: string(kind), Kind: kind, Rate: short}
 		if kind == throttle.Concurrency {

@@ -55,7 +55,7 @@ func (c *failoverCommand) Run(b *bench) error {
 
 func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error) {
 	began := time.Now()
-	limiter, err := drained(b, s)
+	limiter, err := shutLimits(b, s)
 	if err != nil {
 		return err
 	}
@@ -92,9 +92,9 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 	return err
 }
 
-// drained defines the limits, the shared one without a permit for years: so each
+// shutLimits defines the limits, the shared one without a permit for years: so each
 // job that asks is denied and knows for how long.
-func drained(b *bench, s spec) (*throttle.Lanes, error) {
+func shutLimits(b *bench, s spec) (*throttle.Lanes, error) {
 	limiter, err := define(b, s, false)
 	if err != nil {
 		return nil, err

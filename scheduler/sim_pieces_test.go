@@ -122,7 +122,7 @@ func takeOut(clients ...redis.UniversalClient) {
 // fail.
 func TestEveryPieceIsNeeded(t *testing.T) {
 	if os.Getenv(withoutEnv) != "" {
-		t.Skip("a piece is taken out")
+		t.Fatal("a piece is taken out: this test would run itself")
 	}
 	for _, p := range pieces {
 		t.Run(p.name, func(t *testing.T) {

@@ -25,8 +25,9 @@ var screenshots = flag.String("screenshots", "", "write pictures of the page int
 // TestScreenshots writes the pictures that the documents show, with make
 // screenshots.
 func TestScreenshots(t *testing.T) {
-	if *screenshots == "" {
-		t.Skip("no -screenshots FOLDER")
+	folder := *screenshots
+	if folder == "" {
+		folder = t.TempDir() // they can be taken, and are not too large
 	}
 	w := realWorld(t)
 	url := w.busy()
@@ -44,7 +45,7 @@ func TestScreenshots(t *testing.T) {
 		var picture []byte
 		do(t, ctx, shot.name, view(shot.width, shot.height, shot.dark, shot.phone), chromedp.Navigate(url+shot.path),
 			chromedp.WaitVisible("#live table"), chromedp.Sleep(2500*time.Millisecond), chromedp.CaptureScreenshot(&picture))
-		path := filepath.Join(*screenshots, shot.name+".png")
+		path := filepath.Join(folder, shot.name+".png")
 		w.must(os.WriteFile(path, picture, 0o644))
 		if len(picture) > 200_000 {
 			t.Errorf("%s has %d bytes, want at most 200 kB", path, len(picture))

@@ -19,19 +19,24 @@ func (g *gcra) define(r *activeLimit) {
 			g.tat, g.rest = 0, 0
 		} else if g.tat > 0 {
 			us, rest := span(owed(g.tat-r.since, g.rest, g.n, g.period), n, period)
-			g.tat, g.rest = r.since+us, rest
+			g.owe(r.since+us, rest)
 		}
 	}
 	g.n, g.period, g.capacity = n, period, int64(r.capacity())
 }
 
-// arrival is tat, and never in the past or beyond far.
+// owe sets tat, which is never beyond far.
+func (g *gcra) owe(tat, rest int64) {
+	if tat >= far {
+		tat, rest = far, 0
+	}
+	g.tat, g.rest = tat, rest
+}
+
+// arrival is tat, and never in the past.
 func (g *gcra) arrival(now int64) (tat, rest int64) {
-	switch {
-	case g.tat < now:
+	if g.tat < now {
 		return now, 0
-	case g.tat >= far:
-		return far, 0
 	}
 	return g.tat, g.rest
 }
@@ -65,7 +70,7 @@ func (g *gcra) take(now, k int64) {
 	tat, rest := g.arrival(now)
 	us, over := span(k, g.n, g.period)
 	rest += over
-	g.tat, g.rest = tat+us+rest/g.n, rest%g.n
+	g.owe(tat+us+rest/g.n, rest%g.n)
 }
 
 func (g *gcra) charge(now, k int64) { g.take(now, k) }

@@ -134,3 +134,15 @@ func TestGCRASurvivesIdleness(t *testing.T) {
 		t.Errorf("with the clock set back a century: ready at %d, want later", got)
 	}
 }
+
+// TestGCRADebtEndsAtFar: what is owed at the end of time stays there when the rate
+// changes again, as in Redis.
+func TestGCRADebtEndsAtFar(t *testing.T) {
+	g := newFunnel(1, time.Microsecond, 1)
+	g.take(epoch, 1)
+	before := epoch - us(time.Minute)
+	g.define(&activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{1, Week}, Capacity: 1}, since: before})
+	if g.tat != far || g.rest != 0 {
+		t.Errorf("a minute's permits at one a week are owed until %d and %d, want %d", g.tat, g.rest, int64(far))
+	}
+}

@@ -38,10 +38,11 @@ func TestTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := recordTraces(t)
 		_, rdb := redistest.Mini(t)
-		failed := errors.New("no paper")
+		failed, ran := errors.New("no paper"), make(chan struct{}, 2)
 		start(t, rdb, settings{
 			config: idle, limits: []throttle.Limit{perMinute(1, 1)},
 			handle: func(ctx context.Context, _ *asynq.Task) error {
+				defer func() { ran <- struct{}{} }()
 				if id, _ := asynq.GetTaskID(ctx); id == "b" {
 					return errors.Join(failed, asynq.SkipRetry)
 				}
@@ -53,9 +54,9 @@ func TestTraces(t *testing.T) {
 			if _, err := client.Enqueue(NewTask("job", nil, Priority(throttle.High)), asynq.TaskID(id)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second)
+			<-ran
 		}
-		time.Sleep(3 * time.Minute)
+		synctest.Wait()
 		all := spans.GetSpans()
 		of := func(id, name string) tracetest.SpanStub {
 			t.Helper()

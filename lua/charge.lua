@@ -85,7 +85,7 @@ end
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or 0)
-  local at, room = int(last > now_us and last or now_us), m.n + m.left()
+  local at, room = int(last > now_us and last or now_us), m.n + (m.open_left or m.left)()
   for _ = 1, math.min(k, room) do call('RPUSH', m.state, at) end
   keep()
 end

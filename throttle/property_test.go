@@ -3,7 +3,6 @@ package throttle_test
 import (
 	stdcmp "cmp"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			p := &pair{
 				redis: s, local: localStage(), backwards: rapid.IntRange(0, 3).Draw(t, "clock goes backwards") == 0,
 				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{}, keys: map[string]keyLimit{},
+				counted: map[string]time.Time{}, gone: map[string]bool{},
 			}
 			for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
 				p.define(t, p.anyLimit(t, fmt.Sprintf("l%d", i)))
@@ -53,6 +53,8 @@ type pair struct {
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
 	keys      map[string]keyLimit                 // by limit, key: what was set for it
+	counted   map[string]time.Time                // by limit, key: when the meter counted something last
+	gone      map[string]bool                     // by limit, key: whether Redis may have dropped what it counted
 	denied    *lastDenial
 	leases    []lease
 	calls     []call // that can be settled
@@ -87,6 +89,7 @@ func (p *pair) settle(t *rapid.T) {
 	a := &p.histories[c.meter][c.index]
 	if cost > a.Cost {
 		p.histories[c.meter] = append(p.histories[c.meter], throttletest.Admission{At: p.redis.now.UnixMicro(), Cost: cost - a.Cost, Debt: true})
+		p.counts(c.need.Limit, c.need.Key)
 	} else {
 		a.Cost = cost
 	}
@@ -174,7 +177,7 @@ func (p *pair) changeKey(t *rapid.T, name, key string) {
 	if err != nil {
 		t.Fatalf("local: %v", err)
 	}
-	if d.ResetAfter == 0 || p.wasGone(p.limitOf(name, key), key) {
+	if d.ResetAfter == 0 || p.gone[name+"|"+key] {
 		p.resetKey(t, name, key)
 	}
 	p.restartHistory(name + "|" + key)
@@ -295,6 +298,7 @@ func (p *pair) record(needs []throttle.Need, redis, local throttle.Decision) {
 			p.calls = append(p.calls, call{n, redis, local, meter, len(p.histories[meter])})
 		}
 		p.histories[meter] = append(p.histories[meter], a)
+		p.counts(n.Limit, n.Key)
 	}
 	p.denied = nil
 }
@@ -374,17 +378,15 @@ func (p *pair) setBack(t *rapid.T) {
 	p.advance(t, -d)
 }
 
-// wasGone reports whether a meter was as if never used for so long, between two
-// admissions, that Redis may have dropped it.
-func (p *pair) wasGone(l throttle.Limit, key string) bool {
-	last := int64(math.MaxInt64)
-	for _, a := range p.histories[l.Name+"|"+key] {
-		if a.At-last > (l.Rate.Per + l.Margin + time.Minute).Microseconds() {
-			return true
-		}
-		last = a.At
+// counts notes that a meter counts something now. It was gone before where it had
+// been as if never used for so long that Redis may have dropped it.
+func (p *pair) counts(name, key string) {
+	meter, now := name+"|"+key, p.redis.now
+	l := p.limitOf(name, key)
+	if last, ok := p.counted[meter]; ok && now.Sub(last) > l.Rate.Per+l.Margin+time.Minute {
+		p.gone[meter] = true
 	}
-	return false
+	p.counted[meter] = now
 }
 
 // redefine changes a limit, but not its kind. A meter that is as if never used
@@ -399,7 +401,7 @@ func (p *pair) redefine(t *rapid.T) {
 		if err != nil {
 			t.Fatalf("local: %v", err)
 		}
-		if d.ResetAfter == 0 || p.wasGone(p.limitOf(l.Name, key), key) {
+		if d.ResetAfter == 0 || p.gone[l.Name+"|"+key] {
 			p.resetKey(t, l.Name, key)
 		}
 		p.restartHistory(l.Name + "|" + key)
@@ -447,6 +449,8 @@ func (p *pair) reset(t *rapid.T) {
 func (p *pair) resetKey(t *rapid.T, name, key string) {
 	p.both(t, func(x throttle.Limiter) error { return x.Reset(t.Context(), name, key) })
 	p.restartHistory(name + "|" + key)
+	delete(p.counted, name+"|"+key)
+	delete(p.gone, name+"|"+key)
 }
 
 func (p *pair) anyLease(t *rapid.T) (int, lease) {
@@ -489,6 +493,9 @@ func (p *pair) free(t *rapid.T) {
 	}
 	held := &p.histories[l.meter][l.index]
 	held.Until = max(held.At, min(held.Until, p.redis.now.UnixMicro()))
+	if p.backwards { // the clock may go back to when it was held
+		held.Until = held.At
+	}
 	p.leases = append(p.leases[:i:i], p.leases[i+1:]...)
 	p.denied = nil
 }

@@ -73,8 +73,11 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
+  -- What is owed at a rate that ends lasts longer where a slower one comes after it.
   local function keep()
-    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE + (m.longer_ms or 0)
+    local lasts_us = tat - now_us
+    if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
+    local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
   end
 

@@ -99,8 +99,15 @@ local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
-    local more = says_more(r)
-    if r.ends_us > 0 then restore(r) else unlearn(r) end
-    if more then change_rate(name, ended[i], r) else drop_if_plain(name, ended[i], r) end
+    if r.ends_us > 0 then
+      keep_meter(name, ended[i])
+      r.since_us = r.ends_us -- that is when the rate changed, and not now
+      restore(r)
+      store_record(name, ended[i], r)
+    elseif says_more(r) then
+      unlearn(r)
+      change_rate(name, ended[i], r)
+    end
+    drop_if_plain(name, ended[i], r)
   end
 end

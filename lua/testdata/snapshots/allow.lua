@@ -142,6 +142,7 @@ local function override(m, kind, record, margin_us, at, adapts)
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
   m.since_us, m.heard = tonumber(since_us), refused ~= '0' or share < 1000000
   if of == kind and (ends_us == 0 or ends_us > at) then
+    local interval_us = m.period_us / m.n
     if ends_us > 0 then
       m.ends_us = ends_us
       m.longer_ms = ceil((ends_us - at + m.capacity * m.period_us / m.n) / 1000)
@@ -152,6 +153,7 @@ local function override(m, kind, record, margin_us, at, adapts)
       if kind ~= 'funnel' and kind ~= 'token_bucket' then m.capacity = n end
     end
     if capacity > 0 then m.capacity = capacity end
+    if ends_us > 0 then m.slower = interval_us / (m.period_us / m.n) end
   elseif ends_us > m.since_us and ends_us <= at then
     m.since_us = ends_us
   end
@@ -236,8 +238,11 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
+  -- What is owed at a rate that ends lasts longer where a slower one comes after it.
   local function keep()
-    local ttl_ms = ceil((tat - now_us) / 1000) + GRACE + (m.longer_ms or 0)
+    local lasts_us = tat - now_us
+    if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
+    local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
   end
 

@@ -114,8 +114,8 @@ func TestHealth(t *testing.T) {
 	}
 	want("/healthz", 200, "ok")
 	want("/readyz", 200, "ok")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 0`)
-	want("/metrics", 200, "headgate_scope_up 1")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 0`)
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 1`)
 	if resp, err := http.Post(url+"/metrics", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST /metrics: %v, %v; want 405", resp, err)
 	}
@@ -125,7 +125,7 @@ func TestHealth(t *testing.T) {
 
 	write(t, config, "limits: {api: {kind: wrong}}\n")
 	want("/readyz", 503, "the config file has errors")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 1`)
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
 	want("/healthz", 200, "ok")
 	write(t, config, limited+"tasks: {}\n")
 	want("/readyz", 200, "ok")
@@ -134,7 +134,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("/readyz", 503, "Redis cannot be reached")
-	want("/metrics", 200, "headgate_scope_up 0")
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 0`)
 	want("/healthz", 200, "ok")
 	if err := rdb.Restart(); err != nil {
 		t.Fatal(err)

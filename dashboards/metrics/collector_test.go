@@ -147,9 +147,9 @@ func TestValues(t *testing.T) {
 	if err := errors.Join(limiter.Pause(t.Context(), "api"), limiter.Block(t.Context(), "api", "x", time.Now().Add(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
-	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l")
-	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 5 })
-	if got["scope_waiting_keys{limit=api}"] != 2 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
+	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l", "")
+	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 6 })
+	if got["scope_waiting_keys{limit=api}"] != 3 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
 		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
 		t.Errorf("of what waits: %v", got)
 	}

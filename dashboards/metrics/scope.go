@@ -81,7 +81,9 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 		if survey != nil {
 			busiest := survey.Limits[name].Busiest
 			for _, b := range busiest[:min(len(busiest), maxKeys)] {
-				meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
+				if b.Key != "" {
+					meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
+				}
 			}
 		}
 	}

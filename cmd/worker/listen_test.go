@@ -142,6 +142,29 @@ func TestHealth(t *testing.T) {
 	want("/readyz", 200, "ok")
 }
 
+// TestHealthCommand: "worker health" says what the paths say.
+func TestHealthCommand(t *testing.T) {
+	rdb := redistest.Run(t)
+	url, config := runWorker(t, rdb, limited)
+	address := strings.TrimPrefix(url, "http://")
+	ask := func(args ...string) (int, string) {
+		var out output
+		code := run(t.Context(), append([]string{"health", address}, args...), cli.IO{Out: &out, Err: &out})
+		return code, out.String()
+	}
+	for _, args := range [][]string{nil, {"--ready"}} {
+		eventually(t, "health", func() bool { code, said := ask(args...); return code == 0 && said == "ok\n" })
+	}
+	write(t, config, "limits: {api: {kind: wrong}}\n")
+	eventually(t, "bad news", func() bool {
+		code, said := ask("--ready")
+		return code == 1 && strings.HasPrefix(said, "worker: "+address+"/readyz: 503: the config file has errors")
+	})
+	if code, said := ask(); code != 0 {
+		t.Errorf("%d %s: a wrong config is no reason to restart", code, said)
+	}
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

@@ -50,7 +50,7 @@ recording: programs ## record worker demo as docs/demo.svg
 	go build -o "$$bin" ./cmd/worker && \
 	PATH="$$bin:$$PATH" go run ./internal/recording docs/demo.svg worker demo
 
-up: ## run Redis and a worker in containers
+up: ## run all that there is to try in containers
 	docker compose up
 
 # The tests start these themselves: real servers, a browser that looks at the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -168,7 +169,7 @@ func TestRefusedAndReturned(t *testing.T) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: 40}, {Limit: "host", Key: "a"}, {Limit: "host", Key: "b"}}}, nil
 		},
 	}
-	server, err := scheduler.NewServer(rdb, rules, silent)
+	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

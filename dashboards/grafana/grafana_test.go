@@ -39,7 +39,11 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 				ID                       int
 				Type, Title, Description string
 				GridPos                  struct{ X, Y, W, H int }
-				Targets                  []struct{ Datasource struct{ UID string } }
+				FieldConfig              struct{ Defaults struct{ Unit string } }
+				Targets                  []struct {
+					RefID      string
+					Datasource struct{ UID string }
+				}
 			}
 		}
 		if err := json.Unmarshal(text, &board); err != nil {
@@ -61,9 +65,12 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 				t.Errorf("%s: panel %d %q: want a title of its own, a description and a query", name, p.ID, p.Title)
 			}
 			seen[p.Title] = true
-			for _, target := range p.Targets {
-				if target.Datasource.UID != "${datasource}" {
-					t.Errorf("%s: %q asks %q, want the Prometheus that the reader chose", name, p.Title, target.Datasource.UID)
+			if p.FieldConfig.Defaults.Unit == "" && p.Type != "table" { // whose columns have theirs
+				t.Errorf("%s: %q has no unit", name, p.Title)
+			}
+			for i, target := range p.Targets {
+				if target.Datasource.UID != "${datasource}" || target.RefID != letter(i) {
+					t.Errorf("%s: %q asks %+v; want query %s, of the Prometheus that the reader chose", name, p.Title, target, letter(i))
 				}
 			}
 		}

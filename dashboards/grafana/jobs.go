@@ -2,8 +2,8 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// jobs says what runs and how it ends, what queues and schedules hold, and whether the
-// processes are well.
+// jobs says what runs and how it ends, what queues and schedules hold, and whether
+// the processes are well.
 func jobs() *dashboard.DashboardBuilder {
 	b := board("headgate-jobs", "headgate: jobs, queues, schedules, processes",
 		"What runs and how it ends, what stands in the queues, whether ticks come in time, and whether the workers and their Redis are well.")

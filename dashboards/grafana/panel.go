@@ -17,12 +17,15 @@ const (
 	ratio     = "percentunit"
 )
 
-// answer is one fact of this moment, and the name that it is about. It is green, and from the
-// bounds on yellow and red.
+// letter is what Grafana calls the i-th query of a panel.
+func letter(i int) string { return string(rune('A' + i)) }
+
+// answer is one fact of this moment. It is green, and from the bounds on yellow and
+// red.
 func answer(title, description, unit string, query *prometheus.DataqueryBuilder, width uint32, yellow, red float64) *stat.PanelBuilder {
 	return stat.NewPanelBuilder().
 		Title(title).Description(description).Unit(unit).Datasource(source()).
-		WithTarget(query).Height(4).Span(width).
+		WithTarget(query.RefId(letter(0))).Height(4).Span(width).
 		TextMode(common.BigValueTextModeAuto).ColorMode(common.BigValueColorModeBackground).GraphMode(common.BigValueGraphModeNone).
 		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"})).
 		Thresholds(bounds(yellow, red))
@@ -55,8 +58,8 @@ func graph(title, description, unit string, queries ...*prometheus.DataqueryBuil
 		Height(8).Span(8).Min(0).LineWidth(1).FillOpacity(10).ShowPoints(common.VisibilityModeNever).
 		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom)).
 		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
-	for _, q := range queries {
-		p.WithTarget(q)
+	for i, q := range queries {
+		p.WithTarget(q.RefId(letter(i)))
 	}
 	return p
 }

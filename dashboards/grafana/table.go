@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -13,8 +11,8 @@ import (
 // column is one query of a table, whose rows are the values of a label.
 type column struct{ title, unit, query string }
 
-// rows is a table with one row for each value of the labels, sorted by its first column of
-// numbers.
+// rows is a table with one row for each value of the labels, sorted by its first
+// column of numbers.
 func rows(title, description string, labels map[string]string, columns ...column) *table.PanelBuilder {
 	names, order, hidden := map[string]any{}, map[string]any{}, map[string]any{"Time": true}
 	for label, name := range labels {
@@ -26,9 +24,8 @@ func rows(title, description string, labels map[string]string, columns ...column
 			common.NewTableSortByFieldStateBuilder().DisplayName(columns[0].title).Desc(true),
 		})
 	for i, c := range columns {
-		id := string(rune('A' + i))
-		p.WithTarget(now(c.query, "").Format(prometheus.PromQueryFormatTable).RefId(id))
-		field := fmt.Sprint("Value #", id)
+		p.WithTarget(now(c.query, "").Format(prometheus.PromQueryFormatTable).RefId(letter(i)))
+		field := "Value #" + letter(i)
 		names[field], order[field] = c.title, i+1
 		p.OverrideByName(c.title, c.look())
 	}

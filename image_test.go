@@ -57,7 +57,7 @@ func build(t *testing.T) string {
 		cmd := exec.CommandContext(t.Context(), "sh", "-ec", mount.ReplaceAllString(text, ""))
 		cmd.Dir, cmd.Env = src, os.Environ()
 		for _, text := range texts(stage, "ENV") {
-			for _, variable := range strings.Fields(text) {
+			for variable := range strings.FieldsSeq(text) {
 				if !strings.Contains(variable, "=/cache/") { // the machine's own caches do
 					cmd.Env = append(cmd.Env, variable)
 				}

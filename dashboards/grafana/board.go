@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 )
@@ -18,7 +17,7 @@ func board(uid, title, description string) *dashboard.DashboardBuilder {
 		WithVariable(dashboard.NewQueryVariableBuilder("scope").Label("Scope").
 			Description("The set of limits: what worker run --scope says.").
 			Datasource(source()).
-			Query(dashboard.StringOrMap{String: cog.ToPtr("label_values(headgate_scope_up, scope)")}).
+			Query(dashboard.StringOrMap{String: new("label_values(headgate_scope_up, scope)")}).
 			Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
 			Sort(dashboard.VariableSortAlphabeticalAsc)).
 		Link(dashboard.NewDashboardLinkBuilder(map[string]string{"headgate": "Limits", "headgate-jobs": "Jobs, queues, schedules, processes"}[other]).
@@ -27,7 +26,7 @@ func board(uid, title, description string) *dashboard.DashboardBuilder {
 
 // source is the Prometheus that the reader has chosen.
 func source() common.DataSourceRef {
-	return common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
+	return common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
 }
 
 func row(title string) *dashboard.RowBuilder { return dashboard.NewRowBuilder(title) }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
@@ -46,7 +45,7 @@ func bounds(yellow, red float64) *dashboard.ThresholdsConfigBuilder {
 func words(of map[string][2]string) []dashboard.ValueMapping {
 	options := map[string]dashboard.ValueMappingResult{}
 	for number, word := range of {
-		options[number] = dashboard.ValueMappingResult{Text: cog.ToPtr(word[0]), Color: cog.ToPtr(word[1])}
+		options[number] = dashboard.ValueMappingResult{Text: new(word[0]), Color: new(word[1])}
 	}
 	return []dashboard.ValueMapping{{ValueMap: &dashboard.ValueMap{Type: dashboard.MappingTypeValueToText, Options: options}}}
 }

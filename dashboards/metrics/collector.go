@@ -49,16 +49,28 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *
 	return c
 }
 
+// labelled is the collector with the name of the scope as a label of all metrics.
+func (c *Collector) labelled() prometheus.Collector {
+	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, unlabelled{c})
+}
+
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) { c.labelled().Describe(descs) }
+
+// Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
+// of it not in time, only what is known is told, and headgate_scope_up is 0.
+func (c *Collector) Collect(out chan<- prometheus.Metric) { c.labelled().Collect(out) }
+
+// unlabelled is the collector without the name of the scope.
+type unlabelled struct{ *Collector }
+
+func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range all {
 		descs <- m.desc
 	}
 }
 
-// Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
-// of it not in time, only what is known is told, and headgate_scope_up is 0.
-func (c *Collector) Collect(out chan<- prometheus.Metric) {
+func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()

@@ -5,7 +5,7 @@
 //	go run ./examples/daily-quota
 //
 // The config is headgate.yaml as a user would write it, but in scaled time: a
-// day lasts 4 s and has 500 calls. The API counts its calls by its own clock.
+// day lasts 4 s and has 300 calls. The API counts its calls by its own clock.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 var config string
 
 var (
-	quota = flag.Int("quota", 500, "calls that the API allows in a day")
+	quota = flag.Int("quota", 300, "calls that the API allows in a day")
 	day   = flag.Duration("day", 4*time.Second, "how long a day lasts")
 	days  = flag.Int("days", 3, "how many days' calls there are")
 )

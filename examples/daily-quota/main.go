@@ -5,7 +5,7 @@
 //	go run ./examples/daily-quota
 //
 // The config is headgate.yaml as a user would write it, but in scaled time: a
-// day lasts 4 s and has 300 calls. The API counts its calls by its own clock.
+// day lasts 4 s and has 200 calls. The API counts its calls by its own clock.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 var config string
 
 var (
-	quota = flag.Int("quota", 300, "calls that the API allows in a day")
+	quota = flag.Int("quota", 200, "calls that the API allows in a day")
 	day   = flag.Duration("day", 4*time.Second, "how long a day lasts")
 	days  = flag.Int("days", 3, "how many days' calls there are")
 )
@@ -58,7 +58,7 @@ func run(ctx context.Context, t *example.Table) error {
 		jobs = append(jobs, example.Job{Type: "http:request", ID: fmt.Sprint(i), Payload: call})
 	}
 	fmt.Printf("%d jobs call an API that allows %d calls in a day of %s\n", len(jobs), *quota, *day)
-	time.Sleep(other.rest(time.Now()) - time.Second) // a worker needs about that long to start
+	time.Sleep(other.rest(time.Now())) // the first day begins
 	ended, err := commands.Run(ctx, jobs, len(jobs))
 	if err != nil {
 		return err

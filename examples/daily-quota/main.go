@@ -5,7 +5,7 @@
 //	go run ./examples/daily-quota
 //
 // The config is headgate.yaml as a user would write it, but in scaled time: a
-// day lasts 4 s and has 200 calls. The API counts its calls by its own clock.
+// day lasts 4 s and has 500 calls. The API counts its calls by its own clock.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 var config string
 
 var (
-	quota = flag.Int("quota", 200, "calls that the API allows in a day")
+	quota = flag.Int("quota", 500, "calls that the API allows in a day")
 	day   = flag.Duration("day", 4*time.Second, "how long a day lasts")
 	days  = flag.Int("days", 3, "how many days' calls there are")
 )
@@ -105,10 +105,11 @@ func (a *api) rest(now time.Time) time.Duration { return a.day - time.Duration(n
 func (a *api) report(t *example.Table, jobs int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := jobs
-	for i, today := range slices.Sorted(maps.Keys(a.served)) {
-		served := a.served[today]
-		t.Measured(fmt.Sprintf("day %d", i+1), fmt.Sprintf("%d calls", min(left, a.quota)), fmt.Sprintf("%d calls, %.1f %% of the quota", served, 100*float64(served)/float64(a.quota)))
+	dates, left := slices.Sorted(maps.Keys(a.served)), jobs
+	for date := dates[0]; date <= dates[len(dates)-1]; date++ {
+		served := a.served[date]
+		t.Measured(fmt.Sprintf("day %d", date-dates[0]+1), fmt.Sprintf("%d calls", min(left, a.quota)),
+			fmt.Sprintf("%d calls, %.1f %% of the quota", served, 100*float64(served)/float64(a.quota)))
 		left -= served
 	}
 	twice := 0

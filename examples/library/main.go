@@ -87,9 +87,12 @@ func demonstrate() {
 	if err := server.Start(mux); err != nil {
 		log.Fatal(err)
 	}
-	early, last := 0, began
+	time.AfterFunc(time.Minute, func() { log.Fatal("not all calls were made within a minute") })
+	var times []time.Time
+	early := 0
 	for i := range calls {
-		if last = <-made; last.Sub(began) < time.Duration(i)*time.Second/perSecond {
+		times = append(times, <-made)
+		if times[i].Sub(began) < time.Duration(i)*time.Second/perSecond {
 			early++
 		}
 	}
@@ -98,7 +101,7 @@ func demonstrate() {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\n\tASKED\tMEASURED\n")
 	fmt.Fprintf(table, "calls\t%d\t%d\n", calls, calls+len(made))
-	fmt.Fprintf(table, "a second\tat most %d\t%.1f\n", perSecond, float64(calls)/last.Sub(began).Seconds())
+	fmt.Fprintf(table, "a second\tat most %d\t%.1f\n", perSecond, (calls-1)/times[calls-1].Sub(times[0]).Seconds())
 	fmt.Fprintf(table, "calls before their permit\t0\t%d\n", early)
 	_ = table.Flush()
 	if early+len(made) > 0 {

@@ -143,11 +143,9 @@ type bucket struct {
 	at          time.Time
 }
 
+// refill adds what has come since the last time; a new bucket is full.
 func (b *bucket) refill(now time.Time) {
-	if b.at.IsZero() {
-		b.left = b.quota
-	}
-	b.left = min(b.quota, b.left+b.quota*now.Sub(b.at).Minutes()*float64(time.Minute)/float64(minute))
+	b.left = min(b.quota, b.left+b.quota*float64(now.Sub(b.at))/float64(minute))
 	b.at = now
 }
 

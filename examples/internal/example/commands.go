@@ -92,9 +92,7 @@ type Ended struct {
 	Type    string
 	ID      string
 	Started time.Time
-	Took    time.Duration
 	Denials int
-	Waited  time.Duration
 }
 
 // Run has a worker run, as "worker run" does, gives it the jobs with enqueue, and

@@ -8,15 +8,21 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 )
+
+// late is when an example is given up, whose jobs never end.
+const late = 10 * time.Minute
 
 // Main runs an example until it is done or a signal comes, and prints its table.
 // The exit code is 1 if it could not run, or a promise was broken.
 func Main(run func(ctx context.Context, t *Table) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, late, fmt.Errorf("not done within %s", late))
+	defer cancel()
 	var t Table
 	if err := run(ctx, &t); err != nil {
 		fmt.Fprintln(os.Stderr, err)

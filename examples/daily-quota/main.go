@@ -3,6 +3,7 @@
 // waits for tomorrow, each denied once.
 //
 //	go run ./examples/daily-quota
+//	go run ./examples/daily-quota -quota 2000 -day 10s -days 2
 //
 // The config is headgate.yaml as a user would write it, but in scaled time: a
 // day lasts 4 s and has 500 calls. The API counts its calls by its own clock.

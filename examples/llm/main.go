@@ -28,7 +28,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/examples/internal/example"
 	"github.com/headgate/headgate/scheduler"
@@ -152,11 +154,13 @@ func (c *caller) count(ctx context.Context) {
 
 // run asks all questions and reports what the API has seen.
 func run(ctx context.Context, t *example.Table, settles bool) error {
-	rdb, done, err := example.Redis(ctx)
-	if err != nil {
+	own := miniredis.NewMiniRedis() // a Redis within this process
+	if err := own.Start(); err != nil {
 		return err
 	}
-	defer done()
+	defer own.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: own.Addr()})
+	defer rdb.Close()
 	model := newAPI()
 	server := httptest.NewServer(model)
 	defer server.Close()

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"text/tabwriter"
 	"time"
-
-	"github.com/headgate/headgate/internal/cli"
 )
 
 // late is when an example is given up, whose jobs never end.
@@ -28,11 +28,7 @@ func Main(run func(ctx context.Context, t *Table) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println()
-	if err := cli.Table(os.Stdout, []string{"", "ASKED", "MEASURED", "KEPT"}, t.rows); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	t.print()
 	if t.broken {
 		fmt.Println("Something went wrong: see the table.")
 		os.Exit(1)
@@ -43,6 +39,15 @@ func Main(run func(ctx context.Context, t *Table) error) {
 type Table struct {
 	rows   [][]string
 	broken bool
+}
+
+func (t *Table) print() {
+	columns := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(columns, "\n\tASKED\tMEASURED\tKEPT")
+	for _, row := range t.rows {
+		fmt.Fprintln(columns, strings.Join(row, "\t"))
+	}
+	_ = columns.Flush()
 }
 
 // Measured adds a row that depends on the machine, too.

@@ -9,7 +9,7 @@ import (
 )
 
 // overAligned judges a fixed window: at most N permits in each aligned period,
-// and none in the first Margin of one.
+// and none in the first or the last Margin of one.
 func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
 	label := labels(limit)
 	window, sum := "", 0
@@ -27,6 +27,9 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {
 			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started; it opens %s late",
 				clock(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
+		} else if margin > 0 && label(a.At+margin) != window {
+			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s: it closes before",
+				clock(a.At), limit.Margin, window))
 		}
 	}
 	return violations

@@ -53,6 +53,8 @@ type Site struct {
 	mu     sync.Mutex
 	hosts  map[string]*host
 	strays int
+	late   time.Duration // the worst of feel
+	closed chan struct{}
 }
 
 // Start serves so many pages on each host, until Close.
@@ -64,17 +66,38 @@ func Start(pages int) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{pages: pages, listen: listen, hosts: map[string]*host{}}
+	s := &Site{pages: pages, listen: listen, hosts: map[string]*host{}, closed: make(chan struct{})}
 	for _, name := range Hosts {
 		s.hosts[name] = &host{answered: map[string]int{}}
 	}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(listen) }() // it ends with Close
+	go s.feel()
 	return s, nil
 }
 
 // Close ends the servers.
-func (s *Site) Close() error { return s.server.Close() }
+func (s *Site) Close() error {
+	close(s.closed)
+	return s.server.Close()
+}
+
+// feel finds out how late this machine lets a process go on whose time has come.
+func (s *Site) feel() {
+	const every = 5 * time.Millisecond
+	for {
+		due := time.Now().Add(every)
+		select {
+		case <-s.closed:
+			return
+		case <-time.After(every):
+			late := time.Since(due)
+			s.mu.Lock()
+			s.late = max(s.late, late)
+			s.mu.Unlock()
+		}
+	}
+}
 
 // Proxy is the URL of the proxy through which the hosts are reached.
 func (s *Site) Proxy() string { return "http://" + s.listen.Addr().String() }

@@ -8,13 +8,11 @@ package main
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -38,8 +36,8 @@ func main() {
 	defer stop()
 	report, err := crawl(ctx, *pages, os.Stdout)
 	if err == nil {
-		wrong := append(report.Wrong(), report.Undercut(tolerance)...)
-		if len(wrong) > 0 {
+		undercut, _ := report.Undercut(tolerance)
+		if wrong := append(report.Wrong(), undercut...); len(wrong) > 0 {
 			err = errors.New(strings.Join(wrong, "\n"))
 		}
 	}
@@ -57,90 +55,24 @@ func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Repo
 		return report, err
 	}
 	defer site.Close()
-	dir, err := os.MkdirTemp("", "headgate-crawler-")
+	programs, err := site.Install(ctx, config)
 	if err != nil {
 		return report, err
 	}
-	p := programs{ctx, dir, append(os.Environ(), "HOME="+dir, "XDG_CACHE_HOME="+dir, "HTTP_PROXY="+site.Proxy())}
-	if err := p.install(); err != nil {
-		return report, err
-	}
-	worker := p.command("worker", "run", "--log-level", "error")
-	worker.Stderr = os.Stderr
+	worker := programs.Worker()
 	if err := worker.Start(); err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, worker.Process.Signal(os.Interrupt), worker.Wait()) }()
-	err = p.run("enqueue", "crawl", crawlsite.Seed, "--allow", "*.test", "--depth", "20", "--name", "example")
-	if err != nil {
+	if err := programs.Begin(); err != nil {
 		return report, err
 	}
-	fmt.Fprintf(out, "crawling %d pages of %d hosts; they are kept in %s\n", pages, len(crawlsite.Hosts), filepath.Join(dir, "pages"))
-	if err := p.wait(site); err != nil {
+	fmt.Fprintf(out, "crawling %d pages of %d hosts; they are kept in %s\n", pages, len(crawlsite.Hosts), filepath.Join(programs.Dir, "pages"))
+	if err := programs.Wait(site); err != nil {
 		return report, err
 	}
 	report = site.Report()
 	return report, show(out, report)
-}
-
-// programs are headgate's commands in a folder, with a Redis of its own that the
-// worker starts.
-type programs struct {
-	ctx context.Context
-	dir string
-	env []string
-}
-
-// install makes the folder ready.
-func (p programs) install() error {
-	build := exec.CommandContext(p.ctx, "go", "build", "-o", p.dir, "github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
-	if text, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, text)
-	}
-	return errors.Join(
-		os.Mkdir(filepath.Join(p.dir, "pages"), 0o755),
-		os.WriteFile(filepath.Join(p.dir, "headgate.yaml"), config, 0o644),
-	)
-}
-
-func (p programs) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(p.ctx, filepath.Join(p.dir, name), args...)
-	cmd.Dir, cmd.Env = p.dir, p.env
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	return cmd
-}
-
-func (p programs) run(name string, args ...string) error {
-	if text, err := p.command(name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, args[0], err, text)
-	}
-	return nil
-}
-
-// wait returns when nothing of the crawl is left to do. It asks seldom, and only
-// when all pages have been fetched or nothing has for a while, for that takes time
-// from the crawl.
-func (p programs) wait(site *crawlsite.Site) error {
-	fetched, since := -1, time.Now()
-	for p.ctx.Err() == nil {
-		time.Sleep(100 * time.Millisecond)
-		if n := site.Fetched(); n > fetched {
-			fetched, since = n, time.Now()
-		}
-		if !site.Done() && time.Since(since) < 5*time.Second {
-			continue
-		}
-		since = time.Now()
-		text, err := p.command("worker", "crawls", "example", "--json").Output()
-		if err != nil {
-			return err
-		}
-		var progress struct{ Waiting int }
-		if err := json.Unmarshal(text, &progress); err != nil || progress.Waiting == 0 {
-			return err
-		}
-	}
-	return p.ctx.Err()
 }
 
 // show prints what the hosts saw.

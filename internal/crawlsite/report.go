@@ -50,6 +50,7 @@ type Row struct {
 	Least, Limit time.Duration
 
 	first, last time.Time
+	intervals   []time.Duration
 }
 
 // Bound is the least time in which the host lets so many requests through.
@@ -93,9 +94,10 @@ func (h *host) row(pages int) Row {
 	at := slices.SortedFunc(slices.Values(h.at), time.Time.Compare)
 	r := Row{Requests: len(at), Refused: h.refused, Early: h.early, Disallowed: h.disallowed}
 	for i := 1; i < len(at); i++ {
-		if gap := at[i].Sub(at[i-1]); i == 1 || gap < r.Least {
-			r.Least = gap
-		}
+		r.intervals = append(r.intervals, at[i].Sub(at[i-1]))
+	}
+	if len(at) > 1 {
+		r.Least = slices.Min(r.intervals)
 	}
 	if len(at) > 0 {
 		r.first, r.last = at[0], at[len(at)-1]
@@ -130,15 +132,22 @@ func (r Report) Wrong() (wrong []string) {
 	return wrong
 }
 
-// Undercut says which hosts saw two requests nearer to each other than their limit,
-// by more than a tolerance and Late.
-func (r Report) Undercut(tolerance time.Duration) (wrong []string) {
+// Undercut says which hosts saw requests nearer to each other than their limit, by
+// more than a tolerance and Late, and how often that was.
+func (r Report) Undercut(tolerance time.Duration) (wrong []string, n int) {
 	for _, row := range r.Rows {
-		if row.Requests > 1 && row.Least < row.Limit-tolerance-r.Late {
-			wrong = append(wrong, fmt.Sprintf("%s between two requests to %s: want %s or more", row.Least.Round(time.Millisecond/10), row.Host, row.Limit))
+		short := 0
+		for _, interval := range row.intervals {
+			if interval < row.Limit-tolerance-r.Late {
+				short++
+			}
+		}
+		if short > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d intervals between requests to %s are too short, such as %s: want %s or more", short, row.Host, row.Least.Round(time.Millisecond/10), row.Limit))
+			n += short
 		}
 	}
-	return wrong
+	return wrong, n
 }
 
 // Slowest is the host with the largest Bound.

@@ -35,6 +35,9 @@ var limits = map[string]time.Duration{
 	Busy: 200 * time.Millisecond, Moved: 200 * time.Millisecond,
 }
 
+// Limit is how much later than one request to a host the next may come.
+func Limit(host string) time.Duration { return limits[host] }
+
 // Hosts are the hosts' names, in the order of a Report.
 var Hosts = []string{Plain, Slow, Robots, Busy, Moved}
 

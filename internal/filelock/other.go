@@ -1,6 +1,5 @@
 //go:build !unix
 
-// Package filelock tells whether a process that writes to a file is still there.
 package filelock
 
 import (

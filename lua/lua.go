@@ -48,7 +48,6 @@ var (
 	Free       = script("free")
 	Grant      = script("grant")
 	Lead       = script("lead")
-	Levels     = script("levels")
 	Look       = script("look")
 	Pause      = script("pause")
 	Postpone   = script("postpone")

@@ -44,7 +44,6 @@ var scripts = map[string]*redis.Script{
 	"free":        Free,
 	"grant":       Grant,
 	"lead":        Lead,
-	"levels":      Levels,
 	"look":        Look,
 	"pause":       Pause,
 	"postpone":    Postpone,

@@ -75,8 +75,15 @@ func TestLookAtWhatIsShut(t *testing.T) {
 		_, err := limiter.AllowN(ctx, "log", "", 2)
 		must(t, err)
 		must(t, limiter.Pause(ctx, "log"))
+		for _, key := range []string{"a", "b"} {
+			must(t, limiter.Block(ctx, "log", key, time.Now().Add(time.Hour)))
+		}
 		got, err := limiter.Look(ctx, throttle.Need{Limit: "log"})
 		must(t, err)
-		expect(t, "paused", got, []throttle.Meter{{Limit: "log", Capacity: 5, Left: 3, NextIn: time.Minute, LastIn: time.Minute, Shut: true}})
+		want := throttle.Meter{Limit: "log", Capacity: 5, Left: 3, NextIn: time.Minute, LastIn: time.Minute, Shut: true, Paused: true, Blocked: 2}
+		expect(t, "paused", got, []throttle.Meter{want})
+		if got[0].Used() != 2 {
+			t.Errorf("%d permits are used, want 2", got[0].Used())
+		}
 	})
 }

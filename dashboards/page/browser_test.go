@@ -56,7 +56,7 @@ func TestOperator(t *testing.T) {
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
-	w.run(0)
+	w.run(func(context.Context, string, string) error { return nil })
 	url := w.serve()
 	ctx := browse(t, 3*time.Minute)
 	do(t, ctx, "note what the policy refuses", chromedp.ActionFunc(func(ctx context.Context) error {

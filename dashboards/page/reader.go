@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,6 +41,8 @@ type state struct {
 	blocks  map[string][]throttle.Blocked
 	log     []throttle.Change
 	wants   map[string]*wanted
+	survey  history.Survey
+	spared  map[string]int // for how many turns there were permits while jobs waited
 	queues  queues
 	history *series
 
@@ -47,7 +50,7 @@ type state struct {
 }
 
 func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1}}
+	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1, spared: map[string]int{}}}
 }
 
 // maxViewers bounds how many may look at once.

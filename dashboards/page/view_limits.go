@@ -40,9 +40,19 @@ type openLimit struct {
 // keyRow is a key of the limit that is open.
 type keyRow struct {
 	throttle.Meter
-	Used    int
 	Blocked *throttle.Blocked
 	By      string // who blocked it
+	Own     string // what it counts by instead of the limit's rate
+}
+
+// ownRate is what a key counts by instead of the limit's rate, in few words.
+func ownRate(k throttle.KeyState) string {
+	k.Override.For = 0
+	text := k.Override.String()
+	if k.Now != "" {
+		text = strings.TrimSpace(text + " now " + k.Now)
+	}
+	return text
 }
 
 func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
@@ -91,7 +101,10 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		return nil, err
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Used: m.Capacity - m.Left}
+		k := keyRow{Meter: m}
+		if w := s.wants[row.Name]; w != nil {
+			k.Own = ownRate(w.Own[m.Key])
+		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], whoBlocked(s.Log, row.Name, m.Key)
 		}

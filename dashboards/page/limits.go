@@ -42,8 +42,8 @@ const busiest = 5
 // maxLooks bounds the meters that are looked at in one turn.
 const maxLooks = 400
 
-// rows are the limits, what most waits for first.
-func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, error) {
+// rows are the limits, what most of the jobs wait for first.
+func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
 	rows := make([]limitRow, 0, len(s.limits))
 	for _, l := range s.limits {
 		row := limitRow{Limit: l, Blocks: s.blocks[l.Name], Rate: s.history.now(l.Name, now)}
@@ -63,39 +63,75 @@ func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, e
 		}
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(a, b limitRow) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
-	})
+	sortRows(rows)
 	if err := s.look(ctx, p, rows); err != nil {
 		return nil, err
 	}
+	s.explain(rows, jobs)
 	for i := range rows {
-		rows[i].judge(now, s.spare(&rows[i]))
+		rows[i].judge(now)
 	}
+	sortRows(rows)
 	return rows, nil
+}
+
+// sortRows puts what most waits for first.
+func sortRows(rows []limitRow) {
+	slices.SortStableFunc(rows, func(a, b limitRow) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
+	})
 }
 
 // spareTurns is for how many turns permits must be there while jobs wait before
 // that is said: for a moment they are there each time one comes.
 const spareTurns = 3
 
-// spare is how many permits a limit has had for some time, although they are waited
-// for.
-func (s *state) spare(r *limitRow) int {
-	free := 0
-	for _, m := range r.Meters {
-		if m.Wanted > m.Reserved && !m.Shut && m.NextIn == 0 {
-			free += max(0, m.Left-m.Reserved)
+// explain says of which limits that have permits jobs wait all the same. A job that
+// needs several waits for one that has none: only those that no such limit accounts
+// for wait for one that has some.
+func (s *state) explain(rows []limitRow, jobs int) {
+	free := map[string]int{}
+	for i := range rows {
+		row := &rows[i]
+		n := row.free()
+		if had := s.free[row.Name]; n == 0 && had == 0 || row.Waiting == 0 {
+			jobs -= row.Waiting
+			continue
+		}
+		free[row.Name] = n
+	}
+	spared := map[string]int{}
+	for i := range rows {
+		row := &rows[i]
+		n, ok := free[row.Name]
+		if !ok {
+			continue
+		}
+		if row.Waiting = max(0, min(row.Waiting, jobs)); row.Waiting == 0 {
+			row.Since = time.Time{}
+			continue
+		}
+		if n > 0 {
+			spared[row.Name] = s.spared[row.Name] + 1
+		}
+		if spared[row.Name] >= spareTurns {
+			row.Spare = n
 		}
 	}
-	if r.Waiting == 0 || free == 0 {
-		delete(s.spared, r.Name)
-		return 0
+	s.free, s.spared = free, spared
+}
+
+// free is how many permits the limit has for those that want some, if each of its
+// meters that was looked at has any.
+func (r *limitRow) free() (n int) {
+	for _, m := range r.Meters {
+		here := m.Left - m.Reserved
+		if m.Shut || m.NextIn > 0 || here <= 0 {
+			return 0
+		}
+		n += here
 	}
-	if s.spared[r.Name]++; s.spared[r.Name] < spareTurns {
-		return 0
-	}
-	return free
+	return n
 }
 
 // look asks how the rows' meters stand.
@@ -131,10 +167,8 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	return nil
 }
 
-// judge says how the limit stands, in numbers and in a word. Spare is how many
-// permits are there although jobs wait.
-func (r *limitRow) judge(now time.Time, spare int) {
-	r.Spare = spare
+// judge says how the limit stands, in numbers and in a word.
+func (r *limitRow) judge(now time.Time) {
 	r.Known = len(r.Meters) > 0
 	for i, m := range r.Meters {
 		if i == 0 || m.NextIn < r.NextIn {
@@ -151,7 +185,7 @@ func (r *limitRow) judge(now time.Time, spare int) {
 		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
 	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
 		r.State, r.Level = "used up", "wait"
-	case spare > 0:
+	case r.Spare > 0:
 		r.State, r.Level = "not full", "bad"
 	case r.Waiting > 0:
 		r.State, r.Level = "saturated", "wait"

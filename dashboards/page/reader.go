@@ -42,7 +42,8 @@ type state struct {
 	log     []throttle.Change
 	wants   map[string]*wanted
 	survey  history.Survey
-	spared  map[string]int // for how many turns there were permits while jobs waited
+	free    map[string]int // permits of the limits that had some in the last turn
+	spared  map[string]int // for how many turns they had while jobs waited
 	queues  queues
 	history *series
 
@@ -50,7 +51,7 @@ type state struct {
 }
 
 func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1, spared: map[string]int{}}}
+	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1}}
 }
 
 // maxViewers bounds how many may look at once.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -24,6 +25,17 @@ type snapshot struct {
 
 	mu    sync.Mutex
 	views map[string]*rendered
+	said  rendered // the line about Redis, at the top
+}
+
+// status is the line about Redis for those who look on.
+func (s *snapshot) status(p *Page) (event, error) {
+	s.said.once.Do(func() {
+		var out bytes.Buffer
+		s.said.err = execute(&out, "limits", "status", frame{Page: p, Snap: s})
+		s.said.event = newEvent("status", out.String())
+	})
+	return s.said.event, s.said.err
 }
 
 // knowledge is what a snapshot tells.
@@ -77,7 +89,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants,
 		Denials: slices.Clone(s.history.denials),
 	}
-	if known.Limits, err = s.rows(ctx, p, now); err != nil {
+	if known.Limits, err = s.rows(ctx, p, crowd.Jobs, now); err != nil {
 		return nil, err
 	}
 	known.Says = summarize(known, now)

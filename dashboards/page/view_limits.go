@@ -22,7 +22,7 @@ type limitsData struct {
 	Rows   []limitRow
 	Pages  pages
 	Open   *openLimit
-	Events []event
+	Events []incident
 }
 
 // openLimit is what the table shows of the limit that is open.
@@ -148,8 +148,8 @@ func chart(row *limitRow) string {
 	return string(text)
 }
 
-// event is a line of what happened just now.
-type event struct {
+// incident is a line of what happened just now.
+type incident struct {
 	At   time.Time
 	Text string
 	Note string
@@ -157,20 +157,20 @@ type event struct {
 }
 
 // events are the last changes and denials, the newest first.
-func events(s *snapshot, n int) []event {
-	var list []event
+func events(s *snapshot, n int) []incident {
+	var list []incident
 	for _, c := range s.Log[:min(n, len(s.Log))] {
 		list = append(list, changeEvent(c, s.Now))
 	}
 	for _, d := range s.Denials[:min(3, len(s.Denials))] {
 		list = append(list, denialEvent(d))
 	}
-	slices.SortStableFunc(list, func(a, b event) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(list, func(a, b incident) int { return b.At.Compare(a.At) })
 	return list[:min(n, len(list))]
 }
 
-func changeEvent(c throttle.Change, now time.Time) event {
-	e := event{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
+func changeEvent(c throttle.Change, now time.Time) incident {
+	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
 	switch {
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
@@ -187,8 +187,8 @@ func changeEvent(c throttle.Change, now time.Time) event {
 	return e
 }
 
-func denialEvent(d denial) event {
-	return event{
+func denialEvent(d denial) incident {
+	return incident{
 		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: "retry after " + span(d.RetryAfter),
 		Job: &throttle.JobID{Queue: d.Queue, ID: d.Job},
 	}
@@ -196,7 +196,7 @@ func denialEvent(d denial) event {
 
 // changesData is what was changed, denied and blocked.
 type changesData struct {
-	Changes, Denials []event
+	Changes, Denials []incident
 	Blocks           []blockRow
 	Pages            pages
 	BlocksInAll      int

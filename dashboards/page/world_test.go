@@ -74,8 +74,14 @@ func (w *world) page() *page.Page {
 // serve is where the page of the world is.
 func (w *world) serve() string {
 	w.t.Helper()
+	return w.serveOver(&line{})
+}
+
+func (w *world) serveOver(l *line) string {
+	w.t.Helper()
 	p := w.page()
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(l.over(p))
+	l.server = server
 	w.t.Cleanup(func() {
 		_ = p.Close() // ends the streams, which the server waits for
 		server.CloseClientConnections()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -112,16 +114,34 @@ func (r *Recorder) lookAround(ctx context.Context) {
 // begin forgets what was found so far.
 func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, nil, nil }
 
-// readMarks notes at which meters lanes wait.
+// maxLooked bounds the marked meters of limits without keys that are looked at.
+const maxLooked = 100
+
+// readMarks notes at which meters lanes wait. A limit without keys that has permits
+// is not what its jobs wait for: they need another one, too.
 func (r *Recorder) readMarks(ctx context.Context) error {
-	marked := map[string]bool{}
+	marked, looked := map[string]bool{}, []throttle.Need(nil)
 	scan := r.rdb.HScan(ctx, r.prefix+"contended", 0, "", 1000).Iterator()
 	for scan.Next(ctx) && len(marked) < maxMeters {
-		marked[scan.Val()] = true
+		meter := scan.Val()
 		scan.Next(ctx) // the number of a lane
+		marked[meter] = true
+		if limit, key, _ := strings.Cut(meter, "|"); key == "" && len(looked) < maxLooked {
+			looked = append(looked, throttle.Need{Limit: limit})
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return err
+	}
+	_, scope := r.Redis()
+	meters, err := throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}).Look(ctx, looked...)
+	for _, m := range meters {
+		if !m.Shut && m.Left > m.Reserved {
+			delete(marked, m.Limit+"|")
+		}
 	}
 	r.survey.marked = marked
-	return scan.Err()
+	return err
 }
 
 // claimSurvey reports whether this process makes surveys.

@@ -49,6 +49,7 @@ var (
 	Grant      = script("grant")
 	Lead       = script("lead")
 	Look       = script("look")
+	Note       = script("note")
 	Pause      = script("pause")
 	Postpone   = script("postpone")
 	Promote    = script("promote")

@@ -45,6 +45,7 @@ var scripts = map[string]*redis.Script{
 	"grant":       Grant,
 	"lead":        Lead,
 	"look":        Look,
+	"note":        Note,
 	"pause":       Pause,
 	"postpone":    Postpone,
 	"promote":     Promote,

@@ -79,7 +79,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p),
+		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p), s.readLog(ctx, p),
 		s.readQueues(p, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
@@ -111,11 +111,18 @@ func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, n
 			return err
 		}
 	}
-	if s.log, err = p.Limiter.Changes(ctx, 500); err != nil {
-		return err
-	}
 	s.limits, s.blocks, s.changes, s.limitsAt = limits, blocks, crowd.Changes, now.Add(limitsTurn)
 	return nil
+}
+
+// readLog reads the changelog where it has something new.
+func (s *state) readLog(ctx context.Context, p *Page) error {
+	last, err := p.Limiter.Changes(ctx, 1)
+	if err != nil || len(last) == 0 || len(s.log) > 0 && s.log[0].ID == last[0].ID {
+		return err
+	}
+	s.log, err = p.Limiter.Changes(ctx, 500)
+	return err
 }
 
 // readWants looks through what waits, the more seldom the longer that takes.

@@ -172,6 +172,15 @@ func events(s *snapshot, n int) []incident {
 func changeEvent(c throttle.Change, now time.Time) incident {
 	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
 	switch {
+	case c.Schedule != "":
+		e.Text = "schedule " + short(c.Schedule) + " " + c.What
+	case c.Job.ID != "":
+		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
+	case c.Jobs > 0:
+		e.Text = plural(c.Jobs, "job") + " " + c.What
+		if c.Job.Queue != "" {
+			e.Text += " of queue " + short(c.Job.Queue)
+		}
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":

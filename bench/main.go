@@ -6,7 +6,7 @@
 //	go run ./bench growth      the cost of a job as the backlog grows
 //	go run ./bench failover    the process that gives turns is killed
 //	go run ./bench page        what those who look at the live page cost
-//	go run ./bench metrics     what history and metrics cost
+//	go run ./bench metrics     what history, logs and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -29,7 +29,7 @@ type commands struct {
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
 	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
 	Page     pageCommand     `cmd:"" help:"What those who look at the live page cost, while much waits."`
-	Metrics  metricsCommand  `cmd:"" help:"What history and metrics cost a job, and a scrape."`
+	Metrics  metricsCommand  `cmd:"" help:"What history, logs and metrics cost a job, and a scrape."`
 }
 
 func main() {

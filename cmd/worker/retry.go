@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hibiken/asynq"
@@ -35,8 +36,6 @@ func (c *retryCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 	}
 	one := 1
 	did := confirmation{Done: "retried", Jobs: &one, Queue: cli.Text(job.Queue), Job: cli.Text(job.ID)}
-	if err := q.limiter.Note(ctx, did.noted()); err != nil {
-		return err
-	}
-	return c.say(stdio.Out, did, fmt.Sprintf("job %s is in queue %s", job.ID, job.Queue))
+	said := c.say(stdio.Out, did, fmt.Sprintf("job %s is in queue %s", job.ID, job.Queue))
+	return errors.Join(said, q.limiter.Note(ctx, did.noted()))
 }

@@ -81,7 +81,7 @@ func TestOperator(t *testing.T) {
 	do(t, ctx, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
 	accessible(t, ctx, "limits")
 
-	moves(t, ctx, url, line)
+	moves(t, ctx, w, url, line)
 
 	var says string
 	do(t, ctx, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
@@ -146,11 +146,13 @@ const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-typ
 
 // moves has the bar and the number of a limit move by themselves, and stop when the
 // stream is cut off, and go on when it is back.
-func moves(t *testing.T, ctx context.Context, url string, line *line) {
+func moves(t *testing.T, ctx context.Context, w *world, url string, line *line) {
 	t.Helper()
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
-	do(t, ctx, "see the bar move", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil),
-		until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
+	do(t, ctx, "look at the bar", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
+	// A limit that somebody raises is less full until its jobs have caught up.
+	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(6), Capacity: 1}))
+	do(t, ctx, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
 	line.cut.Store(true)
 	line.server.CloseClientConnections()
 	var shown int

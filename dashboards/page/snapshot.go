@@ -79,7 +79,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p), s.readLog(ctx, p),
+		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start), s.readLog(ctx, p),
 		s.readQueues(p, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
@@ -185,12 +185,15 @@ func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []thr
 
 // readSurvey reads since when what waits has waited, as some process of the scope
 // has found a while ago.
-func (s *state) readSurvey(ctx context.Context, p *Page) error {
+func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
+	if now.Before(s.surveyAt) {
+		return nil
+	}
 	survey, err := history.ReadSurvey(ctx, p.Redis, p.Scope)
 	if err != nil || survey == nil {
 		survey = &history.Survey{}
 	}
-	s.survey = *survey
+	s.survey, s.surveyAt = *survey, now.Add(surveyTurn)
 	return err
 }
 

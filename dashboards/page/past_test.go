@@ -163,6 +163,8 @@ func (w *world) dump() (all []keep) {
 			k.value, err = w.rdb.ZRangeWithScores(ctx, name, 0, -1).Result()
 		case "stream":
 			k.value, err = w.rdb.XRange(ctx, name, "-", "+").Result()
+		case "none": // it ended just now
+			continue
 		default:
 			err = fmt.Errorf("%s is a %s", name, kind)
 		}

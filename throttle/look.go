@@ -30,6 +30,9 @@ type Meter struct {
 	// limit is; Blocked, how many of its keys are.
 	Shut, Paused bool
 	Blocked      int
+	// PerSecond is how many permits come back in a second, in the long run. It is 0
+	// of a concurrency limit, whose jobs give theirs back.
+	PerSecond float64
 }
 
 // Used is how many permits are taken or reserved, of Capacity at most, whether or
@@ -78,6 +81,9 @@ func readMeter(n Need, row []any, now int64) Meter {
 	m.NextIn, m.LastIn = microseconds(max(0, number(2)-now)), microseconds(max(0, number(3)-now))
 	m.Wanted, m.Reserved = int(number(4)), int(number(5))
 	m.Known, m.Shut, m.Paused, m.Blocked = number(6) == 1, number(7) == 1, number(8) == 1, int(number(9))
+	if period := number(11); period > 0 {
+		m.PerSecond = float64(number(10)) / microseconds(period).Seconds()
+	}
 	return m
 }
 

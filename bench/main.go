@@ -7,7 +7,7 @@
 //	go run ./bench failover    the process that gives turns is killed
 //	go run ./bench crawl       a polite crawl, killed in the middle too
 //	go run ./bench page        what those who look at the live page cost
-//	go run ./bench metrics     what history and metrics cost
+//	go run ./bench metrics     what history, logs and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -31,7 +31,7 @@ type commands struct {
 	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
 	Crawl    crawlCommand    `cmd:"" help:"A crawl of five hosts, also with a kill in the middle, beside colly."`
 	Page     pageCommand     `cmd:"" help:"What those who look at the live page cost, while much waits."`
-	Metrics  metricsCommand  `cmd:"" help:"What history and metrics cost a job, and a scrape."`
+	Metrics  metricsCommand  `cmd:"" help:"What history, logs and metrics cost a job, and a scrape."`
 }
 
 func main() {

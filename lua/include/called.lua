@@ -1,4 +1,4 @@
--- @include jobs
+-- @include lanes
 
 -- How a called job stands: with permits reserved for it, or too late for them.
 local RESERVED, OVERDUE = 1, 2
@@ -7,12 +7,10 @@ local RESERVED, OVERDUE = 1, 2
 -- that, what is reserved by now for the first of its lane that asked for as much.
 -- That one takes a later one's in turn. Returns nil where the job was not called,
 -- whether it came late, and since when the permits that it takes exist.
-local function claim(queue, id, r)
+local function claim(queue, id, r, until_us)
   local called = hg('called', r.lane)
-  local until_us = call('ZSCORE', called, id)
-  if not until_us then return nil end
   call('ZREM', called, id)
-  local late, from_us = tonumber(until_us) <= 0, tonumber(until_us) - r.grant_us
+  local late, from_us = until_us <= 0, until_us - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
@@ -26,10 +24,4 @@ local function claim(queue, id, r)
   end
   count_all(hg('reserved'), r, -1)
   return RESERVED, late, from_us
-end
-
--- Forgets a job that runs now.
-local function leave(name, id, r, called, late)
-  if called then make_room(r.lane, late) else call('ZREM', hg('lane', r.lane), id) end
-  forget_record(name, r)
 end

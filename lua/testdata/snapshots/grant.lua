@@ -753,6 +753,18 @@ local function line_of(lane)
   return line
 end
 
+-- What a turn needs of a job's record: for how long permits are reserved for it,
+-- and its costs.
+local function parse_costs(record)
+  local grant_us, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+  if not costs then return false end -- nothing that a script has written
+  local r = { grant_us = tonumber(grant_us), cost = { tonumber(costs) } }
+  if not r.cost[1] then
+    for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  end
+  return r
+end
+
 -- Reads as many more of a line's jobs as its turns may need. Reports whether there
 -- are any.
 local function read_more(line)
@@ -760,7 +772,7 @@ local function read_more(line)
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
   for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
   local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_job(records[i]) or false end
+  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(records[i]) end
   return #more > 0
 end
 

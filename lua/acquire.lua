@@ -52,7 +52,7 @@ end
 
 local ids, costs = {}, {}
 for i = 1, meters and #meters or 0 do
-  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+  ids[i], costs[i] = meters[i].id, ARGV[9 + 3 * i]
 end
 local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
 local ending = '\n' .. costs .. '\n' .. lane
@@ -62,10 +62,13 @@ local same = meters and record and string.sub(record, -#ending) == ending
 
 -- What is reserved for a called job is its own; all others leave it alone.
 local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+local since_us, granted_us, patience, denials
 if until_us and until_us > 0 then
+  since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
+end
+if since_us then
   local _, at = binding(meters)
   if at <= now_us then
-    local since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
     call('ZREM', hg('called', lane), id)
     for i = 1, #ids do count(hg('reserved'), ids[i], -meters[i].cost) end
     make_room(lane)
@@ -115,22 +118,4 @@ if not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-
-if called ~= RESERVED then load_reserved(meters) end
-local bind, at = binding(meters)
-local function leave()
-  if not called then step_out(id, r) end
-  forget_record(name, lane, r.patience)
-end
-
--- A called job takes what there is. One that waits and was not called is let by
--- only where nobody gives turns.
-if called then make_room(lane, late) end
-if at <= now_us and (called or call('ZRANK', job.waiting, id) == 0 and call('EXISTS', hg('turns')) == 0) then
-  leave()
-  return admit(r.since_us, r.denials, from_us)
-end
-if called == RESERVED then freed(lane) end
-local answer, over = wait(job, r, called, bind)
-if over then leave() end
-return answer
+return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)

@@ -1,4 +1,5 @@
 -- @include lanes
+-- @include waiting
 
 -- How a called job stands: with permits reserved for it, or too late for them.
 local RESERVED, OVERDUE = 1, 2
@@ -24,4 +25,24 @@ local function claim(queue, id, r, until_us)
   end
   count_all(hg('reserved'), r, -1)
   return RESERVED, late, from_us
+end
+
+-- Has a job that is known leave its place if it may take its permits now; else it
+-- waits on, and the reply is returned. A called job takes what there is. One that
+-- waits and was not called is let by only where nobody gives turns.
+local function go_on(job, r, called, late)
+  local function leave()
+    if not called then step_out(job.id, r) end
+    forget_record(job.name, job.lane, r.patience)
+  end
+  if called ~= RESERVED then load_reserved(job.meters) end
+  local bind, at = binding(job.meters)
+  if called then make_room(job.lane, late) end
+  if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
+    return leave()
+  end
+  if called == RESERVED then freed(job.lane) end
+  local answer, over = wait(job, r, called, bind)
+  if over then leave() end
+  return answer
 end

@@ -708,7 +708,7 @@ end
 
 local ids, costs = {}, {}
 for i = 1, meters and #meters or 0 do
-  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+  ids[i], costs[i] = meters[i].id, ARGV[9 + 3 * i]
 end
 local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
 local ending = '\n' .. costs .. '\n' .. lane
@@ -749,10 +749,13 @@ end
 
 -- What is reserved for a called job is its own; all others leave it alone.
 local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+local since_us, granted_us, patience, denials
 if until_us and until_us > 0 then
+  since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
+end
+if since_us then
   local _, at = binding(meters)
   if at <= now_us then
-    local since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
     call('ZREM', hg('called', lane), id)
     for i = 1, #ids do count(hg('reserved'), ids[i], -meters[i].cost) end
     make_room(lane)
@@ -991,6 +994,26 @@ local function claim(queue, id, r, until_us)
   return RESERVED, late, from_us
 end
 
+-- Has a job that is known leave its place if it may take its permits now; else it
+-- waits on, and the reply is returned. A called job takes what there is. One that
+-- waits and was not called is let by only where nobody gives turns.
+local function go_on(job, r, called, late)
+  local function leave()
+    if not called then step_out(job.id, r) end
+    forget_record(job.name, job.lane, r.patience)
+  end
+  if called ~= RESERVED then load_reserved(job.meters) end
+  local bind, at = binding(job.meters)
+  if called then make_room(job.lane, late) end
+  if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
+    return leave()
+  end
+  if called == RESERVED then freed(job.lane) end
+  local answer, over = wait(job, r, called, bind)
+  if over then leave() end
+  return answer
+end
+
 if refusal then
   if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
@@ -1005,22 +1028,4 @@ if not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-
-if called ~= RESERVED then load_reserved(meters) end
-local bind, at = binding(meters)
-local function leave()
-  if not called then step_out(id, r) end
-  forget_record(name, lane, r.patience)
-end
-
--- A called job takes what there is. One that waits and was not called is let by
--- only where nobody gives turns.
-if called then make_room(lane, late) end
-if at <= now_us and (called or call('ZRANK', job.waiting, id) == 0 and call('EXISTS', hg('turns')) == 0) then
-  leave()
-  return admit(r.since_us, r.denials, from_us)
-end
-if called == RESERVED then freed(lane) end
-local answer, over = wait(job, r, called, bind)
-if over then leave() end
-return answer
+return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)

@@ -58,23 +58,12 @@ local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs
 local ending = '\n' .. costs .. '\n' .. lane
 local same = meters and record and string.sub(record, -#ending) == ending
 
--- @include leaving
+-- @include arrive
 
--- What is reserved for a called job is its own; all others leave it alone.
 local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
-local since_us, granted_us, patience, denials
 if until_us and until_us > 0 then
-  since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
-end
-if since_us then
-  local _, at = binding(meters)
-  if at <= now_us then
-    call('ZREM', hg('called', lane), id)
-    for i = 1, #ids do count(hg('reserved'), ids[i], -meters[i].cost) end
-    make_room(lane)
-    forget_record(name, lane, patience)
-    return admit(tonumber(since_us), tonumber(denials) or 1, until_us - granted_us)
-  end
+  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  if since_us then return admit(since_us, denials, from_us) end
 end
 
 -- @include waiting

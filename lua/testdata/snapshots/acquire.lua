@@ -747,21 +747,24 @@ local function forget_record(job, lane, patience)
   leave_if_empty(lane)
 end
 
--- What is reserved for a called job is its own; all others leave it alone.
-local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
-local since_us, granted_us, patience, denials
-if until_us and until_us > 0 then
-  since_us, granted_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
-end
-if since_us then
+-- Has a called job that comes in time leave its place, if its permits exist: what
+-- is reserved for it is its own, so all others leave it alone. Returns since when
+-- it waited, how often it was denied, and since when its permits exist; or nothing.
+local function arrive(name, id, lane, record, meters, until_us)
+  local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
   local _, at = binding(meters)
-  if at <= now_us then
-    call('ZREM', hg('called', lane), id)
-    for i = 1, #ids do count(hg('reserved'), ids[i], -meters[i].cost) end
-    make_room(lane)
-    forget_record(name, lane, patience)
-    return admit(tonumber(since_us), tonumber(denials) or 1, until_us - granted_us)
-  end
+  if not since_us or at > now_us then return end
+  call('ZREM', hg('called', lane), id)
+  for i = 1, #meters do count(hg('reserved'), meters[i].id, -meters[i].cost) end
+  make_room(lane)
+  forget_record(name, lane, patience)
+  return tonumber(since_us), tonumber(denials) or 1, until_us - grant_us
+end
+
+local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+if until_us and until_us > 0 then
+  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  if since_us then return admit(since_us, denials, from_us) end
 end
 
 

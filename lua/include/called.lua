@@ -33,7 +33,8 @@ end
 local function go_on(job, r, called, late)
   local function leave()
     if not called then step_out(job.id, r) end
-    forget_record(job.name, job.lane, r.patience)
+    forget_record(job.name, r.patience)
+    leave_if_empty(job.lane)
   end
   if called ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)

@@ -41,5 +41,6 @@ local function forget_job(queue, id, r)
   else
     step_out(id, r)
   end
-  forget_record(queue .. '\n' .. id, r.lane, r.patience)
+  forget_record(queue .. '\n' .. id, r.patience)
+  leave_if_empty(r.lane)
 end

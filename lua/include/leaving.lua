@@ -20,8 +20,7 @@ local function make_room(lane, late)
 end
 
 -- Forgets all of a job but its place.
-local function forget_record(job, lane, patience)
+local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
   if patience == '1' then call('ZREM', hg('patience'), job) end
-  leave_if_empty(lane)
 end

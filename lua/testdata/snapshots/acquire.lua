@@ -741,10 +741,9 @@ local function make_room(lane, late)
 end
 
 -- Forgets all of a job but its place.
-local function forget_record(job, lane, patience)
+local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
   if patience == '1' then call('ZREM', hg('patience'), job) end
-  leave_if_empty(lane)
 end
 
 -- Has a called job that comes in time leave its place, if its permits exist: what
@@ -756,8 +755,13 @@ local function arrive(name, id, lane, record, meters, until_us)
   if not since_us or at > now_us then return end
   call('ZREM', hg('called', lane), id)
   for i = 1, #meters do count(hg('reserved'), meters[i].id, -meters[i].cost) end
-  make_room(lane)
-  forget_record(name, lane, patience)
+  forget_record(name, patience)
+  -- One look says whether any lane is full, which counts 3, and whether anything is
+  -- left of this one.
+  local full = hg('full')
+  local there = call('EXISTS', hg('lane', lane), hg('called', lane), full, full, full)
+  if there >= 3 then make_room(lane) end
+  if there % 3 == 0 then leave_if_empty(lane) end
   return tonumber(since_us), tonumber(denials) or 1, until_us - grant_us
 end
 
@@ -968,7 +972,8 @@ local function forget_job(queue, id, r)
   else
     step_out(id, r)
   end
-  forget_record(queue .. '\n' .. id, r.lane, r.patience)
+  forget_record(queue .. '\n' .. id, r.patience)
+  leave_if_empty(r.lane)
 end
 
 -- How a called job stands: with permits reserved for it, or too late for them.
@@ -1003,7 +1008,8 @@ end
 local function go_on(job, r, called, late)
   local function leave()
     if not called then step_out(job.id, r) end
-    forget_record(job.name, job.lane, r.patience)
+    forget_record(job.name, r.patience)
+    leave_if_empty(job.lane)
   end
   if called ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)

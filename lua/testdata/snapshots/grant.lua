@@ -133,10 +133,9 @@ local function make_room(lane, late)
 end
 
 -- Forgets all of a job but its place.
-local function forget_record(job, lane, patience)
+local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
   if patience == '1' then call('ZREM', hg('patience'), job) end
-  leave_if_empty(lane)
 end
 
 -- Has every meter count the permits that are reserved for called jobs.
@@ -194,7 +193,8 @@ local function forget_job(queue, id, r)
   else
     step_out(id, r)
   end
-  forget_record(queue .. '\n' .. id, r.lane, r.patience)
+  forget_record(queue .. '\n' .. id, r.patience)
+  leave_if_empty(r.lane)
 end
 
 -- Returns the meter of a limit and a key, or nil where the limit does not exist

@@ -26,79 +26,85 @@
 --   permits exist or 0. {6, names, now_us} where calendars must be extended
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local head_start, max_wait_us, useful_us, grant_us = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
-
-local waited = call('EXISTS', hg('jobs')) == 1
+local record = call('HGET', hg('jobs'), name)
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 -- Of a job that waited it says how that was.
-local function admit(r, from_us)
+local function admit(since_us, denials, from_us)
   local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
   local n = #answer
-  if r then answer[n + 1], answer[n + 2], answer[n + 3] = r.since_us, r.denials, from_us or 0 end
+  if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, from_us or 0 end
   return answer
 end
 
 -- Where nobody waits only the meters decide. What follows is not even loaded
--- then.
-if not waited then
+-- then; nor is more than each case needs.
+if not record and call('EXISTS', hg('jobs')) == 0 then
   if refusal then return refusal end
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end
 
--- @include called
-
-local r = waited and read_job(queue, id)
 local ids, costs = {}, {}
 for i = 1, meters and #meters or 0 do
-  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+  ids[i], costs[i] = meters[i].id, ARGV[9 + 3 * i]
 end
-local job = { queue = queue, lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.concat(costs, ','), ids = ids }
-local same = meters and r and r.lane == job.lane and r.costs == job.costs
+local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
+local ending = '\n' .. costs .. '\n' .. lane
+local same = meters and record and string.sub(record, -#ending) == ending
 
--- What is reserved for a called job is its own; all others leave it alone.
-local called, late, from_us
-if same then called, late, from_us = claim(queue, id, r) end
-if called == RESERVED then
-  local _, at = binding(meters)
-  if at <= now_us then
-    leave(name, id, r, called, late)
-    return admit(r, from_us)
-  end
+-- @include arrive
+
+local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+if until_us and until_us > 0 then
+  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  if since_us then return admit(since_us, denials, from_us) end
 end
 
 -- @include waiting
 
+local job = {
+  name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
+  since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
+  grant_us = grant_us, ticket = nil, before = false, mark = false,
+}
+
+-- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
+-- one that has waited r is what was known of it.
+local function come(r)
+  if call('GET', admitted) == number then return take_all(meters, true) end
+  job.before = call('ZCARD', job.waiting)
+  job.mark = job.before == 0 and contended(ids)
+  load_reserved(meters)
+  local bind, at = binding(meters)
+  if at <= now_us and not job.mark and job.before == 0 then return admit(r and r.since_us, r and r.denials) end
+  local answer, late = wait(job, nil, true, bind)
+  if late then leave_if_empty(lane) end
+  return answer
+end
+
+local r = record and parse_job(record)
+if not r then return refusal or come() end
+
+-- @include called
+
 if refusal then
-  if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
+  if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
-if not r and call('GET', admitted) == number then return take_all(meters, true) end
+local called, late, from_us
+if until_us then called, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-job.name, job.id, job.meters, job.since_us, job.grant_us = name, id, meters, r and r.since_us or now_us, grant_us
-job.head_start, job.max_wait_us, job.useful_us = head_start, max_wait_us, useful_us
-job.waiting = hg('lane', job.lane)
-local waited_as = r
-if r and not called and not (same and call('ZSCORE', job.waiting, id)) then
+job.since_us = r.since_us
+if not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
-  r = nil
+  return come(r)
 end
-if not r then
-  job.before = call('ZCARD', job.waiting)
-  job.mark = job.before == 0 and contended(job)
-end
-
-if called ~= RESERVED then load_reserved(meters) end
-local bind, at = binding(meters)
-if at <= now_us and may_take(job, r, called) then
-  if r then leave(name, id, r, called, late) end
-  return admit(waited_as, from_us)
-end
-return wait(job, r, called, late, bind)
+return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)

@@ -7,7 +7,7 @@
 -- ARGV[1] id
 -- ARGV[2] its message, which says why
 -- ARGV[3] unix second at which it comes back: now
--- ARGV[4] seconds that its Unique lock must hold for
+-- ARGV[4] seconds that its Unique lock must hold for; 0 if it has none
 -- ARGV[5] how many crashes are forgiven
 -- Returns 1, 0 if no more are forgiven and nothing was done, or asynq's error
 --   NOT FOUND if the job is not active

@@ -1,7 +1,7 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on.
--- Touches: blocked (r), called (rw), changes (w), demand (w), full (w),
---   jobs (rw), lane (rw), lanes (rw), limit (r), m (rw), overrides (r),
---   patience (w), reserved (w), sharing (w), tickets (w), wake (w).
+-- Touches: called (rw), changes (w), demand (w), full (w), jobs (rw),
+--   lane (rw), lanes (rw), patience (w), reserved (w), sharing (w),
+--   tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns how many were known

@@ -14,7 +14,7 @@
 --   turn {outcome, job, from when and until when its permits are reserved}, then
 --   for each lane {how many are called, what its next job needs: cost, ready_at_us,
 --   known, worth_us, shut for each meter}}; {0} where another process gives turns
--- @include grants
+-- @include turns
 local process, ahead_us = ARGV[1], tonumber(ARGV[2])
 
 if call('GET', hg('turns')) ~= process then return { 0 } end

@@ -1,7 +1,7 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard.
--- Touches: blocked (r), changes (r), contended (w), epoch (rw), lanes (r),
---   limit (r), m (rw), overrides (r), patience (rw), turns (rw).
+-- Touches: changes (r), contended (w), epoch (rw), lanes (r), patience (rw),
+--   turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -12,7 +12,7 @@
 --   meters, name of the data, lanes that got their first job since, or all where
 --   the lease was taken anew, with their numbers, jobs that have waited for as
 --   long as they may}; {0, microseconds until the lease of another process ends}
--- @include lanes
+-- @include mark
 local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local holder = call('GET', hg('turns'))

@@ -8,14 +8,14 @@
 --   that wait or are called, permits reserved, known 0 or 1, shut 0 or 1, paused
 --   0 or 1, how many keys of the limit are blocked, permits that come back in a
 --   period, that period in microseconds or 0 where leases decide}
--- @include lanes
+-- @include meter
 
 local out, stale = { '', now_us }, {}
 for i = 1, #ARGV, 2 do
   local m = load_meter(ARGV[i], ARGV[i + 1])
   if m then
-    local wanted = tonumber(call('HGET', hg('demand'), m.id) or 0)
     local reserved = tonumber(call('HGET', hg('reserved'), m.id) or 0)
+    local wanted = reserved + tonumber(call('HGET', hg('demand'), m.id) or 0)
     if m.stale then stale[#stale + 1] = m.name end
     out[#out + 1] = {
       m.open_left and m.open_left() or m.left(), m.capacity, m.ready_at(reserved + 1), m.ready_at(wanted),

@@ -6,7 +6,7 @@
 -- ARGV[1] id
 -- ARGV[2] its message, which says why
 -- ARGV[3] unix second at which asynq itself brings it back
--- ARGV[4] seconds that its Unique lock must hold for
+-- ARGV[4] seconds that its Unique lock must hold for; 0 if it has none
 -- ARGV[5] 1 if it was denied: promote and postpone may then move it
 -- Returns OK, or asynq's error NOT FOUND if the job is not active
 -- @include put_back

@@ -1,8 +1,8 @@
 -- Takes back what is reserved for called jobs that have not come in time, and
 -- says who of a lane is called and has not come. They keep their tickets.
--- Touches: blocked (r), called (rw), changes (w), demand (w), full (w),
---   jobs (r), lane (r), lanes (rw), limit (r), m (rw), overrides (r),
---   patience (w), reserved (w), sharing (w), tickets (w), wake (w).
+-- Touches: called (rw), changes (w), demand (w), full (w), jobs (r), lane (r),
+--   lanes (rw), patience (w), reserved (w), sharing (w), tickets (w),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane {how many of it wait, called jobs that permits are

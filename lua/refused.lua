@@ -1,11 +1,10 @@
 -- Has a job wait again that was allowed and that the other side then refused: at
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody.
--- Touches: blocked (rw), called (r), changelog (w), changes (w),
+-- Touches: blocked (rw), called (rw), changelog (w), changes (w),
 --   contended (rw), deleted (r), demand (rw), ending (rw), full (w),
---   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw),
---   overrides (rw), patience (w), reserved (rw), seq (w),
---   sharing (rw), tickets (w), wake (w).
+--   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw), overrides (rw),
+--   patience (w), reserved (rw), seq (w), sharing (rw), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job
@@ -22,6 +21,7 @@
 -- Returns what acquire.lua does
 -- @include needs
 -- @include waiting
+-- @include lanes
 -- @include refusal
 local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_wait_us, useful_us, grant_us, shuts = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
@@ -34,20 +34,21 @@ for i = 11, #ARGV, 3 do
 end
 
 local meters = load_needs(11, app) -- as they are now
-local name = queue .. '\n' .. id
 local r = read_job(queue, id) -- this very call, if its answer got lost
-local job = {
-  name = name, queue = queue, id = id, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
-  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us, meters = meters, ids = {},
-}
-local costs = {}
+local ids, costs = {}, {}
 for i = 1, #meters do
-  job.ids[i], costs[i] = meters[i].id, int(meters[i].cost)
+  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
-job.lane = queue .. '\n' .. table.concat(job.ids, '\n')
-job.costs = table.concat(costs, ',')
-job.waiting = hg('lane', job.lane)
-if not r then job.mark, job.before = contended(job), call('ZCARD', job.waiting) end
+local lane = queue .. '\n' .. table.concat(ids, '\n')
+local job = {
+  name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
+  costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us,
+}
+if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)
-return wait(job, r, nil, false, (binding(meters)))
+local answer, late = wait(job, r, not r, (binding(meters)))
+if late and r then forget_job(queue, id, r) end
+if late then leave_if_empty(lane) end
+return answer

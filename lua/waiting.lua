@@ -1,14 +1,14 @@
 -- Where waiting jobs stand.
--- Touches: blocked (r), called (r), changes (w), contended (rw), demand (rw),
---   full (w), jobs (rw), lane (rw), lanes (rw), limit (r), m (rw),
---   overrides (r), patience (w), reserved (rw), seq (w), sharing (rw),
---   tickets (w), wake (w).
+-- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), limit (r),
+--   m (rw), overrides (r), reserved (r), sharing (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} where it does not wait; else {called 0 or 1, position in
 --   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
 --   lane, known 0 or 1, since when it waits in microseconds}
--- @include waiting
+-- @include meter
+-- @include expect
+-- @include lanes
 
 -- The meters that a job needs, but for those whose limit is gone.
 local function meters_of(r)
@@ -33,7 +33,7 @@ local function place_of(queue, id)
   if not place and (tonumber(call('ZSCORE', hg('called', r.lane), id)) or 0) > 0 then
     for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
-  local last, expected, known = expect({ meters = meters }, place or 0, false)
+  local last, expected, known = expect(meters, place or 0, false)
   return {
     place and 0 or 1, (place or 0) + 1, call('ZCARD', hg('lane', r.lane)), expected or now_us, now_us,
     last and last.id or ids[1], r.lane, (known or not last) and 1 or 0, r.since_us,

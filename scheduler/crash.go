@@ -22,7 +22,7 @@ func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args [
 	if isFailure, _ := args[4].(bool); isFailure && !w.archive { // Retry has counted it
 		msg = withRetried(msg, m.retried-1)
 	}
-	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, now.Unix(), uniqueSeconds(now), q.forgiven)
+	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, now.Unix(), w.uniqueSeconds(now), q.forgiven)
 	if done, err := cmd.Int(); err != nil || done == 1 {
 		return cmd
 	}

@@ -15,6 +15,7 @@ const (
 	fieldRetried  = 6
 	fieldErrorMsg = 7
 	fieldDeadline = 9
+	fieldUnique   = 10
 	fieldHeaders  = 15
 )
 
@@ -26,6 +27,7 @@ type message struct {
 	retried   int // failures so far
 	lastError string
 	deadline  int64 // a unix second; 0 is none
+	unique    bool  // whether it has a Unique lock
 }
 
 var errMessage = errors.New("not a task message of asynq's")
@@ -52,6 +54,9 @@ func parseMessage(encoded []byte) (m message, err error) {
 		case field == fieldID && kind == protowire.BytesType:
 			id, _ := protowire.ConsumeBytes(value)
 			m.id = string(id)
+		case field == fieldUnique && kind == protowire.BytesType:
+			lock, _ := protowire.ConsumeBytes(value)
+			m.unique = len(lock) > 0
 		case field == fieldErrorMsg && kind == protowire.BytesType:
 			text, _ := protowire.ConsumeBytes(value)
 			m.lastError = string(text)

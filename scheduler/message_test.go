@@ -19,7 +19,7 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		ctx := t.Context()
 		info, err := asynq.NewClientFromRedisClient(rdb).Enqueue(
 			asynq.NewTaskWithHeaders("job", []byte("payload"), map[string]string{"a": "b"}), asynq.MaxRetry(7), asynq.Timeout(time.Minute),
-			asynq.Deadline(time.Unix(4e9, 0)))
+			asynq.Deadline(time.Unix(4e9, 0)), asynq.Unique(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		msg, _ := rdb.HGet(ctx, hash, "msg").Bytes()
 		msg = withHeader(withRetried(withLastError(msg, "boom"), 3), "c", "d")
 		msg = withPayload(withRetried(withLastError(msg, "again"), 2), []byte("other"))
-		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 2, "again", 4e9}) {
+		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 2, "again", 4e9, true}) {
 			t.Errorf("read back: %+v, %v", m, err)
 		}
 		rdb.HSet(ctx, hash, "msg", msg)

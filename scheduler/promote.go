@@ -186,8 +186,8 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 	if err := p.rdb.RPopLPush(ctx, prefix+"pending", prefix+"active").Err(); err != nil {
 		return err
 	}
-	w := writeBack{job: j, hash: hash, active: prefix + "active", lease: prefix + "lease"}
-	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), uniqueSeconds(until), "1").Err()
+	w := writeBack{job: j, hash: hash, active: prefix + "active", lease: prefix + "lease", unique: true}
+	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), w.uniqueSeconds(until), "1").Err()
 }
 
 // checkPromote turns promoting off if asynq's layout is another than it knows.

@@ -144,7 +144,7 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 	if why.as != nil {
 		msg = withPayload(msg, why.as.payload)
 	}
-	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), uniqueSeconds(why.at), denied)
+	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), denied)
 	if cmd.Err() == nil {
 		q.putBacks.remove(w.job)
 	}
@@ -157,6 +157,11 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 // unixCeil is a moment as asynq's scores are: whole seconds, and not before it.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// uniqueSeconds is how long a Unique lock must hold for a job that comes back
-// at t.
-func uniqueSeconds(t time.Time) int64 { return int64((time.Until(t) + uniqueMargin) / time.Second) }
+// uniqueSeconds is how long the job's Unique lock, if it has one, must hold if it
+// comes back at t.
+func (w writeBack) uniqueSeconds(t time.Time) int64 {
+	if !w.unique {
+		return 0
+	}
+	return int64((time.Until(t) + uniqueMargin) / time.Second)
+}

@@ -62,6 +62,7 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if err != nil {
 		return nil
 	}
+	w.unique = m.unique
 	if why, ok := q.putBacks.find(w.job, m.lastError); ok {
 		return q.putBack(ctx, w, why)
 	}
@@ -77,6 +78,7 @@ type writeBack struct {
 	msg                 []byte
 	hash, active, lease string // keys
 	archive             bool
+	unique              bool // whether it has a Unique lock
 }
 
 // asWriteBack recognises the two by their keys.

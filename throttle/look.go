@@ -113,7 +113,7 @@ func (l *Lanes) Crowd(ctx context.Context) (Crowd, error) {
 // Want is what waits for one meter.
 type Want struct {
 	Limit, Key string
-	// Permits is how many are wanted by all that wait or are called.
+	// Permits is how many are wanted by all that wait and are not called.
 	Permits int
 	// Here is whether it is this meter that a lane waits at.
 	Here bool

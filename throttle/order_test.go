@@ -48,6 +48,7 @@ func (y *yard) kept() kept {
 				job := queue + "\n" + z.Member.(string)
 				if kind == "lane:" {
 					k.waiting[lane] = append(k.waiting[lane], job)
+					k.records[job].count(k.demand)
 					continue
 				}
 				k.called[lane] = append(k.called[lane], job)
@@ -56,9 +57,6 @@ func (y *yard) kept() kept {
 				}
 			}
 		}
-	}
-	for _, job := range k.records {
-		job.count(k.demand)
 	}
 	return k
 }

@@ -1,4 +1,5 @@
--- @include jobs
+-- @include lanes
+-- @include waiting
 
 -- How a called job stands: with permits reserved for it, or too late for them.
 local RESERVED, OVERDUE = 1, 2
@@ -7,12 +8,10 @@ local RESERVED, OVERDUE = 1, 2
 -- that, what is reserved by now for the first of its lane that asked for as much.
 -- That one takes a later one's in turn. Returns nil where the job was not called,
 -- whether it came late, and since when the permits that it takes exist.
-local function claim(queue, id, r)
+local function claim(queue, id, r, until_us)
   local called = hg('called', r.lane)
-  local until_us = call('ZSCORE', called, id)
-  if not until_us then return nil end
   call('ZREM', called, id)
-  local late, from_us = tonumber(until_us) <= 0, tonumber(until_us) - r.grant_us
+  local late, from_us = until_us <= 0, until_us - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
@@ -28,8 +27,23 @@ local function claim(queue, id, r)
   return RESERVED, late, from_us
 end
 
--- Forgets a job that runs now.
-local function leave(name, id, r, called, late)
-  if called then make_room(r.lane, late) else call('ZREM', hg('lane', r.lane), id) end
-  forget_record(name, r)
+-- Has a job that is known leave its place if it may take its permits now; else it
+-- waits on, and the reply is returned. A called job takes what there is. One that
+-- waits and was not called is let by only where nobody gives turns.
+local function go_on(job, r, called, late)
+  local function leave()
+    if not called then step_out(job.id, r) end
+    forget_record(job.name, r.patience)
+    leave_if_empty(job.lane)
+  end
+  if called ~= RESERVED then load_reserved(job.meters) end
+  local bind, at = binding(job.meters)
+  if called then make_room(job.lane, late) end
+  if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
+    return leave()
+  end
+  if called == RESERVED then freed(job.lane) end
+  local answer, over = wait(job, r, called, bind)
+  if over then leave() end
+  return answer
 end

@@ -1,11 +1,20 @@
 -- @include jobs
+-- @include leaving
 -- @include reserved
 -- @include change
--- @include mark
 
--- A job's record, as parse_job reads it.
-local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
+  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
 -- Tells who gives turns that what was reserved of meters is free again.
@@ -14,16 +23,9 @@ local function freed(lane)
   for i = 1, #ids do changed('meter', ids[i]) end
 end
 
--- Puts a job in its lane. The first there is news: the lane gets a number and a
--- meter its mark, so that nobody takes there before the lane had its turn.
-local function join(lane, id, ticket, meter, before)
-  before = before or call('ZCARD', hg('lane', lane))
-  call('ZADD', hg('lane', lane), int(ticket), id)
-  if before > 0 then return end
-  local number = int(call('INCR', hg('seq')))
-  call('ZADD', hg('lanes'), number, lane)
-  mark(meter, number)
-  call('PUBLISH', hg('wake'), 'lane ' .. number)
+-- Takes a waiting job out of its lane.
+local function step_out(id, r)
+  if call('ZREM', hg('lane', r.lane), id) == 1 then count_all(hg('demand'), r, -1) end
 end
 
 -- Forgets a job wherever it stands: in its lane or called.
@@ -37,7 +39,8 @@ local function forget_job(queue, id, r)
     end
     make_room(r.lane)
   else
-    call('ZREM', hg('lane', r.lane), id)
+    step_out(id, r)
   end
-  forget_record(queue .. '\n' .. id, r)
+  forget_record(queue .. '\n' .. id, r.patience)
+  leave_if_empty(r.lane)
 end

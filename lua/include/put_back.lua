@@ -8,6 +8,6 @@ local function put_back(job, msg, at, seconds, denied)
   redis.call('ZREM', job.lease, job.id)
   redis.call('ZADD', job.retry, at, job.id)
   redis.call('HSET', job.hash, 'msg', msg, 'state', 'retry', 'denied', denied and at or '')
-  keep_unique(job.hash, job.id, seconds)
+  if seconds > 0 then keep_unique(job.hash, job.id, seconds) end
   return true
 end

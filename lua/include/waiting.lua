@@ -1,41 +1,15 @@
--- @include called
--- @include lanes
+-- @include jobs
+-- @include leaving
+-- @include expect
+-- @include reserved
+-- @include mark
 
--- The first of the job's meters at which a lane waits, or nil.
-local function contended(job)
-  local marks = call('HMGET', hg('contended'), unpack(job.ids))
+-- The first of the meters at which a lane waits, or nil.
+local function contended(ids)
+  local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #marks do
-    if marks[i] then return job.ids[i] end
+    if marks[i] then return ids[i] end
   end
-end
-
--- Whether it is a job's turn to take what there is: of a called job always, of
--- one that nobody knows if nobody waits before it. A job that waits and was not
--- called is let by only where nobody gives turns.
-local function may_take(job, r, called)
-  if called then return true end
-  if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
-  return not job.mark and job.before == 0
-end
-
--- When a job would run that so many of its lane are before. Lanes take turns, so
--- as many of every other lane go before it, but no more than wait. Returns the
--- meter that decides, its time, and whether that is known.
-local function expect(job, place, joins)
-  local last, expected, known
-  for i = 1, #job.meters do
-    local m = job.meters[i]
-    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
-    local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
-    local before = turns * m.cost
-    if before > place then
-      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
-      before = math.max(0, math.min(before, all))
-    end
-    local at = m.ready_at(m.reserved + before + m.cost)
-    if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
-  end
-  return last, expected, known or expected <= now_us
 end
 
 -- When a job would run that stands behind a dearer one, for which there is too
@@ -49,45 +23,48 @@ local function after_head(job, expected)
   return expected
 end
 
--- For how long a denied job is put back, in case that nobody calls it. To come
--- early would cost it a second denial, so that is a little longer than it is told
--- to wait. Where nobody knows, it is a minute, and then as long as it has waited.
-local function put_back_us(job, expected, known)
-  local us = expected - now_us
-  if known then return us + floor(us / 10) + 5000000 end
-  return math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
+-- Puts a job in its lane. The first there is news: the lane gets a number and a
+-- meter its mark, so that nobody takes there before the lane had its turn.
+local function join(job, ticket, meter)
+  local before = job.before or call('ZCARD', job.waiting)
+  call('ZADD', job.waiting, ticket, job.id)
+  for i = 1, #job.ids do call('HINCRBY', hg('demand'), job.ids[i], int(job.meters[i].cost)) end
+  if before > 0 then return end
+  local number = int(call('INCR', hg('seq')))
+  call('ZADD', hg('lanes'), number, job.lane)
+  mark(meter, number)
+  call('PUBLISH', hg('wake'), 'lane ' .. number)
 end
 
--- The last moment at which a job may still run.
-local function latest_us(job)
-  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
-  return job.useful_us >= 0 and math.min(latest, now_us + job.useful_us) or latest
-end
-
--- Has a denied job wait in its lane, unless that would take longer than it may.
-local function wait(job, r, called, late, bind)
-  if called then make_room(r.lane, late) end
-  if called == RESERVED then freed(r.lane) end
+-- Has a denied job wait in its lane, or join it; r is what is known of it. Returns
+-- the reply, and whether it is too late: then the job is to be forgotten.
+-- It is put back for the case that nobody calls it. To come early would cost it a
+-- second denial, so that is a little longer than it is told to wait. Where nobody
+-- knows, it is a minute, and then as long as it has waited.
+local function wait(job, r, joins, bind)
   local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
-  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
-  local last, expected, known = expect(job, place, not r)
+  local text = int(ticket)
+  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
+  local last, expected, known = expect(job.meters, place, not r, job.mark)
   if place > 0 and expected <= now_us then expected = after_head(job, expected) end
-  local latest = latest_us(job)
-  if now_us >= latest or (known and expected > latest) then
-    if not called then call('ZREM', job.waiting, job.id) end
-    if r then forget_record(job.name, r) else leave_if_empty(job.lane) end
-    return reply(TOO_LATE, last, expected)
+  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
+  if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
+  if now_us >= latest or (known and expected > latest) then return reply(TOO_LATE, last, expected), true end
+
+  local patience = '0 '
+  if latest < math.huge then
+    patience = '1 '
+    call('ZADD', hg('patience'), int(latest), job.name)
   end
-  local patience = latest < math.huge and '1' or '0'
-  if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
-  if not r then
-    r = { lane = job.lane, costs = job.costs, ids = job.ids, cost = {}, denials = 0 }
-    for i = 1, #job.meters do r.cost[i] = job.meters[i].cost end
-    count_all(hg('demand'), r, 1)
+  local denials = patience .. (r and int(r.denials + 1) or '1')
+  call('HSET', hg('jobs'), job.name, table.concat({ text, int(job.since_us), job.grant_us, denials, job.costs, job.lane }, '\n'))
+  if joins then join(job, text, job.mark or bind.id) end
+  local back_us = expected - now_us
+  if known then
+    back_us = back_us + floor(back_us / 10) + 5000000
+  else
+    back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
   end
-  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.denials + 1, r.costs, r.lane))
-  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
-  local back_us = put_back_us(job, expected, known)
   local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
   answer[9] = known and 1 or 0
   return answer

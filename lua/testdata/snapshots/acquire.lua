@@ -71,7 +71,7 @@ end
 --   admitted:<caller>  string  the number of a caller's last call that was allowed
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
---   demand             hash    meter -> permits wanted by all that wait or are called
+--   demand             hash    meter -> permits wanted by all that wait
 --   reserved           hash    meter -> permits reserved for called jobs
 --   lane:<lane>        zset    waiting jobs by ticket
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
@@ -688,74 +688,43 @@ local function take_all(meters, before)
   return answer
 end
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local head_start, max_wait_us, useful_us, grant_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local head_start, max_wait_us, useful_us, grant_us = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
-
-local waited = call('EXISTS', hg('jobs')) == 1
+local record = call('HGET', hg('jobs'), name)
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 -- Of a job that waited it says how that was.
-local function admit(r, from_us)
+local function admit(since_us, denials, from_us)
   local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
   local n = #answer
-  if r then answer[n + 1], answer[n + 2], answer[n + 3] = r.since_us, r.denials, from_us or 0 end
+  if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, from_us or 0 end
   return answer
 end
 
 -- Where nobody waits only the meters decide. What follows is not even loaded
--- then.
-if not waited then
+-- then; nor is more than each case needs.
+if not record and call('EXISTS', hg('jobs')) == 0 then
   if refusal then return refusal end
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end
+
+local ids, costs = {}, {}
+for i = 1, meters and #meters or 0 do
+  ids[i], costs[i] = meters[i].id, ARGV[9 + 3 * i]
+end
+local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
+local ending = '\n' .. costs .. '\n' .. lane
+local same = meters and record and string.sub(record, -#ending) == ending
 
 
 -- Adds to a counter in a hash, which at zero leaves nothing behind.
 local function count(counters, id, change)
   local n = call('HINCRBY', counters, id, int(change))
   if n <= 0 then call('HDEL', counters, id) end
-end
-
--- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
--- jobs that need the same meters; its name is the queue and those meters, one a
--- line. A called job has left its lane's waiting jobs and is on its way.
-
--- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end and how
--- often it was denied, its costs, its lane.
-local function parse_job(record)
-  local ticket, since_us, grant_us, patience, denials, costs, lane =
-    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
-  if not lane then return nil end -- nothing that a script has written
-  local r = {
-    ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
-    denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {},
-  }
-  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  return r
-end
-
-local function read_job(queue, id)
-  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
-  return record and parse_job(record)
-end
-
--- A lane's queue and the ids of its meters.
-local function parse_lane(lane)
-  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
-  local ids = {}
-  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
-  return queue, ids
-end
-
--- Counts a job's permits for or against each of its meters.
-local function count_all(counters, r, sign)
-  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
-  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
 -- Forgets a lane of which nothing waits and nobody is called; and with the last
@@ -778,10 +747,238 @@ local function make_room(lane, late)
 end
 
 -- Forgets all of a job but its place.
-local function forget_record(job, r)
+local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
-  count_all(hg('demand'), r, -1)
-  if r.patience == '1' then call('ZREM', hg('patience'), job) end
+  if patience == '1' then call('ZREM', hg('patience'), job) end
+end
+
+-- Has a called job that comes in time leave its place, if its permits exist: what
+-- is reserved for it is its own, so all others leave it alone. Returns since when
+-- it waited, how often it was denied, and since when its permits exist; or nothing.
+local function arrive(name, id, lane, record, meters, until_us)
+  local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
+  local _, at = binding(meters)
+  if not since_us or at > now_us then return end
+  call('ZREM', hg('called', lane), id)
+  for i = 1, #meters do count(hg('reserved'), meters[i].id, -meters[i].cost) end
+  forget_record(name, patience)
+  -- One look says whether any lane is full, which counts 3, and whether anything is
+  -- left of this one.
+  local full = hg('full')
+  local there = call('EXISTS', hg('lane', lane), hg('called', lane), full, full, full)
+  if there >= 3 then make_room(lane) end
+  if there % 3 == 0 then leave_if_empty(lane) end
+  return tonumber(since_us), tonumber(denials) or 1, until_us - grant_us
+end
+
+local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+if until_us and until_us > 0 then
+  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  if since_us then return admit(since_us, denials, from_us) end
+end
+
+
+-- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
+-- jobs that need the same meters; its name is the queue and those meters, one a
+-- line. A called job has left its lane's waiting jobs and is on its way.
+
+-- A job's record, one field a line: ticket, since when it waits, how long
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
+local function parse_job(record)
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
+  if not lane then return nil end -- nothing that a script has written
+  local r = {
+    ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
+    denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
+  }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  return r
+end
+
+local function read_job(queue, id)
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
+  return record and parse_job(record)
+end
+
+-- When a job would run that so many of its lane are before. Lanes take turns, so
+-- as many of every other lane go before it, but no more than wait; one that joins
+-- comes behind all of a meter that is marked. Returns the meter that decides, its
+-- time, and whether that is known.
+local function expect(meters, place, joins, marked)
+  local last, expected, known
+  for i = 1, #meters do
+    local m = meters[i]
+    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
+    local turns = place * lanes + (joins and marked == m.id and lanes or 0)
+    local before = turns * m.cost
+    if before > place then
+      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
+      before = math.max(0, math.min(before, all))
+    end
+    local at = m.ready_at(m.reserved + before + m.cost)
+    if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
+  end
+  return last, expected, known or expected <= now_us
+end
+
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
+end
+
+local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+-- Marks a meter at which a lane waits, so that newcomers take nothing there. A
+-- lane's number says which word of a new lane the mark is older than; without
+-- one, a mark that is there stays as it is.
+local function mark(id, number)
+  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+end
+
+-- The first of the meters at which a lane waits, or nil.
+local function contended(ids)
+  local marks = call('HMGET', hg('contended'), unpack(ids))
+  for i = 1, #marks do
+    if marks[i] then return ids[i] end
+  end
+end
+
+-- When a job would run that stands behind a dearer one, for which there is too
+-- little though there would be enough for the job itself.
+local function after_head(job, expected)
+  local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
+  for i = 1, head and #job.meters or 0 do
+    local m = job.meters[i]
+    expected = math.max(expected, m.ready_at(m.reserved + head.cost[i] + m.cost))
+  end
+  return expected
+end
+
+-- Puts a job in its lane. The first there is news: the lane gets a number and a
+-- meter its mark, so that nobody takes there before the lane had its turn.
+local function join(job, ticket, meter)
+  local before = job.before or call('ZCARD', job.waiting)
+  call('ZADD', job.waiting, ticket, job.id)
+  for i = 1, #job.ids do call('HINCRBY', hg('demand'), job.ids[i], int(job.meters[i].cost)) end
+  if before > 0 then return end
+  local number = int(call('INCR', hg('seq')))
+  call('ZADD', hg('lanes'), number, job.lane)
+  mark(meter, number)
+  call('PUBLISH', hg('wake'), 'lane ' .. number)
+end
+
+-- Has a denied job wait in its lane, or join it; r is what is known of it. Returns
+-- the reply, and whether it is too late: then the job is to be forgotten.
+-- It is put back for the case that nobody calls it. To come early would cost it a
+-- second denial, so that is a little longer than it is told to wait. Where nobody
+-- knows, it is a minute, and then as long as it has waited.
+local function wait(job, r, joins, bind)
+  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local text = int(ticket)
+  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
+  local last, expected, known = expect(job.meters, place, not r, job.mark)
+  if place > 0 and expected <= now_us then expected = after_head(job, expected) end
+  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
+  if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
+  if now_us >= latest or (known and expected > latest) then return reply(TOO_LATE, last, expected), true end
+
+  local patience = '0 '
+  if latest < math.huge then
+    patience = '1 '
+    call('ZADD', hg('patience'), int(latest), job.name)
+  end
+  local denials = patience .. (r and int(r.denials + 1) or '1')
+  call('HSET', hg('jobs'), job.name, table.concat({ text, int(job.since_us), job.grant_us, denials, job.costs, job.lane }, '\n'))
+  if joins then join(job, text, job.mark or bind.id) end
+  local back_us = expected - now_us
+  if known then
+    back_us = back_us + floor(back_us / 10) + 5000000
+  else
+    back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
+  end
+  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
+  answer[9] = known and 1 or 0
+  return answer
+end
+
+local job = {
+  name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
+  since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
+  grant_us = grant_us, ticket = nil, before = false, mark = false,
+}
+
+-- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
+-- one that has waited r is what was known of it.
+local function come(r)
+  if call('GET', admitted) == number then return take_all(meters, true) end
+  job.before = call('ZCARD', job.waiting)
+  job.mark = job.before == 0 and contended(ids)
+  load_reserved(meters)
+  local bind, at = binding(meters)
+  if at <= now_us and not job.mark and job.before == 0 then return admit(r and r.since_us, r and r.denials) end
+  local answer, late = wait(job, nil, true, bind)
+  if late then leave_if_empty(lane) end
+  return answer
+end
+
+local r = record and parse_job(record)
+if not r then return refusal or come() end
+
+
+-- Tells the process that gives turns of a change to a limit, or to one meter:
+-- what it knows of them is void. Changes are numbered, so that one whose word
+-- was lost is noticed.
+local function changed(kind, name)
+  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+end
+
+-- Reports whether a lane waits at a meter.
+local function waited_for(id)
+  return call('HEXISTS', hg('contended'), id) == 1
+end
+
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
+  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
+end
+
+-- Tells who gives turns that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
+end
+
+-- Takes a waiting job out of its lane.
+local function step_out(id, r)
+  if call('ZREM', hg('lane', r.lane), id) == 1 then count_all(hg('demand'), r, -1) end
+end
+
+-- Forgets a job wherever it stands: in its lane or called.
+local function forget_job(queue, id, r)
+  local called = call('ZSCORE', hg('called', r.lane), id)
+  if called then
+    call('ZREM', hg('called', r.lane), id)
+    if tonumber(called) > 0 then
+      count_all(hg('reserved'), r, -1)
+      freed(r.lane)
+    end
+    make_room(r.lane)
+  else
+    step_out(id, r)
+  end
+  forget_record(queue .. '\n' .. id, r.patience)
   leave_if_empty(r.lane)
 end
 
@@ -792,12 +989,10 @@ local RESERVED, OVERDUE = 1, 2
 -- that, what is reserved by now for the first of its lane that asked for as much.
 -- That one takes a later one's in turn. Returns nil where the job was not called,
 -- whether it came late, and since when the permits that it takes exist.
-local function claim(queue, id, r)
+local function claim(queue, id, r, until_us)
   local called = hg('called', r.lane)
-  local until_us = call('ZSCORE', called, id)
-  if not until_us then return nil end
   call('ZREM', called, id)
-  local late, from_us = tonumber(until_us) <= 0, tonumber(until_us) - r.grant_us
+  local late, from_us = until_us <= 0, until_us - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
@@ -813,215 +1008,39 @@ local function claim(queue, id, r)
   return RESERVED, late, from_us
 end
 
--- Forgets a job that runs now.
-local function leave(name, id, r, called, late)
-  if called then make_room(r.lane, late) else call('ZREM', hg('lane', r.lane), id) end
-  forget_record(name, r)
-end
-
-local r = waited and read_job(queue, id)
-local ids, costs = {}, {}
-for i = 1, meters and #meters or 0 do
-  ids[i], costs[i] = meters[i].id, int(meters[i].cost)
-end
-local job = { queue = queue, lane = queue .. '\n' .. table.concat(ids, '\n'), costs = table.concat(costs, ','), ids = ids }
-local same = meters and r and r.lane == job.lane and r.costs == job.costs
-
--- What is reserved for a called job is its own; all others leave it alone.
-local called, late, from_us
-if same then called, late, from_us = claim(queue, id, r) end
-if called == RESERVED then
-  local _, at = binding(meters)
-  if at <= now_us then
-    leave(name, id, r, called, late)
-    return admit(r, from_us)
+-- Has a job that is known leave its place if it may take its permits now; else it
+-- waits on, and the reply is returned. A called job takes what there is. One that
+-- waits and was not called is let by only where nobody gives turns.
+local function go_on(job, r, called, late)
+  local function leave()
+    if not called then step_out(job.id, r) end
+    forget_record(job.name, r.patience)
+    leave_if_empty(job.lane)
   end
-end
-
-
--- Has every meter count the permits that are reserved for called jobs.
-local function load_reserved(meters)
-  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
-end
-
--- Tells the process that gives turns of a change to a limit, or to one meter:
--- what it knows of them is void. Changes are numbered, so that one whose word
--- was lost is noticed.
-local function changed(kind, name)
-  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
-end
-
--- Reports whether a lane waits at a meter.
-local function waited_for(id)
-  return call('HEXISTS', hg('contended'), id) == 1
-end
-
-local MARKS_MS = 10000 -- how long marks outlive who gives turns
-
--- Marks a meter at which a lane waits, so that newcomers take nothing there. A
--- lane's number says which word of a new lane the mark is older than; without
--- one, a mark that is there stays as it is.
-local function mark(id, number)
-  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
-  call('PEXPIRE', hg('contended'), MARKS_MS)
-end
-
--- A job's record, as parse_job reads it.
-local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
-end
-
--- Tells who gives turns that what was reserved of meters is free again.
-local function freed(lane)
-  local _, ids = parse_lane(lane)
-  for i = 1, #ids do changed('meter', ids[i]) end
-end
-
--- Puts a job in its lane. The first there is news: the lane gets a number and a
--- meter its mark, so that nobody takes there before the lane had its turn.
-local function join(lane, id, ticket, meter, before)
-  before = before or call('ZCARD', hg('lane', lane))
-  call('ZADD', hg('lane', lane), int(ticket), id)
-  if before > 0 then return end
-  local number = int(call('INCR', hg('seq')))
-  call('ZADD', hg('lanes'), number, lane)
-  mark(meter, number)
-  call('PUBLISH', hg('wake'), 'lane ' .. number)
-end
-
--- Forgets a job wherever it stands: in its lane or called.
-local function forget_job(queue, id, r)
-  local called = call('ZSCORE', hg('called', r.lane), id)
-  if called then
-    call('ZREM', hg('called', r.lane), id)
-    if tonumber(called) > 0 then
-      count_all(hg('reserved'), r, -1)
-      freed(r.lane)
-    end
-    make_room(r.lane)
-  else
-    call('ZREM', hg('lane', r.lane), id)
+  if called ~= RESERVED then load_reserved(job.meters) end
+  local bind, at = binding(job.meters)
+  if called then make_room(job.lane, late) end
+  if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
+    return leave()
   end
-  forget_record(queue .. '\n' .. id, r)
-end
-
--- The first of the job's meters at which a lane waits, or nil.
-local function contended(job)
-  local marks = call('HMGET', hg('contended'), unpack(job.ids))
-  for i = 1, #marks do
-    if marks[i] then return job.ids[i] end
-  end
-end
-
--- Whether it is a job's turn to take what there is: of a called job always, of
--- one that nobody knows if nobody waits before it. A job that waits and was not
--- called is let by only where nobody gives turns.
-local function may_take(job, r, called)
-  if called then return true end
-  if r then return call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 end
-  return not job.mark and job.before == 0
-end
-
--- When a job would run that so many of its lane are before. Lanes take turns, so
--- as many of every other lane go before it, but no more than wait. Returns the
--- meter that decides, its time, and whether that is known.
-local function expect(job, place, joins)
-  local last, expected, known
-  for i = 1, #job.meters do
-    local m = job.meters[i]
-    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
-    local turns = place * lanes + (joins and job.mark == m.id and lanes or 0)
-    local before = turns * m.cost
-    if before > place then
-      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
-      before = math.max(0, math.min(before, all))
-    end
-    local at = m.ready_at(m.reserved + before + m.cost)
-    if not last or at > expected or (at == expected and m.id == job.mark) then last, expected, known = m, at, m.known end
-  end
-  return last, expected, known or expected <= now_us
-end
-
--- When a job would run that stands behind a dearer one, for which there is too
--- little though there would be enough for the job itself.
-local function after_head(job, expected)
-  local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
-  for i = 1, head and #job.meters or 0 do
-    local m = job.meters[i]
-    expected = math.max(expected, m.ready_at(m.reserved + head.cost[i] + m.cost))
-  end
-  return expected
-end
-
--- For how long a denied job is put back, in case that nobody calls it. To come
--- early would cost it a second denial, so that is a little longer than it is told
--- to wait. Where nobody knows, it is a minute, and then as long as it has waited.
-local function put_back_us(job, expected, known)
-  local us = expected - now_us
-  if known then return us + floor(us / 10) + 5000000 end
-  return math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
-end
-
--- The last moment at which a job may still run.
-local function latest_us(job)
-  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
-  return job.useful_us >= 0 and math.min(latest, now_us + job.useful_us) or latest
-end
-
--- Has a denied job wait in its lane, unless that would take longer than it may.
-local function wait(job, r, called, late, bind)
-  if called then make_room(r.lane, late) end
-  if called == RESERVED then freed(r.lane) end
-  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
-  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. int(ticket))
-  local last, expected, known = expect(job, place, not r)
-  if place > 0 and expected <= now_us then expected = after_head(job, expected) end
-  local latest = latest_us(job)
-  if now_us >= latest or (known and expected > latest) then
-    if not called then call('ZREM', job.waiting, job.id) end
-    if r then forget_record(job.name, r) else leave_if_empty(job.lane) end
-    return reply(TOO_LATE, last, expected)
-  end
-  local patience = latest < math.huge and '1' or '0'
-  if patience == '1' then call('ZADD', hg('patience'), int(latest), job.name) end
-  if not r then
-    r = { lane = job.lane, costs = job.costs, ids = job.ids, cost = {}, denials = 0 }
-    for i = 1, #job.meters do r.cost[i] = job.meters[i].cost end
-    count_all(hg('demand'), r, 1)
-  end
-  call('HSET', hg('jobs'), job.name, job_record(ticket, job.since_us, job.grant_us, patience, r.denials + 1, r.costs, r.lane))
-  if called or not r.ticket then join(r.lane, job.id, ticket, job.mark or bind.id, job.before) end
-  local back_us = put_back_us(job, expected, known)
-  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
-  answer[9] = known and 1 or 0
+  if called == RESERVED then freed(job.lane) end
+  local answer, over = wait(job, r, called, bind)
+  if over then leave() end
   return answer
 end
 
 if refusal then
-  if r and refusal[1] ~= STALE then forget_job(queue, id, r) end
+  if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
-if not r and call('GET', admitted) == number then return take_all(meters, true) end
+local called, late, from_us
+if until_us then called, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
-job.name, job.id, job.meters, job.since_us, job.grant_us = name, id, meters, r and r.since_us or now_us, grant_us
-job.head_start, job.max_wait_us, job.useful_us = head_start, max_wait_us, useful_us
-job.waiting = hg('lane', job.lane)
-local waited_as = r
-if r and not called and not (same and call('ZSCORE', job.waiting, id)) then
+job.since_us = r.since_us
+if not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
-  r = nil
+  return come(r)
 end
-if not r then
-  job.before = call('ZCARD', job.waiting)
-  job.mark = job.before == 0 and contended(job)
-end
-
-if called ~= RESERVED then load_reserved(meters) end
-local bind, at = binding(meters)
-if at <= now_us and may_take(job, r, called) then
-  if r then leave(name, id, r, called, late) end
-  return admit(waited_as, from_us)
-end
-return wait(job, r, called, late, bind)
+return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)

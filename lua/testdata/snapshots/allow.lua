@@ -57,7 +57,7 @@ end
 --   admitted:<caller>  string  the number of a caller's last call that was allowed
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
---   demand             hash    meter -> permits wanted by all that wait or are called
+--   demand             hash    meter -> permits wanted by all that wait
 --   reserved           hash    meter -> permits reserved for called jobs
 --   lane:<lane>        zset    waiting jobs by ticket
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved

@@ -61,7 +61,7 @@ end
 --   admitted:<caller>  string  the number of a caller's last call that was allowed
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
---   demand             hash    meter -> permits wanted by all that wait or are called
+--   demand             hash    meter -> permits wanted by all that wait
 --   reserved           hash    meter -> permits reserved for called jobs
 --   lane:<lane>        zset    waiting jobs by ticket
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
@@ -81,6 +81,120 @@ end
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
   return P .. name
+end
+
+-- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
+-- jobs that need the same meters; its name is the queue and those meters, one a
+-- line. A called job has left its lane's waiting jobs and is on its way.
+
+-- A job's record, one field a line: ticket, since when it waits, how long
+-- permits are reserved for it once it is called, whether its wait may end and how
+-- often it was denied, its costs, its lane.
+local function parse_job(record)
+  local ticket, since_us, grant_us, patience, denials, costs, lane =
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
+  if not lane then return nil end -- nothing that a script has written
+  local r = {
+    ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
+    denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
+  }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  return r
+end
+
+local function read_job(queue, id)
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
+  return record and parse_job(record)
+end
+
+-- Adds to a counter in a hash, which at zero leaves nothing behind.
+local function count(counters, id, change)
+  local n = call('HINCRBY', counters, id, int(change))
+  if n <= 0 then call('HDEL', counters, id) end
+end
+
+-- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- one all that a lost record, or a process that died, may have left behind.
+local function leave_if_empty(lane)
+  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  call('ZREM', hg('lanes'), lane)
+  if call('EXISTS', hg('lanes')) == 1 then
+    call('HDEL', hg('tickets'), lane)
+    call('SREM', hg('full'), lane)
+  else
+    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
+  end
+end
+
+-- Tells who gives turns that a called job has come, if a turn was refused
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
+end
+
+-- Forgets all of a job but its place.
+local function forget_record(job, patience)
+  call('HDEL', hg('jobs'), job)
+  if patience == '1' then call('ZREM', hg('patience'), job) end
+end
+
+-- Has every meter count the permits that are reserved for called jobs.
+local function load_reserved(meters)
+  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
+end
+
+-- Tells the process that gives turns of a change to a limit, or to one meter:
+-- what it knows of them is void. Changes are numbered, so that one whose word
+-- was lost is noticed.
+local function changed(kind, name)
+  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+end
+
+-- Reports whether a lane waits at a meter.
+local function waited_for(id)
+  return call('HEXISTS', hg('contended'), id) == 1
+end
+
+-- A lane's queue and the ids of its meters.
+local function parse_lane(lane)
+  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
+  local ids = {}
+  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
+  return queue, ids
+end
+
+-- Counts a job's permits for or against each of its meters.
+local function count_all(counters, r, sign)
+  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
+  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
+end
+
+-- Tells who gives turns that what was reserved of meters is free again.
+local function freed(lane)
+  local _, ids = parse_lane(lane)
+  for i = 1, #ids do changed('meter', ids[i]) end
+end
+
+-- Takes a waiting job out of its lane.
+local function step_out(id, r)
+  if call('ZREM', hg('lane', r.lane), id) == 1 then count_all(hg('demand'), r, -1) end
+end
+
+-- Forgets a job wherever it stands: in its lane or called.
+local function forget_job(queue, id, r)
+  local called = call('ZSCORE', hg('called', r.lane), id)
+  if called then
+    call('ZREM', hg('called', r.lane), id)
+    if tonumber(called) > 0 then
+      count_all(hg('reserved'), r, -1)
+      freed(r.lane)
+    end
+    make_room(r.lane)
+  else
+    step_out(id, r)
+  end
+  forget_record(queue .. '\n' .. id, r.patience)
+  leave_if_empty(r.lane)
 end
 
 -- Returns the meter of a limit and a key, or nil where the limit does not exist
@@ -612,221 +726,6 @@ end
   return m, keep
 end
 
--- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
-local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
-
--- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
--- them, or nil and the reply to give: a limit that does not exist for the app,
--- and whether Redis lost it (one that was deleted on purpose left its name); a
--- cost that can never fit; or a calendar that Go must extend first.
-local function load_needs(first, app, holder)
-  local meters, stale = {}, {}
-  for i = first, #ARGV, 3 do
-    local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
-    local index = (i - first) / 3
-    if not m then
-      local lost = call('EXISTS', hg('limit', ARGV[i])) == 0 and call('HEXISTS', hg('deleted'), ARGV[i]) == 0
-      return nil, { NO_LIMIT, index, now_us, lost and 1 or 0 }
-    end
-    m.index, m.cost = index, tonumber(ARGV[i + 2])
-    if m.cost > m.capacity then
-      if m.stale then return nil, { STALE, m.name, now_us } end
-      return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
-    end
-    if m.stale then stale[#stale + 1] = m.name end
-    meters[#meters + 1] = m
-  end
-  if #stale > 0 then return nil, { STALE, table.concat(stale, ' '), now_us } end
-  return meters
-end
-
--- Of all meters the one to wait longest for, and until when. `current` wins
--- where several are equal.
-local function binding(meters, current)
-  local bind, at = nil, -1
-  for i = 1, #meters do
-    local m = meters[i]
-    local ready = m.ready_at(m.reserved + m.cost)
-    if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
-  end
-  return bind, at
-end
-
--- The reply for an outcome that meter m decided, with `at` the time to come back.
-local function reply(outcome, m, at, time_us, left)
-  left = left or m.left() - m.reserved
-  return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
-end
-
--- Takes the permits of all meters, unless they were taken before, and replies
--- with the one that has least left; then whether the limiter is to hear how the
--- call goes, and until when each funnel owes now.
-local function take_all(meters, before)
-  local tightest, least, lease_us
-  local heard, owes = 0, {}
-  for i = 1, #meters do
-    local m = meters[i]
-    owes[i] = m.cost > 0 and not before and m.take(m.cost) or 0
-    if m.heard then heard = 1 end
-    local left = m.left() - m.reserved
-    if not least or left < least then tightest, least = m, left end
-    if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
-  end
-  local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
-  answer[9] = heard
-  for i = 1, #owes do answer[9 + i] = owes[i] end
-  return answer
-end
-
--- Adds to a counter in a hash, which at zero leaves nothing behind.
-local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
-end
-
--- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
--- jobs that need the same meters; its name is the queue and those meters, one a
--- line. A called job has left its lane's waiting jobs and is on its way.
-
--- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end and how
--- often it was denied, its costs, its lane.
-local function parse_job(record)
-  local ticket, since_us, grant_us, patience, denials, costs, lane =
-    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
-  if not lane then return nil end -- nothing that a script has written
-  local r = {
-    ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
-    denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {},
-  }
-  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  return r
-end
-
-local function read_job(queue, id)
-  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
-  return record and parse_job(record)
-end
-
--- A lane's queue and the ids of its meters.
-local function parse_lane(lane)
-  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
-  local ids = {}
-  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
-  return queue, ids
-end
-
--- Counts a job's permits for or against each of its meters.
-local function count_all(counters, r, sign)
-  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
-  for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
-end
-
--- Forgets a lane of which nothing waits and nobody is called; and with the last
--- one all that a lost record, or a process that died, may have left behind.
-local function leave_if_empty(lane)
-  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
-  call('ZREM', hg('lanes'), lane)
-  if call('EXISTS', hg('lanes')) == 1 then
-    call('HDEL', hg('tickets'), lane)
-    call('SREM', hg('full'), lane)
-  else
-    call('DEL', hg('tickets'), hg('full'), hg('reserved'), hg('demand'), hg('sharing'), hg('patience'))
-  end
-end
-
--- Tells who gives turns that a called job has come, if a turn was refused
--- because too many had not, or if it came late: its queue takes jobs after all.
-local function make_room(lane, late)
-  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
-end
-
--- Forgets all of a job but its place.
-local function forget_record(job, r)
-  call('HDEL', hg('jobs'), job)
-  count_all(hg('demand'), r, -1)
-  if r.patience == '1' then call('ZREM', hg('patience'), job) end
-  leave_if_empty(r.lane)
-end
-
--- Has every meter count the permits that are reserved for called jobs.
-local function load_reserved(meters)
-  for i = 1, #meters do meters[i].reserved = tonumber(call('HGET', hg('reserved'), meters[i].id) or 0) end
-end
-
--- Tells the process that gives turns of a change to a limit, or to one meter:
--- what it knows of them is void. Changes are numbered, so that one whose word
--- was lost is noticed.
-local function changed(kind, name)
-  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
-end
-
--- Reports whether a lane waits at a meter.
-local function waited_for(id)
-  return call('HEXISTS', hg('contended'), id) == 1
-end
-
-local MARKS_MS = 10000 -- how long marks outlive who gives turns
-
--- Marks a meter at which a lane waits, so that newcomers take nothing there. A
--- lane's number says which word of a new lane the mark is older than; without
--- one, a mark that is there stays as it is.
-local function mark(id, number)
-  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
-  call('PEXPIRE', hg('contended'), MARKS_MS)
-end
-
--- A job's record, as parse_job reads it.
-local function job_record(ticket, since_us, grant_us, patience, denials, costs, lane)
-  return table.concat({ int(ticket), int(since_us), grant_us, patience .. ' ' .. int(denials), costs, lane }, '\n')
-end
-
--- Tells who gives turns that what was reserved of meters is free again.
-local function freed(lane)
-  local _, ids = parse_lane(lane)
-  for i = 1, #ids do changed('meter', ids[i]) end
-end
-
--- Puts a job in its lane. The first there is news: the lane gets a number and a
--- meter its mark, so that nobody takes there before the lane had its turn.
-local function join(lane, id, ticket, meter, before)
-  before = before or call('ZCARD', hg('lane', lane))
-  call('ZADD', hg('lane', lane), int(ticket), id)
-  if before > 0 then return end
-  local number = int(call('INCR', hg('seq')))
-  call('ZADD', hg('lanes'), number, lane)
-  mark(meter, number)
-  call('PUBLISH', hg('wake'), 'lane ' .. number)
-end
-
--- Forgets a job wherever it stands: in its lane or called.
-local function forget_job(queue, id, r)
-  local called = call('ZSCORE', hg('called', r.lane), id)
-  if called then
-    call('ZREM', hg('called', r.lane), id)
-    if tonumber(called) > 0 then
-      count_all(hg('reserved'), r, -1)
-      freed(r.lane)
-    end
-    make_room(r.lane)
-  else
-    call('ZREM', hg('lane', r.lane), id)
-  end
-  forget_record(queue .. '\n' .. id, r)
-end
-
--- How long k permits take to come again: a funnel gives them back one by one, a
--- window all at its end, a concurrency meter when a lease ends.
-local function worth_us(m, k)
-  if m.lease_us then return m.lease_us end
-  local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
-  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
-  return math.min(ceil(k * m.period_us / m.n), FAR)
-end
-
--- What became of a turn, as Go's turns.Outcome numbers it.
-local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
-
 -- Meters do not change while turns are given; only what is reserved of them.
 local known, stale = {}, {}
 local function meter(id)
@@ -846,13 +745,30 @@ end
 -- waiting jobs the first, of which so many were taken. Those leave the lane at
 -- the end, all at once.
 local lines, by_lane = {}, {}
+local wanted = {} -- meter -> permits that those taken had wanted of it
+
 local function line_of(lane)
   local line = by_lane[lane]
   if line then return line end
   local queue, ids = parse_lane(lane)
-  line = { lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0, called = call('ZCARD', hg('called', lane)) }
+  line = {
+    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {},
+    told = 0, called = call('ZCARD', hg('called', lane)), held = false, before = false,
+  }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
+end
+
+-- What a turn needs of a job's record: for how long permits are reserved for it,
+-- and its costs.
+local function parse_costs(record)
+  local grant_us, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+  if not costs then return false end -- nothing that a script has written
+  local r = { grant_us = tonumber(grant_us), cost = { tonumber(costs) } }
+  if not r.cost[1] then
+    for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  end
+  return r
 end
 
 -- Reads as many more of a line's jobs as its turns may need. Reports whether there
@@ -862,7 +778,7 @@ local function read_more(line)
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
   for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
   local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_job(records[i]) or false end
+  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(records[i]) end
   return #more > 0
 end
 
@@ -882,6 +798,52 @@ local function on_their_way(line, grant_us)
   line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
   return line.before + line.told
 end
+
+-- Takes the line's first job out of it, called: permits are reserved until then,
+-- and it wants none any more.
+local function called(line, id, r, at, until_us)
+  line.taken, line.called = line.taken + 1, line.called + 1
+  if at <= now_us then line.told = line.told + 1 end
+  line.calls[#line.calls + 1] = int(until_us)
+  line.calls[#line.calls + 1] = id
+  for i = 1, #line.ids do wanted[line.ids[i]] = (wanted[line.ids[i]] or 0) + r.cost[i] end
+end
+
+-- Writes what the turns have changed.
+local function store()
+  for i = 1, #lines do
+    local line = lines[i]
+    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
+    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
+    if line.called == 0 then leave_if_empty(line.lane) end
+  end
+  for id, m in pairs(known) do
+    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
+  end
+  for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
+end
+
+local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+-- Marks a meter at which a lane waits, so that newcomers take nothing there. A
+-- lane's number says which word of a new lane the mark is older than; without
+-- one, a mark that is there stays as it is.
+local function mark(id, number)
+  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
+  call('PEXPIRE', hg('contended'), MARKS_MS)
+end
+
+-- How long k permits take to come again: a funnel gives them back one by one, a
+-- window all at its end, a concurrency meter when a lease ends.
+local function worth_us(m, k)
+  if m.lease_us then return m.lease_us end
+  local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
+  if kind ~= 'funnel' and kind ~= 'token_bucket' then return m.period_us end
+  return math.min(ceil(k * m.period_us / m.n), FAR)
+end
+
+-- What became of a turn, as Go's turns.Outcome numbers it.
+local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
@@ -917,14 +879,6 @@ local function horizon(meters, ahead_us)
   return now_us + ahead_us
 end
 
--- Takes the line's first job out of it, called: permits are reserved until then.
-local function called(line, id, at, until_us)
-  line.taken, line.called = line.taken + 1, line.called + 1
-  if at <= now_us then line.told = line.told + 1 end
-  line.calls[#line.calls + 1] = int(until_us)
-  line.calls[#line.calls + 1] = id
-end
-
 -- Refuses a turn. Those that follow and need one of its meters would take what
 -- it may hold, so they are not even tried. Newcomers may not take there either.
 local function refuse(meters, at)
@@ -951,7 +905,7 @@ local function turn(line, ahead_us, held_text)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
   if not meters then -- it is called to learn that
-    called(line, id, now_us, 0)
+    called(line, id, r, now_us, 0)
     return { LEARN, id, now_us, 0 }
   end
   local most = most_called(meters)
@@ -969,7 +923,7 @@ local function turn(line, ahead_us, held_text)
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
-  called(line, id, ready, ready + r.grant_us)
+  called(line, id, r, ready, ready + r.grant_us)
   return { GRANTED, id, ready, ready + r.grant_us }
 end
 
@@ -986,19 +940,6 @@ local function outlook(line)
     out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
   end
   return out
-end
-
--- Writes what the turns have changed.
-local function store()
-  for i = 1, #lines do
-    local line = lines[i]
-    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
-    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
-    if line.called == 0 then leave_if_empty(line.lane) end
-  end
-  for id, m in pairs(known) do
-    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
-  end
 end
 local process, ahead_us = ARGV[1], tonumber(ARGV[2])
 

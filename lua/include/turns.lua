@@ -1,64 +1,9 @@
--- @include lanes
+-- @include lines
+-- @include mark
 -- @include worth
 
 -- What became of a turn, as Go's turns.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
-
--- Meters do not change while turns are given; only what is reserved of them.
-local known, stale = {}, {}
-local function meter(id)
-  local m = known[id]
-  if m ~= nil then return m end
-  local name, key = string.match(id, '^([^|]*)|(.*)$')
-  m = load_meter(name, key) or false
-  if m then
-    m.reserved, m.promised = tonumber(call('HGET', hg('reserved'), id) or 0), 0
-    if m.stale then stale[#stale + 1] = name end
-  end
-  known[id] = m
-  return m
-end
-
--- A line is a lane as one call sees it: so many turns of it are tried; of its
--- waiting jobs the first, of which so many were taken. Those leave the lane at
--- the end, all at once.
-local lines, by_lane = {}, {}
-local function line_of(lane)
-  local line = by_lane[lane]
-  if line then return line end
-  local queue, ids = parse_lane(lane)
-  line = { lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0, called = call('ZCARD', hg('called', lane)) }
-  lines[#lines + 1], by_lane[lane] = line, line
-  return line
-end
-
--- Reads as many more of a line's jobs as its turns may need. Reports whether there
--- are any.
-local function read_more(line)
-  local read = #line.jobs
-  local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
-  for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
-  local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_job(records[i]) or false end
-  return #more > 0
-end
-
--- The first waiting job of a line and its record. One without a record (somebody
--- removed it) stops nobody.
-local function first(line)
-  while line.taken < #line.jobs or read_more(line) do
-    local r = line.records[line.taken + 1]
-    if r then return line.jobs[line.taken + 1], r end
-    line.taken = line.taken + 1
-  end
-end
-
--- How many called jobs of a line are on their way. Those called ahead are not yet
--- told, and shelved ones are not waited for.
-local function on_their_way(line, grant_us)
-  line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
-  return line.before + line.told
-end
 
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
@@ -94,14 +39,6 @@ local function horizon(meters, ahead_us)
   return now_us + ahead_us
 end
 
--- Takes the line's first job out of it, called: permits are reserved until then.
-local function called(line, id, at, until_us)
-  line.taken, line.called = line.taken + 1, line.called + 1
-  if at <= now_us then line.told = line.told + 1 end
-  line.calls[#line.calls + 1] = int(until_us)
-  line.calls[#line.calls + 1] = id
-end
-
 -- Refuses a turn. Those that follow and need one of its meters would take what
 -- it may hold, so they are not even tried. Newcomers may not take there either.
 local function refuse(meters, at)
@@ -128,7 +65,7 @@ local function turn(line, ahead_us, held_text)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
   if not meters then -- it is called to learn that
-    called(line, id, now_us, 0)
+    called(line, id, r, now_us, 0)
     return { LEARN, id, now_us, 0 }
   end
   local most = most_called(meters)
@@ -146,7 +83,7 @@ local function turn(line, ahead_us, held_text)
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
-  called(line, id, ready, ready + r.grant_us)
+  called(line, id, r, ready, ready + r.grant_us)
   return { GRANTED, id, ready, ready + r.grant_us }
 end
 
@@ -163,17 +100,4 @@ local function outlook(line)
     out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
   end
   return out
-end
-
--- Writes what the turns have changed.
-local function store()
-  for i = 1, #lines do
-    local line = lines[i]
-    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
-    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
-    if line.called == 0 then leave_if_empty(line.lane) end
-  end
-  for id, m in pairs(known) do
-    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
-  end
 end

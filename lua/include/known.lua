@@ -1,0 +1,16 @@
+-- @include meter
+
+-- Meters do not change while turns are given; only what is reserved of them.
+local known, stale = {}, {}
+local function meter(id)
+  local m = known[id]
+  if m ~= nil then return m end
+  local name, key = string.match(id, '^([^|]*)|(.*)$')
+  m = load_meter(name, key) or false
+  if m then
+    m.reserved, m.promised = tonumber(call('HGET', hg('reserved'), id) or 0), 0
+    if m.stale then stale[#stale + 1] = name end
+  end
+  known[id] = m
+  return m
+end

@@ -1,0 +1,84 @@
+-- @include lanes
+-- @include known
+
+-- A line is a lane as one call sees it: so many turns of it are tried; of its
+-- waiting jobs the first, of which so many were taken. Those leave the lane at
+-- the end, all at once.
+local lines, by_lane = {}, {}
+local wanted = {} -- meter -> permits that those taken had wanted of it
+
+local function line_of(lane)
+  local line = by_lane[lane]
+  if line then return line end
+  local queue, ids = parse_lane(lane)
+  line = {
+    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {},
+    told = 0, called = call('ZCARD', hg('called', lane)), held = false, before = false,
+  }
+  lines[#lines + 1], by_lane[lane] = line, line
+  return line
+end
+
+-- What a turn needs of a job's record: for how long permits are reserved for it,
+-- and its costs.
+local function parse_costs(record)
+  local grant_us, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+  if not costs then return false end -- nothing that a script has written
+  local r = { grant_us = tonumber(grant_us), cost = { tonumber(costs) } }
+  if not r.cost[1] then
+    for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  end
+  return r
+end
+
+-- Reads as many more of a line's jobs as its turns may need. Reports whether there
+-- are any.
+local function read_more(line)
+  local read = #line.jobs
+  local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
+  for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
+  local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
+  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(records[i]) end
+  return #more > 0
+end
+
+-- The first waiting job of a line and its record. One without a record (somebody
+-- removed it) stops nobody.
+local function first(line)
+  while line.taken < #line.jobs or read_more(line) do
+    local r = line.records[line.taken + 1]
+    if r then return line.jobs[line.taken + 1], r end
+    line.taken = line.taken + 1
+  end
+end
+
+-- How many called jobs of a line are on their way. Those called ahead are not yet
+-- told, and shelved ones are not waited for.
+local function on_their_way(line, grant_us)
+  line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
+  return line.before + line.told
+end
+
+-- Takes the line's first job out of it, called: permits are reserved until then,
+-- and it wants none any more.
+local function called(line, id, r, at, until_us)
+  line.taken, line.called = line.taken + 1, line.called + 1
+  if at <= now_us then line.told = line.told + 1 end
+  line.calls[#line.calls + 1] = int(until_us)
+  line.calls[#line.calls + 1] = id
+  for i = 1, #line.ids do wanted[line.ids[i]] = (wanted[line.ids[i]] or 0) + r.cost[i] end
+end
+
+-- Writes what the turns have changed.
+local function store()
+  for i = 1, #lines do
+    local line = lines[i]
+    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
+    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
+    if line.called == 0 then leave_if_empty(line.lane) end
+  end
+  for id, m in pairs(known) do
+    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
+  end
+  for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
+end

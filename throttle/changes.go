@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Change is one entry of the changelog: who changed what of a limit, and when.
+// Change is one entry of the changelog: who changed what of a limit, and when. It is
+// written in the step that makes the change. What a config file says of single keys
+// is not noted, nor what adapting learns.
 type Change struct {
 	// ID is the entry's own, in the order of time.
 	ID string
@@ -21,14 +23,18 @@ type Change struct {
 	What string
 	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string
-	// By is who did it, as said with As; empty where nobody said.
+	// By is who did it, as said with As; empty where nobody said. Of a block it is
+	// "upstream" where an answer of the other side asked for it.
 	By string
-	// Until is when a block ends.
+	// Until is when a block ends, by Redis's clock, and zero for all else.
 	Until time.Time
-	// From and To are the limit's definitions before and after.
+	// From and To are the limit's definitions before and after, as Limit.String
+	// writes them: From is empty of a new limit, and To of a deleted one. Of a key
+	// that was set, To is its Override.
 	From, To string
 }
 
+// actor is the key under which a context has who it is that changes limits.
 type actor struct{}
 
 // As returns a context whose changes of limits are put down to who in the
@@ -37,13 +43,14 @@ func As(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, actor{}, who)
 }
 
+// by is who As said, or nobody.
 func by(ctx context.Context) string {
 	who, _ := ctx.Value(actor{}).(string)
 	return who
 }
 
 // Changes returns the last n entries of the changelog, the newest first. It
-// remembers some 500.
+// remembers some 500, of all limits of the scope, those that are gone too.
 func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	entries, err := r.rdb.XRevRangeN(ctx, r.prefix+"changelog", "+", "-", int64(n)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -56,6 +63,8 @@ func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
+// newChange reads an entry as lua/include/note.lua writes it. Its time is that of
+// the entry's ID, to the millisecond.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

@@ -6,11 +6,12 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Level is how a meter stands.
+// Level is how full a meter is: less than a [Meter] tells, for those who look at many
+// again and again.
 type Level struct {
 	Limit, Key string
 	// Used is how many permits are taken or reserved, of Capacity at most, whether
-	// or not the meter is held shut.
+	// or not the meter is held shut: a debt shows as full.
 	Used, Capacity int
 	// Paused is whether the limit is, and Blocked how many of its keys are held
 	// shut.
@@ -19,8 +20,9 @@ type Level struct {
 }
 
 // Levels says how meters stand, of which the needs' costs do not matter. Those
-// whose limit does not exist are left out. Ask for a hundred at a time at most:
-// Redis does nothing else meanwhile.
+// whose limit does not exist are left out, so the answer can be shorter than the
+// question; the rest keep their order. Ask for a hundred at a time at most: Redis
+// does nothing else meanwhile.
 func (r *Redis) Levels(ctx context.Context, meters ...Need) ([]Level, error) {
 	if len(meters) == 0 {
 		return nil, nil

@@ -41,7 +41,9 @@ func start(label func(int64) string, at, margin int64) int64 {
 
 // labels returns the function that names the window of a microsecond. Where a
 // calendar decides, that is what a clock on the wall and a calendar beside it
-// show, so an hour that is gone through twice is one window.
+// show, so an hour that is gone through twice is one window. Two moments are in one
+// window if they have one name, and no boundary is computed, in which this could
+// make the mistake of the limiter that it judges.
 func labels(limit throttle.Limit) func(us int64) string {
 	zone, err := time.LoadLocation(limit.Zone)
 	if err != nil {

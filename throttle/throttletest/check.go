@@ -9,7 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Admission is a call that was let through.
+// Admission is a call that was let through, of one key of a limit. The times of a
+// history must be of one clock; which one does not matter, but a FixedWindow takes
+// them as microseconds since 1970.
 type Admission struct {
 	// At is the microsecond, by the clock that the limit is judged by.
 	At int64
@@ -26,7 +28,8 @@ type Admission struct {
 
 // Check returns an error that names the first window in which the history has
 // more permits than the limit guarantees, or nil if there is none. The history
-// may be in any order.
+// may be in any order, and is not changed. The limit must be valid and must not have
+// changed meanwhile: a history over a change is no one limit's.
 func Check(limit throttle.Limit, history []Admission) error {
 	violations := judge(limit, history)
 	if len(violations) == 0 {
@@ -36,12 +39,15 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // Over is how many admissions of the history should not have been: each is the
-// last of some window that holds too much.
+// last of some window that holds too much. It says how bad a limiter is, where Check
+// says whether it is. Of a FixedWindow those that came before the Margin was over
+// count, too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history))
 }
 
-// Busiest is the most permits in any window (t-w, t] of the history.
+// Busiest is the most permits in any window (t-w, t] of the history, for a w of a
+// microsecond or more. An empty history has none.
 func Busiest(history []Admission, w time.Duration) int {
 	most := 0
 	slide(sorted(history), w.Microseconds(), func(_, _ Admission, sum int) { most = max(most, sum) })

@@ -16,17 +16,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// unfinished ends the name of a file that is still written to.
+// unfinished ends the name of a file that is still written to. Who collects files
+// takes those that end in .warc.gz: they do not change any more.
 const unfinished = ".open"
 
 // Folder keeps exchanges in files of a folder: one for each name and process,
 // called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
 // what a process left behind that died in the middle of one is cut off as soon
 // as another writes under that name. It is for several goroutines.
+//
+// A file that is still written to ends in .open and is locked, which is how others
+// know that its process lives; on systems without flock none is taken over, and what
+// a dead process left keeps that name. Files have no greatest size: Close ends them,
+// and the next exchange begins another.
 type Folder struct {
 	// Dir must exist.
 	Dir string
-	// Info is said at the beginning of each file.
+	// Info is said at the beginning of each file, in its warcinfo record, such as
+	// the software that made it.
 	Info []Field
 
 	mu    sync.Mutex
@@ -34,7 +41,7 @@ type Folder struct {
 	open  func(name string) (appender, error) // nil means openFile
 }
 
-// appender is what of an *os.File is used.
+// appender is what of an *os.File is used, so that tests can fill the disk.
 type appender interface {
 	io.WriteCloser
 	Sync() error
@@ -50,7 +57,12 @@ type file struct {
 }
 
 // Add writes an exchange, and returns once it is on disk: in which file, without
-// the folder, and where in it.
+// the folder, and where in it. The file's name is the one that it will have once it
+// is finished. The name is part of that, so it must be fit for one.
+//
+// Exchanges are written one after the other, with an fsync each: some milliseconds
+// on a disk. After an error nothing of the exchange stays in the file, and the next
+// may well be written.
 func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +78,8 @@ func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err
 	return strings.TrimSuffix(filepath.Base(to.to.Name()), unfinished), at, err
 }
 
-// file is the process's own of that name.
+// file is the process's own of that name, made at the first exchange, after what dead
+// processes have left under the name was finished.
 func (f *Folder) file(name string) (*file, error) {
 	if to := f.files[name]; to != nil {
 		return to, nil
@@ -95,6 +108,7 @@ func (f *Folder) file(name string) (*file, error) {
 	return to, nil
 }
 
+// openFile makes a file that did not exist, and locks it.
 func openFile(name string) (appender, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
@@ -104,7 +118,9 @@ func openFile(name string) (appender, error) {
 }
 
 // append writes records all or none: in one piece, and where that fails, the
-// file is cut back to what it was.
+// file is cut back to what it was. Also where only the fsync failed: nobody knows
+// what of it is on disk then. The file is open for appending, so after a cut the
+// next record follows where that is.
 func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 	var b bytes.Buffer
 	at, err := write(NewWriter(&b, f.size))
@@ -124,7 +140,9 @@ func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 	return at, nil
 }
 
-// Close finishes the files. The folder can be used again.
+// Close finishes the files, which takes .open from their names. The folder can be used
+// again. Its error joins those of single files; one that could not be finished
+// keeps its name, and the next process that writes under it does that.
 func (f *Folder) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,9 +154,12 @@ func (f *Folder) Close() error {
 	return failed
 }
 
+// finish gives a file its final name, which says that it is whole.
 func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
 
-// recover finishes the files of that name whose processes have died.
+// recover finishes the files of that name whose processes have died. It is done where
+// a file is opened and not by a program of its own: whoever has something to archive
+// cannot forget it.
 func (f *Folder) recover(name string) error {
 	left, err := filepath.Glob(filepath.Join(f.Dir, name+"-??????????????-????????.warc.gz"+unfinished))
 	if err != nil {
@@ -153,7 +174,8 @@ func (f *Folder) recover(name string) error {
 }
 
 // repair cuts a file that nobody writes to any more back to its whole records,
-// and finishes it.
+// and finishes it. One without any goes. It holds the lock meanwhile, so that of
+// several processes only one repairs.
 func repair(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -179,7 +201,10 @@ func repair(path string) error {
 	return finish(path)
 }
 
-// whole is how many bytes of a file are records that are complete.
+// whole is how many bytes of a file are records that are complete: it unpacks each, so
+// that gzip's own checksum says it. What follows the first that is not is no record
+// that anybody could find. A file that cannot be read is an error, and nothing is cut
+// off it then.
 func whole(file io.Reader) (int64, error) {
 	in := &counter{in: bufio.NewReader(file)}
 	var size int64
@@ -200,7 +225,8 @@ func whole(file io.Reader) (int64, error) {
 }
 
 // counter counts the bytes that are read, one by one where gzip asks for that,
-// so that it takes none of the record after.
+// so that it takes none of the record after: from a reader that cannot give single
+// bytes gzip would read ahead.
 type counter struct {
 	in     *bufio.Reader
 	n      int64

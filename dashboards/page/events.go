@@ -12,7 +12,9 @@ import (
 // dropped; it comes again by itself.
 const writeTimeout = 10 * time.Second
 
-// serveEvents sends the part of a view that changes whenever it has changed.
+// serveEvents sends the part of a view that changes whenever it has changed, as
+// server-sent events (HTML Living Standard 9.2), until the viewer leaves or the page
+// is closed. A browser that loses the stream asks for it again by itself.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name, q, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
@@ -45,7 +47,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// send sends what has changed since the last time.
+// send sends what has changed since the last time: the view, and the line that says
+// how old it is. A view that cannot be made stays as it was, and the line says why.
 func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
 	html, err := p.live(s, name, q)
 	if err != nil {
@@ -63,7 +66,8 @@ func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string)
 	return to.control.Flush()
 }
 
-// stream is a viewer's connection.
+// stream is a viewer's connection. Of what was sent it keeps sums only, as there may
+// be hundreds of viewers.
 type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -71,7 +75,8 @@ type stream struct {
 	sent    map[string]uint64
 }
 
-// event sends a text under a name, unless it was the last one sent.
+// event sends a text under a name, unless it was the last one sent. A line break in a
+// text begins a new data line, or what follows would be read as a field.
 func (s *stream) event(name, text string) error {
 	sum := maphash.String(s.seed, text)
 	if last, ok := s.sent[name]; ok && last == sum {

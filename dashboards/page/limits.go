@@ -11,7 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limitRow is a limit as the table shows it.
+// limitRow is a limit as the table shows it: what it says, what waits for it, how its
+// meters stand, and what became of the last 15 minutes, with a word for all that.
 type limitRow struct {
 	throttle.Limit
 	By      string           // what it counts by
@@ -34,7 +35,8 @@ type limitRow struct {
 }
 
 // busiest is how many keys of a limit are looked at in each turn. As they have
-// one rate, the most wanted one's last job is the limit's last.
+// one rate, the most wanted one's last job is the limit's last, unless a key has a
+// rate of its own: then it is an estimate.
 const busiest = 5
 
 // maxLooks bounds the meters that are looked at in one turn.
@@ -70,7 +72,9 @@ func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, e
 	return rows, nil
 }
 
-// look asks how the rows' meters stand.
+// look asks how the rows' meters stand, a hundred at a time. Rows come with what most
+// waits for first, so where maxLooks is not enough it is the quiet ones that have no
+// meters.
 func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	var needs []throttle.Need
 	var of []int
@@ -103,7 +107,10 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	return nil
 }
 
-// judge says how the limit stands, in numbers and in a word.
+// judge says how the limit stands, in numbers and in a word. What an operator would do
+// something about comes first: a pause, a block of all, what waits, blocks of single
+// keys; then whether it is in use. "Used up" is a limit without keys that has nothing
+// left for more than a minute, "saturated" one that gives all it has to those who wait.
 func (r *limitRow) judge(now time.Time) {
 	r.Known = len(r.Meters) > 0
 	for i, m := range r.Meters {
@@ -148,6 +155,8 @@ func (r *limitRow) Allowed() float64 {
 	return float64(r.Limit.Rate.N) / (r.Limit.Rate.Per + r.margin()).Seconds()
 }
 
+// margin is by how much the limit's period is longer than it says. A fixed window only
+// opens later, which does not make it give less in a period.
 func (r *limitRow) margin() time.Duration {
 	if r.Kind == throttle.FixedWindow {
 		return 0
@@ -190,7 +199,8 @@ func (r *limitRow) Rule() string {
 	return l.String()
 }
 
-// says is the answer, before all figures.
+// says is the answer, before all figures: how many jobs wait, for what, and until when
+// the last of them will have run.
 type says struct {
 	Jobs     int
 	Chief    string // the limit that most wait for
@@ -202,9 +212,12 @@ type says struct {
 	Troubles []trouble
 }
 
-// trouble is something that needs a look.
+// trouble is something that needs a look, and how much: its Level is a class of the
+// style sheet.
 type trouble struct{ Level, Text string }
 
+// summarize makes the answer of what is known. More than four troubles are three and a
+// number, so that the answer stays one.
 func summarize(k knowledge, now time.Time) says {
 	now = now.Local()
 	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running}
@@ -247,6 +260,7 @@ func summarize(k knowledge, now time.Time) says {
 	return s
 }
 
+// whoPaused says since when and by whom a limit is paused, if the changelog still knows.
 func whoPaused(log []throttle.Change, limit string, now time.Time) string {
 	for _, c := range log {
 		if c.What == "paused" && c.Limit == limit {
@@ -266,6 +280,7 @@ func whoBlocked(log []throttle.Change, limit, key string) string {
 	return ""
 }
 
+// by is the end of a sentence, if anybody is known to have done it.
 func by(who string) string {
 	if who == "" {
 		return ""

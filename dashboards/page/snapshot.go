@@ -15,7 +15,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// snapshot is all that was read in one turn. It does not change any more.
+// snapshot is all that was read in one turn. It does not change any more, but for the
+// views that are made of it, each when the first viewer asks for it. So all who look at
+// one place see the same, and it is made once.
 type snapshot struct {
 	knowledge
 	At  time.Time // when it was read
@@ -26,7 +28,8 @@ type snapshot struct {
 	views map[string]*rendered
 }
 
-// knowledge is what a snapshot tells.
+// knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
+// that of the one before.
 type knowledge struct {
 	Latency time.Duration
 	Crowd   throttle.Crowd
@@ -45,14 +48,15 @@ type wanted struct {
 	Here    int             // of which at meters that a lane waits at
 }
 
-// queues is what asynq says.
+// queues is what asynq says, with sums over all queues.
 type queues struct {
 	Infos             []*asynq.QueueInfo
 	Running, Archived int
 	Servers           int
 }
 
-// read asks Redis for what has changed or is due.
+// read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
+// what a turn that failed has read already is known to the next.
 func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	start := time.Now()
 	now, err := p.Redis.Time(ctx).Result()
@@ -82,7 +86,8 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
 }
 
-// readLimits reads the limits where any has changed.
+// readLimits reads the limits, their blocks and the changelog where any has changed: a
+// round trip or two for each limit, which is why it is not done each second.
 func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if s.changes == crowd.Changes && now.Before(s.limitsAt) {
 		return nil
@@ -104,7 +109,8 @@ func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, n
 	return nil
 }
 
-// readWants looks through what waits, the more seldom the longer that takes.
+// readWants looks through what waits, the more seldom the longer that takes: it is the
+// one thing here whose work grows with what waits.
 func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if crowd.Jobs == 0 {
 		s.wants, s.wantsAt = nil, time.Time{}
@@ -147,7 +153,8 @@ func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 	return limits
 }
 
-// readQueues asks asynq.
+// readQueues asks asynq for its queues and servers, with some round trips for each
+// queue. A queue that was removed meanwhile is left out.
 func (s *state) readQueues(p *Page, now time.Time) error {
 	if now.Before(s.queuesAt) {
 		return nil
@@ -179,7 +186,8 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 	return nil
 }
 
-// readHistory reads what the processes have said since the last turn.
+// readHistory reads what the processes have said since the last turn. In the first it
+// reads 15 minutes at once, so that a curve is there as soon as somebody looks.
 func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = history.StreamID(now.Add(-parts * part))

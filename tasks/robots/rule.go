@@ -65,9 +65,10 @@ func pathOf(url string) string {
 }
 
 // canonical writes a path with its query such that two that mean the same are
-// the same: what need not be percent-encoded is not, everything else is, with
-// capital digits. A star and a dollar that stand for themselves are encoded, so
-// that in a pattern a star is always a wildcard.
+// the same, as 2.2.2 of the RFC wants them compared: what need not be
+// percent-encoded is not, everything else is, with capital digits. A star and a
+// dollar that stand for themselves are encoded, so that in a pattern a star is
+// always a wildcard.
 func canonical(path string, pattern bool) string {
 	var b strings.Builder
 	inQuery := false

@@ -21,9 +21,10 @@ import (
 const unfinished = ".open"
 
 // Folder keeps exchanges in files of a folder: one for each name and process,
-// called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
-// what a process left behind that died in the middle of one is cut off as soon
-// as another writes under that name. It is for several goroutines.
+// called NAME-TIME-ID.warc.gz, with the time in UTC and eight random digits. An
+// exchange is in its file whole or not at all; what a process left behind that died
+// in the middle of one is cut off as soon as another writes under that name. It is
+// for several goroutines.
 //
 // A file that is still written to ends in .open and is locked, which is how others
 // know that its process lives; on systems without flock none is taken over, and what
@@ -49,7 +50,7 @@ type appender interface {
 	Name() string
 }
 
-// file is one that is written to.
+// file is one that is written to. Up to size it is whole records.
 type file struct {
 	to   appender
 	size int64
@@ -108,7 +109,8 @@ func (f *Folder) file(name string) (*file, error) {
 	return to, nil
 }
 
-// openFile makes a file that did not exist, and locks it.
+// openFile makes a file that did not exist, and locks it. What is written goes to its
+// end, wherever a cut has put that.
 func openFile(name string) (appender, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
@@ -233,6 +235,7 @@ type counter struct {
 	broken error // in reading
 }
 
+// Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.n += int64(n)
@@ -248,6 +251,8 @@ func (c *counter) ReadByte() (byte, error) {
 	return b, c.note(err)
 }
 
+// note tells an end, which is how whole finds that it is done, from a failure, after
+// which nobody knows where the records end.
 func (c *counter) note(err error) error {
 	if err != nil && err != io.EOF {
 		c.broken = err

@@ -62,10 +62,11 @@ type Exchange struct {
 	Body []byte
 	// At is when the request was sent, to the microsecond.
 	At time.Time
-	// Address is the IP address that answered. Empty means not known.
+	// Address is the IP address that answered, without a port. Empty means not
+	// known, as behind a proxy.
 	Address string
-	// Truncated is why Body is not whole: "length", "time" or "disconnect".
-	// Empty means that it is.
+	// Truncated is why Body is not whole: "length", "time" or "disconnect", the
+	// standard's words. Empty means that it is. It is not checked.
 	Truncated string
 	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink", the
 	// names that the standard knows. Without any there is no metadata record.
@@ -209,7 +210,8 @@ func (e Exchange) responseHead() []byte {
 	return b.Bytes()
 }
 
-// fieldBlock is application/warc-fields.
+// fieldBlock is application/warc-fields: a line for each. It refuses what would end a
+// line or a name early, and so say something else than it was given.
 func fieldBlock(fields []Field) ([]byte, error) {
 	var b bytes.Buffer
 	for _, f := range fields {
@@ -229,7 +231,7 @@ func digest(block []byte) string {
 	return "sha1:" + base32.StdEncoding.EncodeToString(sum[:])
 }
 
-// newID is a record ID that no other record has.
+// newID is a record ID that no other record has, in any file: archives are joined.
 func newID() string { return "<urn:uuid:" + uuid.NewString() + ">" }
 
 // record is one of the file's: a header of its own, and a block, which for an answer

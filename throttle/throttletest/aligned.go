@@ -9,7 +9,8 @@ import (
 )
 
 // overAligned judges a fixed window: at most N permits in each aligned period,
-// and none in the first Margin of one.
+// and none in the first Margin of one. An admission is over for one of the two
+// reasons at most.
 func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
 	label := labels(limit)
 	window, sum := "", 0

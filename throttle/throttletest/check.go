@@ -54,7 +54,8 @@ func Busiest(history []Admission, w time.Duration) int {
 	return most
 }
 
-// judge describes every violation, in order of time.
+// judge describes every violation, in order of time. A limit of a kind that it does not
+// know has one, so that no history passes unjudged.
 func judge(limit throttle.Limit, history []Admission) []string {
 	switch limit.Kind {
 	case throttle.Funnel, throttle.TokenBucket:
@@ -69,7 +70,8 @@ func judge(limit throttle.Limit, history []Admission) []string {
 	return []string{fmt.Sprintf("kind %q is unknown", limit.Kind)}
 }
 
-// sorted is the history in the order of time.
+// sorted is a copy of the history in the order of time; what is of one microsecond
+// keeps its order, which no judgement depends on but that of debts.
 func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }

@@ -7,7 +7,7 @@ import "math/bits"
 // kind: both give the same numbers. readyAt, left and fullAt change nothing.
 //
 // Where the time that is passed in lies before what was counted, the clock has
-// stepped back; the meter then waits for the clock, as its own time never does.
+// stepped back; the meter then waits for the clock: its own time never steps back.
 type meter interface {
 	// define tells the meter the limit as it stands now. What was taken under
 	// an earlier definition still counts.

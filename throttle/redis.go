@@ -300,7 +300,7 @@ func (r *Redis) unique() string {
 }
 
 // unavailable marks an error of Redis or of the way there, once. What it wraps can
-// still be asked for: context.DeadlineExceeded tells a slow answer from none.
+// still be asked for, such as context.DeadlineExceeded.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err

@@ -108,8 +108,8 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 	}
 }
 
-// readLines reads a sitemap of plain text: a URL a line. What is no URL, relative ones
-// aside, is passed over, so a page of text that is no sitemap at all has few entries.
+// readLines reads a sitemap of plain text: a URL a line. A line that is no URL by itself
+// is taken for a relative one, although sitemaps.org has only absolute ones.
 func (s *Sitemap) readLines(url string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {

@@ -2,7 +2,7 @@
 // may fetch. It does no I/O: fetching and keeping the file is the caller's.
 //
 // A robots.txt speaks for one origin: scheme, host and port. The caller asks for the
-// file once, follows up to five redirects (2.3.1.2), hands the answer to
+// file once, follows at least five redirects (2.3.1.2), hands the answer to
 // [FromAnswer], and asks [File.Allowed] for every URL of that origin. It should not
 // keep a file for longer than a day (2.4).
 package robots

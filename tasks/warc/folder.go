@@ -21,7 +21,7 @@ import (
 const unfinished = ".open"
 
 // Folder keeps exchanges in files of a folder: one for each name and process,
-// called NAME-TIME-ID.warc.gz, with the time in UTC and eight random digits. An
+// called NAME-TIME-ID.warc.gz, with the time in UTC and eight hex digits. An
 // exchange is in its file whole or not at all; what a process left behind that died
 // in the middle of one is cut off as soon as another writes under that name. It is
 // for several goroutines.

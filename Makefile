@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo recording screenshots up programs
+.PHONY: help test race sim lint fmt bench demo recording screenshots dashboards up programs
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -13,6 +13,8 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Without C, as the image is built: what it needs is compiled once.
+test: export CGO_ENABLED = 0
 test: programs ## vet, check the format and run all tests
 	go vet ./...
 	@unformatted=$$(gofmt -l *.go */) && \
@@ -39,6 +41,9 @@ bench: programs ## measure against other systems
 screenshots: programs ## take the pictures of the page in docs
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
+dashboards: ## write the Grafana dashboards anew
+	go generate ./dashboards/grafana
+
 demo: ## watch 200 jobs obey a limit
 	go run ./cmd/worker demo
 
@@ -47,7 +52,7 @@ recording: programs ## record worker demo as docs/demo.svg
 	go build -o "$$bin" ./cmd/worker && \
 	PATH="$$bin:$$PATH" go run ./internal/recording docs/demo.svg worker demo
 
-up: ## run Redis and a worker in containers
+up: ## run all that there is to try in containers
 	docker compose up
 
 # The tests start these themselves: real servers, a browser that looks at the

@@ -2,67 +2,161 @@ package headgate_test
 
 import (
 	"maps"
-	"os/exec"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/goccy/go-yaml"
 
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// compose is what the tests need of docker-compose.yml.
-type compose struct {
-	Services map[string]service `yaml:"services"`
-}
-
-type service struct {
-	Command     []string            `yaml:"command"`
-	DependsOn   map[string]struct{} `yaml:"depends_on"`
-	Healthcheck struct {
-		Test []string `yaml:"test"`
-	} `yaml:"healthcheck"`
-}
-
-func readCompose(t *testing.T) compose {
+// compose reads docker-compose.yml as docker compose does, in an environment of the
+// test's own.
+func compose(t *testing.T, environment ...string) *types.Project {
 	t.Helper()
-	var c compose
-	if err := yaml.Unmarshal([]byte(read(t, "docker-compose.yml")), &c); err != nil {
+	options, err := cli.NewProjectOptions([]string{"docker-compose.yml"}, cli.WithName("headgate"), cli.WithEnv(environment))
+	if err != nil {
 		t.Fatal(err)
 	}
-	names := slices.Sorted(maps.Keys(c.Services))
-	if want := []string{"redis", "worker"}; !slices.Equal(names, want) {
-		t.Fatalf("docker-compose.yml has the services %q, want %q", names, want)
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	return c
+	return project
 }
 
-func TestComposeCommandsExist(t *testing.T) {
-	for name, s := range readCompose(t).Services {
-		switch command := strings.Join(s.Command, " "); {
-		case goRun.MatchString(command):
-			if dir := goRun.FindStringSubmatch(command)[1]; !isCommand(t, dir) {
-				t.Errorf("service %s runs %s: there is no such command", name, dir)
+// TestComposeServices: each is reached from this machine only, comes back, is asked
+// how it is, and mounts what there is.
+func TestComposeServices(t *testing.T) {
+	project := compose(t)
+	names := slices.Sorted(maps.Keys(project.Services))
+	if want := []string{"api", "grafana", "prometheus", "redis", "worker-1", "worker-2"}; !slices.Equal(names, want) {
+		t.Fatalf("the services are %q, want %q", names, want)
+	}
+	for name, s := range project.Services {
+		if len(s.Ports) == 0 || s.Restart != "unless-stopped" || s.HealthCheck == nil || len(s.HealthCheck.Test) < 2 || s.HealthCheck.Test[0] != "CMD" {
+			t.Errorf("%s: want a port, restart: unless-stopped and a health check without a shell", name)
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s publishes port %s at %q, want 127.0.0.1", name, p.Published, p.HostIP)
 			}
-		case len(s.Command) > 0:
-			if _, err := exec.LookPath(s.Command[0]); err != nil {
-				t.Errorf("service %s: %v", name, err)
+		}
+		if image, tag, _ := strings.Cut(s.Image, ":"); s.Build == nil && (tag == "" || tag == "latest") {
+			t.Errorf("%s: image %s has no tag", name, image)
+		}
+		checkVolumes(t, project, s)
+	}
+	for _, name := range []string{"worker-1", "worker-2"} {
+		if s := project.Services[name]; s.DependsOn["redis"].Condition != types.ServiceConditionHealthy {
+			t.Errorf("%s does not wait for redis", name)
+		}
+	}
+}
+
+func checkVolumes(t *testing.T, project *types.Project, s types.ServiceConfig) {
+	t.Helper()
+	for _, v := range s.Volumes {
+		switch v.Type {
+		case types.VolumeTypeBind:
+			if _, err := os.Stat(v.Source); err != nil || !v.ReadOnly {
+				t.Errorf("%s mounts %s at %s: %v; want what there is, to read only", s.Name, v.Source, v.Target, err)
+			}
+		case types.VolumeTypeVolume:
+			if _, ok := project.Volumes[v.Source]; !ok {
+				t.Errorf("%s: there is no volume %s", s.Name, v.Source)
 			}
 		default:
-			t.Errorf("service %s has no command", name)
+			t.Errorf("%s: a volume of type %s", s.Name, v.Type)
 		}
-		for other := range s.DependsOn {
-			if _, ok := readCompose(t).Services[other]; !ok {
-				t.Errorf("service %s depends on %s, which does not exist", name, other)
-			}
+	}
+}
+
+// TestComposeSecrets: what the environment says wins over what stands in the file.
+func TestComposeSecrets(t *testing.T) {
+	project := compose(t, "HEADGATE_PAGE_TOKEN=one-of-my-own", "GRAFANA_PASSWORD=another-one")
+	for service, variable := range map[string]string{
+		"worker-1": "HEADGATE_PAGE_TOKEN", "worker-2": "HEADGATE_PAGE_TOKEN", "grafana": "GF_SECURITY_ADMIN_PASSWORD",
+	} {
+		want := map[string]string{"HEADGATE_PAGE_TOKEN": "one-of-my-own", "GF_SECURITY_ADMIN_PASSWORD": "another-one"}[variable]
+		if got := project.Services[service].Environment[variable]; got == nil || *got != want {
+			t.Errorf("%s: %s is not what the environment says", service, variable)
 		}
+		if got := compose(t).Services[service].Environment[variable]; got == nil || *got != "only-for-trying-out" {
+			t.Errorf("%s: the %s of a try does not say what it is for", service, variable)
+		}
+	}
+}
+
+// outside is the file of the repository that a container sees at a path.
+func outside(t *testing.T, s types.ServiceConfig, path string) string {
+	t.Helper()
+	for _, v := range s.Volumes {
+		if rest, ok := strings.CutPrefix(path+"/", v.Target+"/"); ok && v.Type == types.VolumeTypeBind {
+			return filepath.Join(v.Source, rest)
+		}
+	}
+	t.Fatalf("%s sees nothing at %s", s.Name, path)
+	return ""
+}
+
+// strictly reads YAML none of whose fields may be unknown.
+func strictly(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalWithOptions([]byte(read(t, path)), into, yaml.Strict()); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// TestComposeGrafana: Grafana itself does not run here, so what it is given is read
+// as it would be. The datasource is the Prometheus beside it, and the folder of
+// dashboards is one that it sees.
+func TestComposeGrafana(t *testing.T) {
+	project := compose(t)
+	grafana := project.Services["grafana"]
+	var sources struct {
+		APIVersion  int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, Access, URL string
+			IsDefault                    bool `yaml:"isDefault"`
+			JSONData                     struct {
+				TimeInterval string `yaml:"timeInterval"`
+			} `yaml:"jsonData"`
+		}
+	}
+	strictly(t, outside(t, grafana, "/etc/grafana/provisioning/datasources/prometheus.yaml"), &sources)
+	target := project.Services["prometheus"].Ports[0].Target
+	if s := sources.Datasources[0]; sources.APIVersion != 1 || s.Type != "prometheus" || !s.IsDefault || s.URL != "http://prometheus:9090" || target != 9090 {
+		t.Errorf("datasource %+v, and Prometheus at port %d", s, target)
+	}
+	var dashboards struct {
+		APIVersion int `yaml:"apiVersion"`
+		Providers  []struct {
+			Name, Type     string
+			AllowUIUpdates bool `yaml:"allowUiUpdates"`
+			Options        struct{ Path string }
+		}
+	}
+	strictly(t, outside(t, grafana, "/etc/grafana/provisioning/dashboards/headgate.yaml"), &dashboards)
+	p := dashboards.Providers[0]
+	boards, err := filepath.Glob(filepath.Join(outside(t, grafana, p.Options.Path), "*.json"))
+	if err != nil || len(boards) != 2 || p.Type != "file" || dashboards.APIVersion != 1 {
+		t.Errorf("%v: provider %+v has the dashboards %q, want two", err, p, boards)
+	}
+	home := grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+	if _, err := os.Stat(outside(t, grafana, *home)); err != nil {
+		t.Error(err)
 	}
 }
 
 // A real redis-server must take the arguments and be healthy by its own check.
 func TestComposeRedisStarts(t *testing.T) {
-	redis := readCompose(t).Services["redis"]
+	redis := compose(t).Services["redis"]
 	s := redistest.Run(t, redis.Command[1:]...)
 	rdb := s.Client()
 	defer rdb.Close()
@@ -78,7 +172,7 @@ func TestComposeRedisStarts(t *testing.T) {
 			t.Errorf("%s is %q, want %q", setting, settings[setting], want)
 		}
 	}
-	if want := []string{"CMD", "redis-cli", "ping"}; !slices.Equal(redis.Healthcheck.Test, want) {
-		t.Errorf("the health check is %q, want %q", redis.Healthcheck.Test, want)
+	if want := (types.HealthCheckTest{"CMD", "redis-cli", "ping"}); !slices.Equal(redis.HealthCheck.Test, want) {
+		t.Errorf("the health check is %q, want %q", redis.HealthCheck.Test, want)
 	}
 }

@@ -3,7 +3,8 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each
 -- Returns for each {permits used, capacity, 1 where the limit is paused, how many
---   of its keys are blocked}; {} where there is no such limit
+--   of its keys are blocked, permits that come back in a period, that period in
+--   microseconds, or 0 where leases decide}; {} where there is no such limit
 -- @include meter
 -- @include reserved
 
@@ -13,7 +14,11 @@ local function level(name, key)
   load_reserved({ m })
   local used = m.capacity - (m.open_left or m.left)() + m.reserved
   local blocked = call('ZCOUNT', hg('blocked', name), '(' .. int(now_us), '+inf')
-  return { math.min(used, m.capacity), m.capacity, call('HEXISTS', hg('limit', name), 'paused'), blocked }
+  local leases = string.match(m.state, '^[a-z_]+', #hg('m') + 2) == 'concurrency'
+  return {
+    math.min(used, m.capacity), m.capacity, call('HEXISTS', hg('limit', name), 'paused'), blocked,
+    leases and 0 or m.n, leases and 0 or m.period_us,
+  }
 end
 
 local out = {}

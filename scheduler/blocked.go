@@ -79,11 +79,12 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 		}
 		return &putBackError{error: err, at: time.Now().Add(wait)}
 	}
-	s := h.server
+	s, shuts := h.server, h.rule.shuts()
+	s.history.Refused(shuts)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()
-	d, failed := s.limiter.Refused(ctx, s.asks(h.attempt), throttle.Refusal{At: h.decision.At, For: wait, Shuts: h.rule.shuts()}, h.rule.Needs...)
+	d, failed := s.limiter.Refused(ctx, s.asks(h.attempt), throttle.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
 		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second)), denied: true}

@@ -61,6 +61,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if err := h.server.limiter.Settle(ctx, h.decision, limit, t.Key, cost); err != nil {
 			return err
 		}
+		h.server.history.Settled(t.Need, t.Cost-cost)
 		// What it owed no longer says what others took since.
 		h.decision.Taken[i].Cost, h.decision.Taken[i].OwedUntil = cost, time.Time{}
 	}

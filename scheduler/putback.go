@@ -43,12 +43,13 @@ type putBackAs struct{ payload []byte }
 // Error is what asynq shows for the job while it is put back.
 func (*putBackAs) Error() string { return "put back with another payload" }
 
-// IsPutBack reports whether a handler's error puts its job back, by RetryAfter or
-// PutBackAs, which is no failure.
+// IsPutBack reports whether a handler's error puts its job back, by RetryAfter,
+// Blocked or PutBackAs, which is no failure.
 func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
+	_, blocked := errors.AsType[*blockedError](err)
 	_, as := errors.AsType[*putBackAs](err)
-	return later || as
+	return later || blocked || as
 }
 
 // putBackError has asynq keep a job for later, without a failure.

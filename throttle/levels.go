@@ -17,6 +17,9 @@ type Level struct {
 	// shut.
 	Paused  bool
 	Blocked int
+	// PerSecond is how many permits come back in a second, in the long run. It is 0
+	// of a concurrency limit, whose jobs give theirs back.
+	PerSecond float64
 }
 
 // Levels says how meters stand, of which the needs' costs do not matter. Those
@@ -42,7 +45,11 @@ func (r *Redis) Levels(ctx context.Context, meters ...Need) ([]Level, error) {
 	for i, m := range meters {
 		if row := reply[i].([]any); len(row) > 0 {
 			n := func(k int) int { return int(row[k].(int64)) }
-			levels = append(levels, Level{m.Limit, m.Key, n(0), n(1), n(2) == 1, n(3)})
+			l := Level{Limit: m.Limit, Key: m.Key, Used: n(0), Capacity: n(1), Paused: n(2) == 1, Blocked: n(3)}
+			if n(5) > 0 {
+				l.PerSecond = float64(n(4)) / (float64(n(5)) / 1e6)
+			}
+			levels = append(levels, l)
 		}
 	}
 	return levels, nil

@@ -37,8 +37,8 @@ func TestLevels(t *testing.T) {
 		got, err := limiter.Levels(ctx, throttle.Need{Limit: "hourly", Key: "a"}, throttle.Need{Limit: "gone"},
 			throttle.Need{Limit: "hourly"}, throttle.Need{Limit: "slots"})
 		want := []throttle.Level{
-			{Limit: "hourly", Key: "a", Used: 2, Capacity: 5, Blocked: 2},
-			{Limit: "hourly", Used: 0, Capacity: 5, Blocked: 2},
+			{Limit: "hourly", Key: "a", Used: 2, Capacity: 5, Blocked: 2, PerSecond: 5.0 / 3600},
+			{Limit: "hourly", Used: 0, Capacity: 5, Blocked: 2, PerSecond: 5.0 / 3600},
 			{Limit: "slots", Used: 2, Capacity: 3, Paused: true},
 		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {

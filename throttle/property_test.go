@@ -169,7 +169,8 @@ func (p *pair) sameKeys(t *rapid.T, name string) {
 }
 
 // changeKey judges what a key has counted so far. As in redefine, a meter that may
-// be gone starts anew.
+// be gone starts anew; and so does one whose clock was set back: what it owed before
+// the limit itself was defined is forgotten by both, but by Redis only from then on.
 func (p *pair) changeKey(t *rapid.T, name, key string) {
 	p.judge(t)
 	p.denied = nil
@@ -177,7 +178,7 @@ func (p *pair) changeKey(t *rapid.T, name, key string) {
 	if err != nil {
 		t.Fatalf("local: %v", err)
 	}
-	if d.ResetAfter == 0 || p.gone[name+"|"+key] {
+	if d.ResetAfter == 0 || p.gone[name+"|"+key] || p.behind > 0 {
 		p.resetKey(t, name, key)
 	}
 	p.restartHistory(name + "|" + key)

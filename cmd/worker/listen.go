@@ -99,7 +99,9 @@ func (l *listener) close() {
 // newMux has everything that the listener serves, by path.
 func newMux(w *worker) *http.ServeMux {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}), w.status.reloads, w.status.success)
+	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
+	scope := prometheus.Labels{"scope": w.config.Load().Scope}
+	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.status.reloads, w.status.success)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })

@@ -114,8 +114,8 @@ func TestHealth(t *testing.T) {
 	}
 	want("/healthz", 200, "ok")
 	want("/readyz", 200, "ok")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 0`)
-	want("/metrics", 200, "headgate_scope_up 1")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 0`)
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 1`)
 	if resp, err := http.Post(url+"/metrics", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST /metrics: %v, %v; want 405", resp, err)
 	}
@@ -125,7 +125,7 @@ func TestHealth(t *testing.T) {
 
 	write(t, config, "limits: {api: {kind: wrong}}\n")
 	want("/readyz", 503, "the config file has errors")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed"} 1`)
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
 	want("/healthz", 200, "ok")
 	write(t, config, limited+"tasks: {}\n")
 	want("/readyz", 200, "ok")
@@ -134,12 +134,35 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("/readyz", 503, "Redis cannot be reached")
-	want("/metrics", 200, "headgate_scope_up 0")
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 0`)
 	want("/healthz", 200, "ok")
 	if err := rdb.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	want("/readyz", 200, "ok")
+}
+
+// TestHealthCommand: "worker health" says what the paths say.
+func TestHealthCommand(t *testing.T) {
+	rdb := redistest.Run(t)
+	url, config := runWorker(t, rdb, limited)
+	address := strings.TrimPrefix(url, "http://")
+	ask := func(args ...string) (int, string) {
+		var out output
+		code := run(t.Context(), append([]string{"health", address}, args...), cli.IO{Out: &out, Err: &out})
+		return code, out.String()
+	}
+	for _, args := range [][]string{nil, {"--ready"}} {
+		eventually(t, "health", func() bool { code, said := ask(args...); return code == 0 && said == "ok\n" })
+	}
+	write(t, config, "limits: {api: {kind: wrong}}\n")
+	eventually(t, "bad news", func() bool {
+		code, said := ask("--ready")
+		return code == 1 && strings.HasPrefix(said, "worker: "+address+"/readyz: 503: the config file has errors")
+	})
+	if code, said := ask(); code != 0 {
+		t.Errorf("%d %s: a wrong config is no reason to restart", code, said)
+	}
 }
 
 func write(t *testing.T, path, text string) {

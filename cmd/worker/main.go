@@ -49,6 +49,9 @@ type commands struct {
 	Top       topCommand       `cmd:"" help:"Watch limits and lanes, and pause, resume and change them."`
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
 
+	Health healthCommand `cmd:"" help:"Ask a worker that listens whether it is well."`
+	API    apiCommand    `cmd:"" help:"Serve an API to try limits against: it answers 429 beyond its rate, and says what it saw."`
+
 	Version    cli.VersionCommand    `cmd:"" help:"Say what this command was built from."`
 	Completion cli.CompletionCommand `cmd:"" help:"Print code for your shell that completes commands and flags."`
 }

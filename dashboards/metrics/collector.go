@@ -54,18 +54,33 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *
 	return c
 }
 
-// Describe implements prometheus.Collector.
-func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, m := range all {
-		descs <- m.desc
-	}
+// labelled is the collector with the name of the scope as a label of all metrics.
+func (c *Collector) labelled() prometheus.Collector {
+	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, unlabelled{c})
 }
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) { c.labelled().Describe(descs) }
 
 // Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
 // of it not in time, only what is known is told, and headgate_scope_up is 0. The
 // process's own metrics are told in any case; of the scope's those that come after
 // the first error are missing, which is better than old ones.
-func (c *Collector) Collect(out chan<- prometheus.Metric) {
+func (c *Collector) Collect(out chan<- prometheus.Metric) { c.labelled().Collect(out) }
+
+// unlabelled is the collector without the name of the scope, which would else stand at
+// every value that is made.
+type unlabelled struct{ *Collector }
+
+// Describe tells of all metrics, whether a scrape has them or not.
+func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
+	for _, m := range all {
+		descs <- m.desc
+	}
+}
+
+// Collect tells what the process did and then, part by part, what Redis says.
+func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -88,8 +103,7 @@ type metric struct {
 	labels []string
 }
 
-// all are the metrics, in the order in which they are made, which is before main:
-// Describe tells a registry of every one, whether a scrape has it or not.
+// all are the metrics, in the order in which they are made, which is before main.
 var all []metric
 
 // newMetric makes a metric and notes it in all.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
@@ -80,6 +82,9 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 			for _, m := range f.GetMetric() {
 				var labels []string
 				for _, l := range m.GetLabel() {
+					if l.GetName() == "scope" { // TestScope looks at it
+						continue
+					}
 					labels = append(labels, l.GetName()+"="+l.GetValue())
 				}
 				series := strings.TrimPrefix(f.GetName(), "headgate_") + "{" + strings.Join(labels, ",") + "}"
@@ -114,6 +119,9 @@ func TestValues(t *testing.T) {
 	for series, want := range map[string]float64{
 		"decisions_total{limit=api,outcome=allowed}":                 13,
 		"permits_total{limit=api}":                                   13,
+		"unkeyed_permits_total{limit=api}":                           0,
+		"refused_calls_total{limit=api}":                             0,
+		"scope_permits_per_second{limit=api}":                        5,
 		"retry_after_seconds{limit=api}":                             denied,
 		"lateness_seconds{}":                                         denied,
 		"wait_seconds{}":                                             denied,
@@ -140,11 +148,83 @@ func TestValues(t *testing.T) {
 	if err := errors.Join(limiter.Pause(t.Context(), "api"), limiter.Block(t.Context(), "api", "x", time.Now().Add(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
-	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l")
-	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 5 })
-	if got["scope_waiting_keys{limit=api}"] != 2 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
+	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l", "")
+	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 6 })
+	if got["scope_waiting_keys{limit=api}"] != 3 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
 		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
 		t.Errorf("of what waits: %v", got)
+	}
+}
+
+// TestRefusedAndReturned: what the other side refuses, and what a limit without
+// keys gives and is given back.
+func TestRefusedAndReturned(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{
+			{Name: "tokens", Kind: throttle.FixedWindow, Rate: throttle.PerHour(7200)},
+			{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 100},
+		},
+		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: 40}, {Limit: "host", Key: "a"}, {Limit: "host", Key: "b"}}}, nil
+		},
+	}
+	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(ctx context.Context, task *asynq.Task) error {
+		if string(task.Payload()) == "refused" {
+			return scheduler.Blocked(time.Now().Add(time.Hour))
+		}
+		return scheduler.Settle(ctx, "tokens", 15)
+	}
+	if err := server.Start(asynq.HandlerFunc(handler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	c := New(server, rdb, Options{})
+	enqueue(t, rdb, "call", "", "")
+	gather(t, c, func(v map[string]float64) bool { return v["jobs_total{outcome=done,queue=default,task=call}"] == 2 })
+	enqueue(t, rdb, "call", "refused")
+	got := gather(t, c, func(v map[string]float64) bool { return v["refused_calls_total{limit=host}"] == 1 })
+	for series, want := range map[string]float64{
+		"permits_total{limit=tokens}":                  120,
+		"permits_total{limit=host}":                    6,
+		"unkeyed_permits_total{limit=tokens}":          120,
+		"unkeyed_permits_total{limit=host}":            0,
+		"unkeyed_permits_returned_total{limit=tokens}": 50,
+		"refused_calls_total{limit=tokens}":            0, // its keys are not shut
+		"scope_permits_per_second{limit=tokens}":       2,
+	} {
+		if got[series] != want {
+			t.Errorf("%s is %v, want %v", series, got[series], want)
+		}
+	}
+}
+
+// TestScope: scopes do not add up, so each metric says whose it is.
+func TestScope(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
+	rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
+	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(New(server, rdb, Options{}))
+	families, err := registry.Gather()
+	if err != nil || len(families) == 0 {
+		t.Fatalf("%d metrics, %v", len(families), err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			of := func(l *dto.LabelPair) bool { return l.GetName() == "scope" && l.GetValue() == "eu" }
+			if !slices.ContainsFunc(m.GetLabel(), of) {
+				t.Errorf("%s %v: want scope eu", f.GetName(), m.GetLabel())
+			}
+		}
 	}
 }
 

@@ -3,8 +3,9 @@
 // There are two sorts of metrics. The process's own, counters and histograms of
 // what it did itself: sum them over processes. And the scope's, headgate_scope_…,
 // which are read from Redis at each scrape and are the same from every process:
-// take their max, not their sum. Labels are names of limits, queues, task types
-// and schedules, a bounded number of each; never a key, a job's ID or a URL.
+// take their max, not their sum. All have the label scope, for scopes do not add
+// up. Other labels are names of limits, queues, task types and schedules, a bounded
+// number of each; never a key, a job's ID or a URL.
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //

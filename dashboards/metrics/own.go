@@ -21,6 +21,9 @@ const (
 var (
 	decisions    = own(counter, "decisions_total", "Answers of the limiter to jobs. An allowed job counts for each of its limits; any other for the limit that decided.", "limit", "outcome")
 	permits      = own(counter, "permits_total", "Permits that jobs took.", "limit")
+	unkeyed      = own(counter, "unkeyed_permits_total", "Permits that jobs took of the limit without a key. All processes together take no more than the limit allows.", "limit")
+	returned     = own(counter, "unkeyed_permits_returned_total", "Permits without a key that were given back, since a call had cost less.", "limit")
+	refused      = own(counter, "refused_calls_total", "Calls that had their permits and that the other side refused, as with 429. Each counts for the limits of which it shut a key.", "limit")
 	retryAfter   = own(histogram, "retry_after_seconds", "How long denied jobs were told to wait.", "limit")
 	lateness     = own(histogram, "lateness_seconds", "Of jobs that waited: from when their permits were there for them until they took them and started.")
 	wait         = own(histogram, "wait_seconds", "Of jobs that waited: from their first denial until they had their permits and started.")
@@ -51,6 +54,9 @@ func (c *Collector) own(out chan<- prometheus.Metric) {
 			}
 		}
 		out <- permits.value(float64(l.Permits), l.Limit)
+		out <- unkeyed.value(float64(l.Unkeyed), l.Limit)
+		out <- returned.value(float64(l.Returned), l.Limit)
+		out <- refused.value(float64(l.Refused), l.Limit)
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
 	})
 	r.EachTask(func(t history.TaskCounts) {

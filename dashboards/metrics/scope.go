@@ -30,6 +30,7 @@ var (
 	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago the waiting jobs were counted.")
 	used        = scoped(gauge, "permits_used", "Permits taken or reserved of the fullest meter among the five keys that most jobs wait for and the empty key, which is that of limits without keys.", "limit")
 	capacity    = scoped(gauge, "permits_capacity", "Permits that one key can give at once.", "limit")
+	perSecond   = scoped(gauge, "permits_per_second", "Permits that come back in a second in the long run, for jobs that have no key of the limit; 0 of a concurrency limit.", "limit")
 	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
 	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
 	giver       = scoped(gauge, "turn_giver_alive", "1 if any process gives waiting jobs their turns.")
@@ -82,7 +83,9 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 		if survey != nil {
 			busiest := survey.Limits[name].Busiest
 			for _, b := range busiest[:min(len(busiest), maxKeys)] {
-				meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
+				if b.Key != "" {
+					meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
+				}
 			}
 		}
 	}
@@ -93,6 +96,9 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 			return err
 		}
 		for _, l := range levels {
+			if l.Key == "" {
+				out <- perSecond.value(l.PerSecond, l.Limit)
+			}
 			if seen, ok := fullest[l.Limit]; !ok || l.Used > seen.Used {
 				fullest[l.Limit] = l
 			}

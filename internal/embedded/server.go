@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -42,6 +43,7 @@ type Server struct {
 	found  Found
 	spool  [][]byte // what it took of the spool, and the files that this is in
 	taken  []string
+	closed func() // ends the expiry of keys
 }
 
 // Found is what a server found of the one before it.
@@ -74,8 +76,8 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		return nil, &RunningError{Addr: addr}
 	}
 
-	s := &Server{folder: f, redis: miniredis.NewMiniRedis()}
-	s.redis.ClockTTL(true)
+	closed := make(chan struct{})
+	s := &Server{folder: f, redis: miniredis.NewMiniRedis(), closed: sync.OnceFunc(func() { close(closed) })}
 	err = s.look()
 	if err == nil {
 		err = s.listen()
@@ -92,6 +94,7 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		return nil, &StartError{err}
 	}
 	started()
+	go expire(s.redis, closed)
 	if s.found == Kept {
 		return s, os.Remove(f.keptFile())
 	}
@@ -134,6 +137,7 @@ func (s *Server) Found() Found { return s.found }
 // Close ends the server. What it holds is kept in a file of the folder for the
 // next one, and its address file is removed. A second Close does nothing.
 func (s *Server) Close() error {
+	s.closed()
 	unlock, err := s.folder.lock()
 	if err != nil {
 		s.redis.Close()

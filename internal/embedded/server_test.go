@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +66,26 @@ func TestKeysExpire(t *testing.T) {
 	}
 	if left != 0 {
 		t.Error("the key did not expire")
+	}
+}
+
+// A command that looked at all keys would need at least a list of their names.
+func TestACommandDoesNotLookAtAllKeys(t *testing.T) {
+	s := start(t, Folder(t.TempDir()))
+	const keys, commands = 20_000, 1000
+	for i := range keys {
+		if err := s.redis.Set(strconv.Itoa(i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range commands {
+		s.redis.Exists("0")
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / commands; each > keys {
+		t.Errorf("a command takes %d bytes of memory where there are %d keys", each, keys)
 	}
 }
 

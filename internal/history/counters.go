@@ -48,10 +48,14 @@ const outcomes = int(throttle.TooLate) + 1
 
 // limitCounters are those of one limit.
 type limitCounters struct {
-	decisions  [outcomes]atomic.Int64
-	permits    atomic.Int64
-	retryAfter *Histogram
-	denial     atomic.Pointer[Denial] // the last
+	decisions [outcomes]atomic.Int64
+	permits   atomic.Int64
+	// unkeyed are those of them without a key, and returned how many of these were
+	// given back when their cost was settled.
+	unkeyed, returned atomic.Int64
+	refused           atomic.Int64 // calls that the other side refused
+	retryAfter        *Histogram
+	denial            atomic.Pointer[Denial] // the last
 }
 
 // taskCounters are those of one task.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,9 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 			c := r.limits.of(label(n.Limit))
 			c.decisions[throttle.Allowed].Add(1)
 			c.permits.Add(int64(max(1, n.Cost)))
+			if n.Key == "" {
+				c.unkeyed.Add(int64(max(1, n.Cost)))
+			}
 		}
 		r.Denials.observe(float64(d.Denials))
 		if d.Denials > 0 {
@@ -108,6 +112,28 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 	if d.Outcome == throttle.Denied {
 		c.retryAfter.took(d.RetryAfter)
 		c.denial.Store(&Denial{Queue: queue, ID: id, Key: d.Key, RetryAfter: d.RetryAfter})
+	}
+}
+
+// Settled is told that of the permits that a job took so many were given back.
+func (r *Recorder) Settled(n throttle.Need, returned int) {
+	if !r.off && n.Key == "" && returned > 0 {
+		r.limits.of(label(n.Limit)).returned.Add(int64(returned))
+	}
+}
+
+// Refused is told that the other side refused a call that had its permits, and of
+// which limits keys are shut for that: one of each counts.
+func (r *Recorder) Refused(shut []throttle.Need) {
+	if r.off {
+		return
+	}
+	var limits []string
+	for _, n := range shut {
+		if !slices.Contains(limits, n.Limit) {
+			limits = append(limits, n.Limit)
+			r.limits.of(label(n.Limit)).refused.Add(1)
+		}
 	}
 }
 
@@ -144,16 +170,24 @@ func (r *Recorder) task(t Task) *taskCounters {
 
 // LimitCounts is what a process decided of a limit since it began.
 type LimitCounts struct {
-	Limit      string
-	Decisions  map[throttle.Outcome]int64
-	Permits    int64
+	Limit     string
+	Decisions map[throttle.Outcome]int64
+	Permits   int64
+	// Unkeyed are the permits among them that were taken of the limit without a key,
+	// and Returned those of them given back when their cost was settled.
+	Unkeyed, Returned int64
+	// Refused counts calls that had their permits, and the other side refused.
+	Refused    int64
 	RetryAfter *Histogram
 }
 
 // EachLimit calls f for every limit that a decision was about.
 func (r *Recorder) EachLimit(f func(LimitCounts)) {
 	r.limits.each(func(name string, c *limitCounters) {
-		counts := LimitCounts{name, map[throttle.Outcome]int64{}, c.permits.Load(), c.retryAfter}
+		counts := LimitCounts{
+			Limit: name, Decisions: map[throttle.Outcome]int64{}, Permits: c.permits.Load(),
+			Unkeyed: c.unkeyed.Load(), Returned: c.returned.Load(), Refused: c.refused.Load(), RetryAfter: c.retryAfter,
+		}
 		for outcome := range c.decisions {
 			counts.Decisions[throttle.Outcome(outcome)] = c.decisions[outcome].Load()
 		}

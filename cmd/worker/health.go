@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+)
+
+type healthCommand struct {
+	Address string `arg:"" default:":9090" help:"Where the worker listens, as --listen of worker run says (default ${default})."`
+	Ready   bool   `help:"Ask whether it does its work: Redis answers, and the config has no errors."`
+}
+
+// Help is the manual of "worker health".
+func (healthCommand) Help() string {
+	return `Asks /healthz, or with --ready /readyz, of a worker, and prints what it says. The exit code is 0 only if that is ok. It is for health checks where there is no shell and no curl, as in a container.`
+}
+
+// healthTimeout is how long a worker may take to say how it is.
+const healthTimeout = 3 * time.Second
+
+// Run implements "worker health".
+func (c *healthCommand) Run(ctx context.Context, stdio cli.IO) error {
+	address, err := config.ListenAddress(c.Address)
+	if err != nil || address == "" {
+		return cli.Usagef("address %q: want HOST:PORT or :PORT, such as :9090", c.Address)
+	}
+	path := "/healthz"
+	if c.Ready {
+		path = "/readyz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return cli.Usagef("address %q: %w", c.Address, err)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req) // it follows nothing
+	if err != nil {
+		return fmt.Errorf("no worker answers at %s: %w", address, err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+	says := strings.TrimSpace(string(text))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s%s: %d: %s", address, path, resp.StatusCode, says)
+	}
+	fmt.Fprintln(stdio.Out, says)
+	return nil
+}

@@ -1,0 +1,220 @@
+package headgate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// process is a service's command as a process on this machine.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *process) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(text)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// start runs a service's command, with other words in place of what only containers
+// have, until the test ends.
+func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) *process {
+	t.Helper()
+	p := &process{name: s.Name}
+	replace := strings.NewReplacer(here...)
+	for i, arg := range args {
+		args[i] = replace.Replace(arg)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.cmd = exec.CommandContext(ctx, program, args...)
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = 20 * time.Second
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p, p, os.Environ()
+	for name, value := range s.Environment {
+		p.cmd.Env = append(p.cmd.Env, name+"="+*value)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := p.cmd.Wait(); p.cmd.ProcessState.ExitCode() > 0 {
+			t.Errorf("%s: %v", p.name, err)
+		}
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.name, p.said())
+		}
+	})
+	return p
+}
+
+// eventually waits for a condition for some 30 s.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for range 600 {
+		if ok() {
+			return
+		}
+		<-pause.C
+	}
+	t.Fatalf("no %s in time", what)
+}
+
+// address waits until a process says where it is.
+func (p *process) address(t *testing.T) (found string) {
+	t.Helper()
+	where := regexp.MustCompile(`http://(127\.0\.0\.1:\d+)`)
+	eventually(t, "address of "+p.name, func() bool {
+		if match := where.FindStringSubmatch(p.said()); match != nil {
+			found = match[1]
+		}
+		return found != ""
+	})
+	return found
+}
+
+// testComposeRuns has the commands of docker-compose.yml do what they do there, as
+// processes, from what the Dockerfile builds: jobs reach the API, which has nothing to
+// refuse, and Prometheus sees both workers.
+func testComposeRuns(t *testing.T, bin string) {
+	project := compose(t)
+	rdb := redistest.Run(t, project.Services["redis"].Command[1:]...)
+
+	s := project.Services["api"]
+	api := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:], "0.0.0.0:8080", "127.0.0.1:0")
+	healthy(t, bin, s, api.address(t))
+
+	var targets []string
+	for _, name := range []string{"worker-1", "worker-2"} {
+		s := project.Services[name]
+		config := filepath.Join(t.TempDir(), "headgate.yaml")
+		rewrite(t, outside(t, s, "/etc/headgate/headgate.yaml"), config, "http://api:8080", "http://"+api.address(t), "172.16.0.0/12", "127.0.0.0/8")
+		w := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:],
+			"/etc/headgate/headgate.yaml", config, "redis://redis:6379", rdb.URL(), "0.0.0.0:9090", "127.0.0.1:0")
+		healthy(t, bin, s, w.address(t))
+		targets = append(targets, w.address(t))
+	}
+
+	prometheus := startPrometheus(t, project.Services["prometheus"], targets)
+	eventually(t, "worker in each target", func() bool { return number(t, prometheus, `sum(up{job="headgate"})`) == "2" })
+	eventually(t, "job that is done", func() bool { return number(t, prometheus, `sum(headgate_jobs_total{outcome="done"}) > 0`) != "" })
+	eventually(t, "call that was served", func() bool { return strings.Contains(api.said(), "served ") })
+	if said := api.said(); strings.Contains(strings.ReplaceAll(said, "refused 0;", ""), "refused") {
+		t.Errorf("the API refused calls:\n%s", said)
+	}
+}
+
+// healthy asks a service how it is as its health check does.
+func healthy(t *testing.T, bin string, s types.ServiceConfig, at string) {
+	t.Helper()
+	test := s.HealthCheck.Test
+	port := regexp.MustCompile(`^:\d+$`)
+	args := append([]string(nil), test[2:]...)
+	for i := range args {
+		args[i] = port.ReplaceAllString(args[i], at)
+	}
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(bin, test[1]), args...).CombinedOutput(); err != nil {
+		t.Errorf("%s: health check %q: %v\n%s", s.Name, args, err, out)
+	}
+}
+
+// rewrite copies a file with other words in it, each of which must be there.
+func rewrite(t *testing.T, from, to string, words ...string) {
+	t.Helper()
+	text := read(t, from)
+	for i := 0; i < len(words); i += 2 {
+		if !strings.Contains(text, words[i]) {
+			t.Fatalf("%s does not say %q", from, words[i])
+		}
+	}
+	if err := os.WriteFile(to, []byte(strings.NewReplacer(words...).Replace(text)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startPrometheus runs the service's command with its config, but for where things
+// are and how often it looks, and has promtool check that.
+func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url string) {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	rewrite(t, outside(t, s, "/etc/headgate/prometheus.yml"), config,
+		"worker-1:9090", targets[0], "worker-2:9090", targets[1], "/etc/headgate-rules", outside(t, s, "/etc/headgate-rules"),
+		"scrape_interval: 5s", "scrape_interval: 200ms\n  scrape_timeout: 200ms")
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := free.Addr().String()
+	free.Close()
+	start(t, s, "prometheus", append(s.Command, "--web.listen-address="+at),
+		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data"))
+	check := strings.ReplaceAll(s.HealthCheck.Test[len(s.HealthCheck.Test)-1], "localhost:9090", at)
+	eventually(t, "answer to "+check, func() bool { status, _ := get(t, check); return status == http.StatusOK })
+	return "http://" + at
+}
+
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// number is the value of an expression, empty where it has none.
+func number(t *testing.T, prometheus, expression string) string {
+	t.Helper()
+	_, text := get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
+	var answer struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if len(answer.Data.Result) == 0 {
+		return ""
+	}
+	value, _ := answer.Data.Result[0].Value[1].(string)
+	return value
+}

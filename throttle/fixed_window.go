@@ -1,9 +1,10 @@
 package throttle
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A
-// window opens margin after its start. What was counted stays as long as the
-// last of it lies in the present window, however the windows have changed. That may
-// count too much after such a change, never too little.
+// window opens margin after its start and closes margin before its end, so that
+// no call arrives in another one than it was counted in. What was counted stays as
+// long as the last of it lies in the present window, however the windows have
+// changed. That may count too much after such a change, never too little.
 type fixedWindow struct {
 	limit       *activeLimit
 	last, count int64 // when the last permit was taken, and how many in its window
@@ -13,7 +14,8 @@ type fixedWindow struct {
 // permit and not with a window, so a change from days to hours loses nothing.
 func (f *fixedWindow) define(r *activeLimit) { f.limit = r }
 
-// n is how many permits a window has, and margin how much later it opens.
+// n is how many permits a window has, and margin how much later it opens and
+// earlier it closes.
 func (f *fixedWindow) n() int64      { return int64(f.limit.Rate.N) }
 func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
@@ -29,6 +31,12 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	return at, start, count
 }
 
+// closed reports whether a moment lies in the margin before its window's end.
+func (f *fixedWindow) closed(at int64) bool {
+	margin := f.margin()
+	return margin > 0 && at >= f.limit.windowStart(at, 1)-margin
+}
+
 func (f fixedWindow) clone() meter { return &f }
 
 // readyAt is now where the window has k permits left, and else the opening of the
@@ -40,7 +48,11 @@ func (f *fixedWindow) readyAt(now, k int64) int64 {
 		return now
 	}
 	at, start, count := f.current(now)
-	if spare := max(0, f.n()-count); k > spare {
+	spare := max(0, f.n()-count)
+	if f.closed(at) {
+		spare = 0
+	}
+	if k > spare {
 		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n()))
 	}
 	return min(far, max(now, start+f.margin()))
@@ -63,10 +75,11 @@ func (f *fixedWindow) giveBack(now, k int64, of spent) {
 	}
 }
 
-// left is nothing before the window has opened: the margin belongs to nobody.
+// left is nothing before the window has opened, nor after it has closed: the
+// margins belong to nobody.
 func (f *fixedWindow) left(now int64) int64 {
-	_, start, count := f.current(now)
-	if start+f.margin() > now {
+	at, start, count := f.current(now)
+	if start+f.margin() > now || f.closed(at) {
 		return 0
 	}
 	return max(0, f.n()-count)

@@ -14,10 +14,11 @@ func TestFixedWindow(t *testing.T) {
 	for _, tt := range []struct{ now, take, ready1, ready3, ready4, ready7, left, full int64 }{
 		{1003, 0, 1005, 1005, 1105, 1205, 0, 1003}, // not open yet
 		{1005, 2, 1005, 1005, 1105, 1205, 3, 1005},
-		{1099, 1, 1099, 1105, 1105, 1205, 1, 1100},
+		{1094, 0, 1094, 1105, 1105, 1205, 1, 1100},
+		{1095, 0, 1105, 1105, 1205, 1305, 0, 1100}, // closed, with one left
 		{1099, 0, 1105, 1105, 1205, 1305, 0, 1100},
 		{1100, 0, 1105, 1105, 1205, 1305, 0, 1100},
-		{1120, 1, 1120, 1120, 1205, 1305, 3, 1120}, // around an edge 2·n can pass
+		{1120, 1, 1120, 1120, 1205, 1305, 3, 1120},
 		{1050, 0, 1105, 1205, 1205, 1305, 0, 1200}, // the clock was set back
 		{1110, 0, 1110, 1205, 1205, 1305, 2, 1200},
 	} {
@@ -42,8 +43,8 @@ func TestFixedWindowGuarantee(t *testing.T) {
 		counts := map[int64]int{}
 		for _, at := range history(t, l, true) {
 			into := at % l.periodUS()
-			if into < us(l.Margin) {
-				t.Fatalf("a permit %d µs into a window that opens after %s", into, l.Margin)
+			if into < us(l.Margin) || into >= l.periodUS()-us(l.Margin) {
+				t.Fatalf("a permit %d µs into a window that opens after and closes before %s", into, l.Margin)
 			}
 			window := at - into
 			if counts[window]++; counts[window] > l.Rate.N {

@@ -67,8 +67,9 @@ type Limit struct {
 	// Margin makes room for what the other side measures: calls that leave at
 	// permitted moments arrive with jitter, so a strict server could see N+1
 	// of them in its window. It lengthens the period (N per Rate.Per+Margin);
-	// a FixedWindow opens Margin late instead. It is less than Rate.Per. Zero means
-	// none.
+	// a FixedWindow opens Margin late and closes as much early instead, so it is
+	// less than half of the period there, and less than the period elsewhere. Zero
+	// means none.
 	Margin time.Duration
 	// Zone is the IANA time zone whose calendar a FixedWindow follows. The
 	// zero value means UTC. Local is refused: it is another one on each machine.
@@ -141,8 +142,12 @@ func (l Limit) Validate() error {
 	} else if l.Lease > maxFill {
 		wrong("lease", l.Lease, "want at most a hundred years")
 	}
-	if l.Margin < 0 || l.Margin%time.Microsecond != 0 || (l.Rate.Per > 0 && l.Margin >= l.Rate.Per) {
-		wrong("margin", l.Margin, "want whole microseconds, from 0 to less than the period %s", l.Rate.Per)
+	bound, words := l.Rate.Per, "the period"
+	if l.Kind == FixedWindow {
+		bound, words = l.Rate.Per/2, "half of the period"
+	}
+	if l.Margin < 0 || l.Margin%time.Microsecond != 0 || (l.Rate.Per > 0 && l.Margin >= bound) {
+		wrong("margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, l.Rate.Per)
 	}
 	if l.Zone != "" {
 		if l.Kind != FixedWindow {

@@ -23,7 +23,11 @@ func anyLimit(t *rapid.T, kind Kind) Limit {
 		l.Capacity = rapid.IntRange(1, 6).Draw(t, "capacity")
 	}
 	if rapid.Bool().Draw(t, "has margin") {
-		l.Margin = time.Duration(rapid.Int64Range(0, int64(l.Rate.Per)-1).Draw(t, "margin")).Truncate(time.Microsecond)
+		most := int64(l.Rate.Per)
+		if kind == FixedWindow {
+			most /= 2
+		}
+		l.Margin = time.Duration(rapid.Int64Range(0, most-1).Draw(t, "margin")).Truncate(time.Microsecond)
 	}
 	return l
 }

@@ -215,7 +215,11 @@ func anyLimitOf(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
 		l.Zone = rapid.SampledFrom([]string{"", "UTC", "America/New_York", "Asia/Kathmandu"}).Draw(t, "zone")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "has margin") == 0 {
-		l.Margin = time.Duration(rapid.Int64Range(0, l.Rate.Per.Microseconds()-1).Draw(t, "margin")) * time.Microsecond
+		most := l.Rate.Per.Microseconds()
+		if kind == throttle.FixedWindow {
+			most = (most + 1) / 2
+		}
+		l.Margin = time.Duration(rapid.Int64Range(0, most-1).Draw(t, "margin")) * time.Microsecond
 	}
 	return l
 }

@@ -155,8 +155,8 @@ func (r *limitRow) Allowed() float64 {
 	return float64(r.Limit.Rate.N) / (r.Limit.Rate.Per + r.margin()).Seconds()
 }
 
-// margin is by how much the limit's period is longer than it says. A fixed window only
-// opens later, which does not make it give less in a period.
+// margin is by how much the limit's period is longer than it says. A fixed window opens
+// later and closes earlier, which does not make it give less in a period.
 func (r *limitRow) margin() time.Duration {
 	if r.Kind == throttle.FixedWindow {
 		return 0

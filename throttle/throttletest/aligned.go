@@ -9,8 +9,8 @@ import (
 )
 
 // overAligned judges a fixed window: at most N permits in each aligned period,
-// and none in the first Margin of one. An admission is over for one of the two
-// reasons at most.
+// and none in the first or the last Margin of one. An admission is over for one of
+// these reasons at most.
 func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
 	label := labels(limit)
 	window, sum := "", 0
@@ -28,6 +28,9 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {
 			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started; it opens %s late",
 				clock(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
+		} else if margin > 0 && label(a.At+margin) != window {
+			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s: it closes before",
+				clock(a.At), limit.Margin, window))
 		}
 	}
 	return violations

@@ -40,8 +40,8 @@ func Check(limit throttle.Limit, history []Admission) error {
 
 // Over is how many admissions of the history should not have been: each is the
 // last of some window that holds too much. It says how bad a limiter is, where Check
-// says whether it is. Of a FixedWindow those that came before the Margin was over
-// count, too.
+// says whether it is. Of a FixedWindow those within the Margin of a boundary count,
+// too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history))
 }

@@ -108,6 +108,8 @@ func TestCheckFixedWindows(t *testing.T) {
 		{"a month", fixed(throttle.Rate{N: 1, Per: throttle.Month}, ""), []string{"2026-11-01T00:00:00Z", "2026-11-30T23:59:59Z"}, 1},
 		{"two months", fixed(throttle.Rate{N: 1, Per: throttle.Month}, ""), []string{"2026-11-30T23:59:59Z", "2026-12-01T00:00:00Z"}, 0},
 		{"open", margin, []string{"2026-11-20T12:00:01Z"}, 0},
+		{"open to the last", margin, []string{"2026-11-20T12:59:58.999999Z"}, 0},
+		{"closed", margin, []string{"2026-11-20T12:59:59Z"}, 1},
 		{"not open yet", margin, []string{"2026-11-20T12:00:00.999999Z"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) { checkOver(t, tt.limit, instants(t, tt.times...), tt.over) })

@@ -426,7 +426,8 @@ local function windows(m)
 end
 
 -- A fixed window: at most n permits in each aligned period. A window opens
--- margin_us after its start.
+-- margin_us after its start and closes as much before its end, so that no call
+-- arrives in another one than it was counted in.
 -- State: "last count": when the last permit was taken, and how many were in its
 -- window. They count as long as the last of them lies in the present window,
 -- however the windows have changed. One in the future means that the clock
@@ -443,11 +444,11 @@ local function fixed_window(m, now_us)
   local at = last > now_us and last or now_us
   local start = starts(at, 0)
   if last < start then count = 0 end
-  local open = start + margin_us
+  local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
   function m.ready_at(k)
     if k == 0 then return now_us end
-    local ready, spare = open, n > count and n - count or 0
+    local ready, spare = open, n > count and not closed and n - count or 0
     if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
     if ready >= FAR then return FAR end
     return ready > now_us and ready or now_us
@@ -463,7 +464,7 @@ local function fixed_window(m, now_us)
     keep()
   end
 
-  function m.left() return open <= now_us and n > count and n - count or 0 end
+  function m.left() return open <= now_us and not closed and n > count and n - count or 0 end
 
   function m.full_at() return count > 0 and starts(at, 1) or now_us end
 

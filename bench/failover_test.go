@@ -8,9 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain lets the tests' program be a worker, too, as [startWorker] wants it.
+// TestMain lets the tests' program be a worker, too, as [startWorker] wants it, and
+// a crawler.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == workerCommand {
+	if len(os.Args) > 1 && (os.Args[1] == workerCommand || os.Args[1] == collyCommand) {
 		main()
 		return
 	}

@@ -5,8 +5,9 @@
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
 //	go run ./bench failover    the process that gives turns is killed
+//	go run ./bench crawl       a polite crawl, killed in the middle too
 //	go run ./bench page        what those who look at the live page cost
-//	go run ./bench metrics     what history and metrics cost
+//	go run ./bench metrics     what history, logs and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -28,8 +29,9 @@ type commands struct {
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
 	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
+	Crawl    crawlCommand    `cmd:"" help:"A crawl of five hosts, also with a kill in the middle, beside colly."`
 	Page     pageCommand     `cmd:"" help:"What those who look at the live page cost, while much waits."`
-	Metrics  metricsCommand  `cmd:"" help:"What history and metrics cost a job, and a scrape."`
+	Metrics  metricsCommand  `cmd:"" help:"What history, logs and metrics cost a job, and a scrape."`
 }
 
 func main() {
@@ -45,6 +47,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == workerCommand {
 		return work(ctx, args[1], stdout, stderr)
+	}
+	if len(args) == 2 && args[0] == collyCommand {
+		return crawlWithColly(args[1])
 	}
 	parser, err := kong.New(&commands{}, kong.Name("bench"), kong.Writers(stdout, stderr),
 		kong.Description("Measures headgate beside other systems on a redis-server of its own."))

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,6 +36,8 @@ type metricsRow struct {
 	With     string   `json:"with"`
 	JobsPer  *float64 `json:"jobs_per_s,omitempty"`
 	Ratio    *float64 `json:"ratio,omitempty"`
+	Low      *float64 `json:"ratio_low,omitempty"` // of all pairs
+	High     *float64 `json:"ratio_high,omitempty"`
 	CPU      *float64 `json:"cpu_us_per_job,omitempty"`
 	CPURatio *float64 `json:"cpu_ratio,omitempty"`
 	ScrapeMS *float64 `json:"scrape_ms,omitempty"`
@@ -43,14 +48,15 @@ var metricsColumns = []column[metricsRow]{
 	{"with", func(r metricsRow) string { return r.With }},
 	{"jobs/s", func(r metricsRow) string { return number(r.JobsPer, 0) }},
 	{"ratio to without", func(r metricsRow) string { return number(r.Ratio, 3) }},
+	{"of all pairs", metricsRow.spread},
 	{"CPU µs/job", func(r metricsRow) string { return number(r.CPU, 1) }},
 	{"ratio", func(r metricsRow) string { return number(r.CPURatio, 3) }},
 	{"scrape ms", func(r metricsRow) string { return number(r.ScrapeMS, 1) }},
 	{"worst", func(r metricsRow) string { return number(r.WorstMS, 1) }},
 }
 
-// Run drains the same no-op jobs without history and with it, one after the
-// other, so that what else the machine does hits both; and then scrapes while
+// Run drains the same no-op jobs without history and logs and with them, one after
+// the other, so that what else the machine does hits both; and then scrapes while
 // many jobs wait for many keys. CPU is that of this process and of Redis, enqueuing
 // included: a machine that does other things measures it better than speed.
 func (c *metricsCommand) Run(b *bench) error {
@@ -61,8 +67,8 @@ func (c *metricsCommand) Run(b *bench) error {
 		with  string
 		start starter
 	}{
-		{"history", openMetrics(true, false)},
-		{"history, a scrape a second", openMetrics(true, true)},
+		{"history, logs", openMetrics(true, false)},
+		{"history, logs, a scrape a second", openMetrics(true, true)},
 	}
 	var without []drained
 	with := make([][]drained, len(subjects))
@@ -125,10 +131,23 @@ func newMetricsRow(with string, runs, ratios []drained) metricsRow {
 		return &m
 	}
 	speed, cpu := func(d drained) float64 { return d.speed }, func(d drained) float64 { return d.cpu }
-	return metricsRow{
+	row := metricsRow{
 		With: with, JobsPer: middle(runs, speed), Ratio: middle(ratios, speed),
 		CPU: middle(runs, cpu), CPURatio: middle(ratios, cpu),
 	}
+	if len(ratios) > 1 {
+		slices.SortFunc(ratios, func(a, b drained) int { return cmp.Compare(a.speed, b.speed) })
+		row.Low, row.High = &ratios[0].speed, &ratios[len(ratios)-1].speed
+	}
+	return row
+}
+
+// spread is the least and the greatest ratio of any pair.
+func (r metricsRow) spread() string {
+	if r.Low == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3f to %.3f", *r.Low, *r.High)
 }
 
 // allCPU is how long this process and Redis have computed.
@@ -139,7 +158,8 @@ func (b *bench) allCPU() (time.Duration, error) {
 	return redis.cpu + time.Duration(own.Utime.Nano()+own.Stime.Nano()), errors.Join(err1, err2)
 }
 
-// openMetrics is a server under a limit that never denies.
+// openMetrics is a server under a limit that never denies; one that is recorded
+// keeps its history and logs what it has to say.
 func openMetrics(recorded, scraped bool) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		limit := throttle.Limit{Name: "open", Kind: throttle.Funnel, Rate: throttle.PerSecond(openRatePerSecond), Capacity: openRatePerSecond}
@@ -148,7 +168,11 @@ func openMetrics(recorded, scraped bool) starter {
 			Limits: []throttle.Limit{limit},
 			For:    func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil },
 		}
-		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(silent))
+		log := silent
+		if recorded { // as a worker's by default, but for where it goes
+			log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		}
+		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(log))
 		if err != nil {
 			return nil, err
 		}

@@ -170,6 +170,32 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// A job that is put back for no time comes at once, not with asynq's next poll,
+// and in front of those that have come since.
+func TestRetryAfterNoTime(t *testing.T) {
+	runs := 0
+	handle := func(context.Context, *asynq.Task) error {
+		if runs++; runs <= 3 {
+			return RetryAfter(0)
+		}
+		return nil
+	}
+	fast := asynq.Config{Concurrency: 1}
+	virtual(t, settings{config: fast, limits: []throttle.Limit{perMinute(60, 100)}, handle: handle}, func(t *testing.T, st *stack) {
+		first := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(10 * time.Second)
+		ran := st.ran()
+		if len(ran) != 5 || ran[3].id != first {
+			t.Fatalf("ran %v, want the first job 4 times and then the other", ran)
+		}
+		if took := ran[3].at.Sub(ran[0].at); took > 100*time.Millisecond {
+			t.Errorf("4 runs within %s, want no wait between them", took)
+		}
+		st.wantClean()
+	})
+}
+
 // A job that goes on with another payload is the same job: its permits are
 // those of the new payload, and nothing else of it changes.
 func TestPutBackAs(t *testing.T) {

@@ -19,10 +19,11 @@ import (
 //		return scheduler.RetryAfter(time.Minute)
 //	}
 //
-// It may be wrapped; the text of the whole is what asynq shows for the job. Nothing
-// calls the job back before: it comes with asynq's own polls, which take whole
-// seconds, so up to a second and a DelayedTaskCheckInterval later. Its permits are
-// used up, and it asks for them again when it comes.
+// It may be wrapped; the text of the whole is what asynq shows for the job. With a
+// d of zero it comes at once. Else nothing calls the job back before: it comes with
+// asynq's own polls, which take whole seconds, so up to a second and a
+// DelayedTaskCheckInterval later. Its permits are used up, and it asks for them
+// again when it comes.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 // retryAfter is the error of [RetryAfter].
@@ -59,6 +60,9 @@ type putBackError struct {
 	as     *putBackAs // nil keeps the payload
 	denied bool       // whether it waits for permits, and so may be promoted before
 }
+
+// atOnce reports whether the job is to come back without a wait.
+func (e *putBackError) atOnce() bool { return !e.denied && !e.at.After(time.Now()) }
 
 // Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
@@ -129,10 +133,11 @@ func (p *putBacks) remove(j job) {
 const uniqueMargin = time.Minute
 
 // putBack writes a job back that waits for permits, or for a moment of its
-// handler's choice.
+// handler's choice. One that is to come at once is moved on as if it had been
+// called; whatever comes between, it is due for asynq's next poll.
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError) *redis.Cmd {
-	denied := "0"
-	if why.denied {
+	denied, atOnce := "0", why.atOnce() && q.promotes.Load()
+	if why.denied || atOnce {
 		denied = "1"
 	}
 	msg := w.msg
@@ -142,6 +147,9 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), uniqueSeconds(why.at), denied)
 	if cmd.Err() == nil {
 		q.putBacks.remove(w.job)
+	}
+	if cmd.Err() == nil && atOnce {
+		_, _ = promoter{q.UniversalClient}.promote(ctx, []job{w.job})
 	}
 	return cmd
 }

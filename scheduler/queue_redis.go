@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -18,7 +19,8 @@ type queueRedis struct {
 	redis.UniversalClient
 	putBacks  *putBacks
 	deadlines *deadlines
-	forgiven  int // crashes of a job's worker
+	forgiven  int          // crashes of a job's worker
+	promotes  *atomic.Bool // whether jobs can be moved
 	outage    *outageLog
 }
 

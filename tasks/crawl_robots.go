@@ -21,8 +21,8 @@ const (
 	// robotsAgain is how long nobody asks again after no answer.
 	robotsAgain = 30 * time.Second
 	// maxAwait is how long a job is put back at most that waits for another's
-	// request.
-	maxAwait = 5 * time.Second
+	// request: each time costs a permit.
+	maxAwait = time.Second
 )
 
 var errNoRobots = errors.New("without robots.txt nothing is fetched")

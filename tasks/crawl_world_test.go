@@ -33,16 +33,18 @@ type web struct {
 }
 
 type request struct {
-	url  string
-	host string
-	at   time.Time
-	head http.Header
+	url     string
+	host    string
+	at      time.Time
+	head    http.Header
+	refused bool // with 429
 }
 
 // RoundTrip implements http.RoundTripper.
 func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
-	w.asked = append(w.asked, request{r.URL.String(), r.URL.Hostname(), time.Now(), r.Header.Clone()})
+	n := len(w.asked)
+	w.asked = append(w.asked, request{r.URL.String(), r.URL.Hostname(), time.Now(), r.Header.Clone(), false})
 	handle := w.hosts[r.URL.Host]
 	w.mu.Unlock()
 	if handle == nil {
@@ -52,16 +54,21 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	handle(rec, r)
 	resp := rec.Result()
 	resp.Request = r
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[n].refused = resp.StatusCode == http.StatusTooManyRequests
 	return resp, nil
 }
 
-// requests are those that were made, by URL.
+// requests are those that were made and not refused, by URL.
 func (w *web) requests() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := map[string]int{}
 	for _, r := range w.asked {
-		n[r.url]++
+		if !r.refused {
+			n[r.url]++
+		}
 	}
 	return n
 }
@@ -102,9 +109,16 @@ type crawling struct {
 // limit, a request a second unless intervals says else.
 func crawl(t *testing.T, hosts map[string]http.HandlerFunc, intervals map[string]time.Duration, f func(c *crawling)) {
 	t.Helper()
+	crawlWith(t, hosts, intervals, nil, f)
+}
+
+// crawlWith is crawl with something around the handler.
+func crawlWith(t *testing.T, hosts map[string]http.HandlerFunc, intervals map[string]time.Duration, around func(asynq.Handler) asynq.Handler, f func(c *crawling)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		c := newCrawling(t, rdb, &web{hosts: hosts})
+		c.around = around
 		c.start(intervals)
 		f(c)
 		c.server.Shutdown()
@@ -232,14 +246,42 @@ func (c *crawling) wantOnce(urls ...string) {
 	}
 }
 
+// obey has a host be left alone for as long as it asks with a 429.
+func obey(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		err := next.ProcessTask(ctx, task)
+		if status, ok := errors.AsType[*tasks.StatusError](err); ok && status.Status == http.StatusTooManyRequests {
+			return fmt.Errorf("%w: %w", err, scheduler.Blocked(time.Now().Add(status.RetryAfter)))
+		}
+		return err
+	})
+}
+
+// refusing refuses each so manieth request for a while, and all until that is over.
+func refusing(next http.HandlerFunc, nth int, wait time.Duration) http.HandlerFunc {
+	var n int
+	var until time.Time
+	return func(w http.ResponseWriter, r *http.Request) {
+		if n++; n%nth == 0 && time.Now().After(until) {
+			until = time.Now().Add(wait)
+		}
+		if time.Now().Before(until) {
+			w.Header().Set("Retry-After", fmt.Sprint(wait.Seconds()))
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		next(w, r)
+	}
+}
+
 // The five hosts of TestPoliteCrawl, with 60 pages each.
 const perHost = 60
 
 // TestPoliteCrawl holds a crawl of 300 pages on 5 hosts against what is promised:
-// one slow, one with robots.txt and a sitemap, one with a Crawl-delay in effect
-// as its limit, one that redirects each page elsewhere.
+// one slow, one with a sitemap, one that answers 429 now and then, one that
+// redirects elsewhere, and all with a robots.txt.
 func TestPoliteCrawl(t *testing.T) {
-	names := []string{"plain.test", "slow.test", "robots.test", "sitemap.test", "moved.test"}
+	names := []string{"plain.test", "slow.test", "busy.test", "sitemap.test", "moved.test"}
 	hosts := map[string]http.HandlerFunc{}
 	var want []string
 	for at, host := range names {
@@ -296,8 +338,10 @@ func TestPoliteCrawl(t *testing.T) {
 			}
 		}
 	}
+	const wait = 3 * time.Second
+	hosts["busy.test"] = refusing(hosts["busy.test"], 15, wait)
 	intervals := map[string]time.Duration{"slow.test": 2 * time.Second}
-	crawl(t, hosts, intervals, func(c *crawling) {
+	crawlWith(t, hosts, intervals, obey, func(c *crawling) {
 		begin := time.Now()
 		c.seed(tasks.CrawlFetch{URL: "http://plain.test/0", Depth: 20, Allow: names})
 		p := c.wait()
@@ -306,6 +350,9 @@ func TestPoliteCrawl(t *testing.T) {
 			t.Errorf("progress %+v, want %d fetched, 5 redirected, 5 disallowed", p.Counts, len(want)-5)
 		}
 		last := c.wantIntervals(intervals)
+		if n := c.wantLeftAlone("busy.test", wait); n != perHost/15 {
+			t.Errorf("busy.test refused %d requests, want each 15th of %d", n, perHost)
+		}
 		bound := time.Duration(perHost+1) * intervals["slow.test"]
 		took := last.Sub(begin)
 		t.Logf("%d requests on %d hosts took %s, %.3f of the slowest host's %s", len(want), len(names), took, took.Seconds()/bound.Seconds(), bound)
@@ -331,4 +378,20 @@ func (c *crawling) wantIntervals(intervals map[string]time.Duration) (last time.
 		before[r.host], last = r.at, r.at
 	}
 	return last
+}
+
+// wantLeftAlone fails if a host was asked before it wanted to be again, and returns
+// how often it refused.
+func (c *crawling) wantLeftAlone(host string, wait time.Duration) (refused int) {
+	c.t.Helper()
+	var until time.Time
+	for _, r := range c.web.asked {
+		if r.host == host && r.at.Before(until) {
+			c.t.Errorf("%s was asked for %s too early", r.url, until.Sub(r.at))
+		}
+		if r.host == host && r.refused {
+			refused, until = refused+1, r.at.Add(wait)
+		}
+	}
+	return refused
 }

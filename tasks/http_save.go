@@ -8,10 +8,13 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/filelock"
 )
 
 // DefaultMaxSave is how many bytes a saved body may have if the handler does
@@ -19,8 +22,8 @@ import (
 const DefaultMaxSave = 1 << 30
 
 // save streams the body into a file and writes to the result where it is. The
-// file has its name only once it is whole; a process that dies before that
-// leaves one behind whose name ends in ".part".
+// file has its name only once it is whole; what a process leaves that dies before
+// that Tidy removes.
 func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	if h.SaveDir == "" {
 		return fmt.Errorf("save %q: this worker has no folder to save to", a.call.Save)
@@ -30,7 +33,7 @@ func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 		return fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
 	defer root.Close()
-	part := path.Join(path.Dir(a.call.Save), ".headgate-"+uuid.NewString()+".part")
+	part := partPrefix + uuid.NewString() + partSuffix
 	if err := root.MkdirAll(path.Dir(a.call.Save), 0o755); err != nil {
 		return fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
@@ -48,6 +51,41 @@ func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	}
 	result.Saved, result.SHA256 = name, hash
 	return nil
+}
+
+// Parts are files that are not whole yet, in the folder itself.
+const (
+	partPrefix = ".headgate-"
+	partSuffix = ".part"
+)
+
+// Tidy removes what processes have left in SaveDir that died while they saved a
+// body. Those of processes that are alive stay.
+func (h *HTTPHandler) Tidy() error {
+	if h.SaveDir == "" {
+		return nil
+	}
+	left, err := filepath.Glob(filepath.Join(h.SaveDir, partPrefix+"*"+partSuffix))
+	for _, part := range left {
+		err = errors.Join(err, removePart(part))
+	}
+	return err
+}
+
+// removePart removes a part unless somebody writes to it.
+func removePart(name string) error {
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it is whole by now
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if filelock.Lock(file) != nil {
+		return nil
+	}
+	return os.Remove(name)
 }
 
 // write streams the body into the file of that name and returns its hash.
@@ -121,5 +159,9 @@ type saveFile interface {
 
 // createFile makes a file that must not be there yet.
 func createFile(root *os.Root, name string) (saveFile, error) {
-	return root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		_ = filelock.Lock(file) // which nobody else can have
+	}
+	return file, err
 }

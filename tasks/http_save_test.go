@@ -178,3 +178,32 @@ func TestNothingHalfSaved(t *testing.T) {
 		})
 	}
 }
+
+// What a process leaves that was killed goes, what another is writing stays.
+func TestTidy(t *testing.T) {
+	h := saving(t)
+	root, err := os.OpenRoot(h.SaveDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{partPrefix + "dead" + partSuffix, partPrefix + "alive" + partSuffix, "page.part"} {
+		file, err := createFile(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if strings.Contains(name, "dead") {
+			_ = file.Close() // as the process's end does
+		}
+	}
+	if err := h.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{partPrefix + "alive" + partSuffix, "page.part"}, slices.Sorted(maps.Keys(saved(t, h)))); diff != "" {
+		t.Error(diff)
+	}
+	if err := (&HTTPHandler{}).Tidy(); err != nil {
+		t.Errorf("without a folder: %v", err)
+	}
+}

@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
 )
 
-// Change is one entry of the changelog: who changed what of a limit, and when. It is
-// written in the step that makes the change. What a config file says of single keys
-// is not noted, nor what adapting learns.
+// Change is one entry of the changelog: who changed what of a limit, a schedule or
+// a job, and when.
 type Change struct {
 	// ID is the entry's own, in the order of time.
 	ID string
 	// At is when it happened, by Redis's clock.
 	At time.Time
 	// What is defined (as a config file says), set, deleted, paused, resumed,
-	// reset, blocked or unblocked; of a key, set or unset.
+	// reset, blocked or unblocked; of a key, set or unset; of a schedule, paused,
+	// resumed or run; of jobs, retried or deleted.
 	What string
 	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string
@@ -32,9 +34,30 @@ type Change struct {
 	// writes them: From is empty of a new limit, and To of a deleted one. Of a key
 	// that was set, To is its Override.
 	From, To string
+	// Schedule is what was changed where that was no limit.
+	Schedule string
+	// Jobs is how many jobs were, and Job the one where that was one. Of more it has
+	// only their queue, and of several queues nothing.
+	Jobs int
+	Job  JobID
 }
 
-// actor is the key under which a context has who it is that changes limits.
+// Note writes an entry of the changelog about a schedule or jobs, put down to who
+// As says; that about a limit is written by what changes it. The ID of a job is cut
+// at 200 bytes.
+func (r *Redis) Note(ctx context.Context, c Change) error {
+	args := []any{c.What, by(ctx)}
+	if c.Schedule != "" {
+		args = append(args, "schedule", c.Schedule)
+	}
+	if c.Jobs > 0 {
+		args = append(args, "jobs", c.Jobs, "queue", c.Job.Queue, "job", c.Job.ID[:min(len(c.Job.ID), maxNotedID)])
+	}
+	return unavailable(r.run(ctx, lua.Note, args...).Err())
+}
+
+const maxNotedID = 200 // bytes
+
 type actor struct{}
 
 // As returns a context whose changes of limits are put down to who in the
@@ -75,7 +98,9 @@ func newChange(entry redis.XMessage) Change {
 	c := Change{
 		ID: entry.ID, At: time.UnixMilli(ms), What: text("what"), Limit: text("limit"), Key: text("key"),
 		By: text("by"), From: text("from"), To: text("to"),
+		Schedule: text("schedule"), Job: JobID{text("queue"), text("job")},
 	}
+	c.Jobs, _ = strconv.Atoi(text("jobs"))
 	if us, err := strconv.ParseInt(text("until"), 10, 64); err == nil {
 		c.Until = time.UnixMicro(us)
 	}

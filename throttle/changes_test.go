@@ -1,6 +1,8 @@
 package throttle_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,5 +57,30 @@ func TestChanges(t *testing.T) {
 			{What: "set", Limit: "log", By: "me@here", From: one, To: two},
 			{What: "defined", Limit: "log", To: one},
 		})
+	})
+}
+
+// TestNote: what was done to schedules and jobs stands in the changelog, too.
+func TestNote(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		me := throttle.As(t.Context(), "me@here")
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		long := strings.Repeat("x", 1<<20)
+		noted := []throttle.Change{
+			{What: "paused", Schedule: "nightly"},
+			{What: "retried", Jobs: 1, Job: throttle.JobID{Queue: "mail", ID: "\x1b<b>" + long}},
+			{What: "deleted", Jobs: 12, Job: throttle.JobID{Queue: "mail"}},
+		}
+		for _, c := range noted {
+			must(t, limiter.Note(me, c))
+		}
+		got, err := limiter.Changes(me, 10)
+		must(t, err)
+		slices.Reverse(got)
+		for i := range noted {
+			noted[i].By, noted[i].ID, noted[i].At = "me@here", got[i].ID, got[i].At
+		}
+		noted[1].Job.ID = noted[1].Job.ID[:200]
+		expect(t, "changes", got, noted)
 	})
 }

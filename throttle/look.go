@@ -26,9 +26,18 @@ type Meter struct {
 	// a running job gives its slot back, or a paused limit goes on.
 	NextIn, LastIn time.Duration
 	Known          bool
-	// Shut is whether the limit is paused or the key blocked.
-	Shut bool
+	// Shut is whether the limit is paused or the key blocked; Paused, whether the
+	// limit is; Blocked, how many of its keys are.
+	Shut, Paused bool
+	Blocked      int
+	// PerSecond is how many permits come back in a second, in the long run. It is 0
+	// of a concurrency limit, whose jobs give theirs back.
+	PerSecond float64
 }
+
+// Used is how many permits are taken or reserved, of Capacity at most, whether or
+// not the meter is shut.
+func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
 // Look says how meters stand, in the order of the needs, whose costs do not
 // matter; where a limit does not exist Capacity is 0. It asks as no app, so limits
@@ -74,7 +83,10 @@ func readMeter(n Need, row []any, now int64) Meter {
 	m.Left, m.Capacity = int(number(0)), int(number(1))
 	m.NextIn, m.LastIn = microseconds(max(0, number(2)-now)), microseconds(max(0, number(3)-now))
 	m.Wanted, m.Reserved = int(number(4)), int(number(5))
-	m.Known, m.Shut = number(6) == 1, number(7) == 1
+	m.Known, m.Shut, m.Paused, m.Blocked = number(6) == 1, number(7) == 1, number(8) == 1, int(number(9))
+	if period := number(11); period > 0 {
+		m.PerSecond = float64(number(10)) / microseconds(period).Seconds()
+	}
 	return m
 }
 

@@ -42,7 +42,10 @@ func TestLook(t *testing.T) {
 			if i == 0 && (got.NextIn < 59*time.Minute || got.LastIn < 179*time.Minute) {
 				t.Errorf("the next in %s and the last in %s, want 1 h and 3 h", got.NextIn, got.LastIn)
 			}
-			got.NextIn, got.LastIn = 0, 0
+			if exists := got.Capacity > 0; exists != (got.PerSecond > 0) {
+				t.Errorf("%s gives %g a second", got.Limit, got.PerSecond)
+			}
+			got.NextIn, got.LastIn, got.PerSecond = 0, 0, 0
 			expect(t, "meter", got, want)
 		}
 
@@ -75,8 +78,15 @@ func TestLookAtWhatIsShut(t *testing.T) {
 		_, err := limiter.AllowN(ctx, "log", "", 2)
 		must(t, err)
 		must(t, limiter.Pause(ctx, "log"))
+		for _, key := range []string{"a", "b"} {
+			must(t, limiter.Block(ctx, "log", key, time.Now().Add(time.Hour)))
+		}
 		got, err := limiter.Look(ctx, throttle.Need{Limit: "log"})
 		must(t, err)
-		expect(t, "paused", got, []throttle.Meter{{Limit: "log", Capacity: 5, Left: 3, NextIn: time.Minute, LastIn: time.Minute, Shut: true}})
+		want := throttle.Meter{Limit: "log", Capacity: 5, Left: 3, NextIn: time.Minute, LastIn: time.Minute, Shut: true, Paused: true, Blocked: 2, PerSecond: got[0].PerSecond}
+		expect(t, "paused", got, []throttle.Meter{want})
+		if got[0].Used() != 2 {
+			t.Errorf("%d permits are used, want 2", got[0].Used())
+		}
 	})
 }

@@ -27,6 +27,7 @@ type crawlCommand struct {
 	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
 	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
 	Anew  bool     `help:"Begin anew although the crawl of that name is in progress: what waits of it is fetched no more."`
+	JSON  bool     `help:"Print a JSON object: enqueued, bad_lines and, of one URL, id; and crawl, the crawl's name."`
 	cli.JobOptions
 }
 
@@ -54,13 +55,16 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return cli.Usagef("%w", err)
 	}
 	source := &source{
+		json: c.JSON, crawl: c.Name,
 		given: jobs, defaults: c.JobOptions, config: conf,
 		stderr: stdio.Err, bad: complaints{out: stdio.Err},
 	}
 	if err := addAll(ctx, conf, source, stdio); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdio.Out, "crawl %s: see \"worker crawls %s\"\n", c.Name, c.Name)
+	if !c.JSON {
+		fmt.Fprintf(stdio.Out, "crawl %s: see \"worker crawls %s\"\n", c.Name, c.Name)
+	}
 	return nil
 }
 

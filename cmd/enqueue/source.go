@@ -34,6 +34,7 @@ func (l line) where() string {
 type source struct {
 	given    []cli.Job // instead of the input
 	json     bool      // how to say what came of it
+	crawl    string    // whose jobs they are, if any's
 	input    io.Reader
 	defaults cli.JobOptions
 	config   *config.Config
@@ -145,7 +146,8 @@ func (s *source) say(stdout io.Writer, added int) error {
 			Enqueued int    `json:"enqueued"`
 			BadLines int    `json:"bad_lines"`
 			ID       string `json:"id,omitempty"`
-		}{added, s.bad.lines, id})
+			Crawl    string `json:"crawl,omitempty"`
+		}{added, s.bad.lines, id, s.crawl})
 	}
 	text := "enqueued " + count(added, "job")
 	if s.bad.lines > 0 && s.given == nil {

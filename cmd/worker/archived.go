@@ -132,6 +132,7 @@ type selection struct {
 	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter."`
 	filter
 	All bool `help:"All archived jobs."`
+	confirming
 }
 
 func (s selection) find(q *queues) ([]*asynq.TaskInfo, error) {
@@ -186,7 +187,7 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 	if err != nil {
 		return err
 	}
-	n := 0
+	did := confirmation{Done: what, Jobs: new(int), Queue: cli.Text(s.Queue)}
 	for _, job := range jobs {
 		err = do(q, ctx, job)
 		if errors.Is(err, asynq.ErrTaskNotFound) {
@@ -196,12 +197,12 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 		if err != nil {
 			break
 		}
-		n++
+		if *did.Jobs++; *did.Jobs == 1 && len(jobs) == 1 {
+			did.Queue, did.Job = cli.Text(job.Queue), cli.Text(job.ID)
+		}
 	}
-	noun := "jobs"
-	if n == 1 {
-		noun = "job"
+	if *did.Jobs > 0 {
+		err = errors.Join(err, q.limiter.Note(ctx, did.noted()))
 	}
-	fmt.Fprintf(stdio.Out, "%s %d %s\n", what, n, noun)
-	return err
+	return errors.Join(s.say(stdio.Out, did, what+" "+count(*did.Jobs)), err)
 }

@@ -13,7 +13,8 @@ const delayLife = 24 * time.Hour
 
 // keepDelay holds the limits of which the job's host is the key to the host's
 // Crawl-delay. It is told before each request, and tells the limiter when half
-// of what it told last is over.
+// of what it told last is over. The key is shut for the delay, since the permit of
+// the request that brought it came at the rate before.
 func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
 	for _, n := range rule.Needs {
@@ -27,6 +28,9 @@ func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration
 		o, ok := delayed(w.config.Load().Limits, n.Limit, host, delay)
 		if ok {
 			if err := w.limiter.SetKey(ctx, n.Limit, host, o); err != nil {
+				return err
+			}
+			if err := w.limiter.BlockFor(ctx, delay, n); err != nil {
 				return err
 			}
 			w.log.Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/config"
@@ -28,6 +30,15 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	h.crawls.Urgent = []asynq.Option{scheduler.Priority(throttle.High)}
 	h.commands, err = c.ExecHandler()
 	return h, err
+}
+
+// tidy finishes or removes the files that workers have left which were killed.
+func (h handlers) tidy() error {
+	err := h.calls.Tidy()
+	if h.crawls.Archive != nil {
+		err = errors.Join(err, h.crawls.Archive.Recover())
+	}
+	return err
 }
 
 // close ends what jobs that outlived the shutdown have left running, and

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,7 @@ func TestHostileJobs(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()
 	hostileJobs(t, rdb)
+	hostileLimits(t, rdb)
 	const id = evil
 	for _, command := range []struct{ args, exact string }{
 		{"job done" + id, evilBytes},
@@ -106,6 +109,11 @@ func TestHostileJobs(t *testing.T) {
 		{"limits peek slow " + evilKey[:len(evilKey)-1], evilKey[:len(evilKey)-1]},
 		{"waiting", ""},
 		{"status", "limited2" + evil},
+		{"limits set slow --rate 1/h --key " + hostileArg, hostileArg},
+		{"limits unset slow " + hostileArg, hostileArg},
+		{"limits reset slow " + hostileArg, hostileArg},
+		{"crawls", ""},
+		{"schedules list", ""},
 	} {
 		shown := hostileRun(t, server.URL(), strings.Split(command.args, " "))
 		checkShown(t, command.args, shown)
@@ -118,13 +126,53 @@ func TestHostileJobs(t *testing.T) {
 			t.Errorf("%q: its JSON has not all: %.300s", command.args, exact)
 		}
 	}
-	for _, args := range []string{"job no" + id, "retry no" + id, "limits show no" + id, "results --queue " + id} {
+	hostileFiles(t, server.URL())
+	checkShown(t, "retry", hostileRun(t, server.URL(), []string{"retry", "failing" + id}))
+	checkShown(t, "retry --json", hostileRun(t, server.URL(), []string{"retry", "limited2" + id, "--json"}))
+	for _, args := range []string{"archived delete no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "retry no" + id, "limits show no" + id, "results --queue " + id} {
 		var stderr bytes.Buffer
 		words := append(strings.Split(args, " "), "--redis", server.URL())
 		if code := run(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {
 			t.Errorf("%q succeeds", args)
 		}
 		checkShown(t, args, stderr.String())
+	}
+}
+
+// hostileArg is a key that can be an argument of a command: valid UTF-8.
+const hostileArg = "\u009b31m\u202egpj\x7f"
+
+// hostileLimits has what differs for keys, blocks and the changelog speak of one
+// that a terminal would obey.
+func hostileLimits(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	me := throttle.As(t.Context(), evilLong)
+	err := errors.Join(
+		limiter.SetKey(me, "slow", evilKey, throttle.Override{Rate: throttle.PerHour(2)}),
+		limiter.Block(me, "slow", evilKey, time.Now().Add(time.Hour)),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hostileFiles: results are written below their folder, whatever the jobs are
+// called.
+func hostileFiles(t *testing.T, url string) {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "results")
+	checkShown(t, "results --out", hostileRun(t, url, []string{"results", "--out", folder}))
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("%v, %v: want files", entries, err)
+	}
+	for _, entry := range entries {
+		checkShown(t, "a file's name", entry.Name())
+	}
+	above, err := os.ReadDir(filepath.Dir(folder))
+	if err != nil || len(above) != 1 {
+		t.Errorf("%v, %v: want nothing beside the folder", above, err)
 	}
 }
 

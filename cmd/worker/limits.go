@@ -160,7 +160,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		fmt.Fprintf(stdio.Out, "blocked: %s\n", cli.Foreign(b.String()))
 	}
 	for _, k := range d.Keys {
-		fmt.Fprintf(stdio.Out, "key %s\n", k)
+		fmt.Fprintf(stdio.Out, "key %s\n", cli.Foreign(k.String()))
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for it")

@@ -11,11 +11,13 @@ import (
 type limitsDelete struct {
 	Name string `arg:"" help:"Name of the limit."`
 	Yes  bool   `help:"Delete it even if jobs wait for it."`
+	confirming
 }
 
 // Run implements "worker limits delete".
 func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "deleted "+c.Name, func(l *throttle.Lanes) error {
+	did := confirmation{Done: "deleted", Limit: c.Name}
+	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
 		n, err := l.Waiters(ctx, c.Name)
 		if err != nil {
 			return err
@@ -29,34 +31,36 @@ func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 
 type limitsPause struct {
 	Name string `arg:"" help:"Name of the limit."`
+	confirming
 }
 
 // Run implements "worker limits pause".
 func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "paused "+c.Name, func(l *throttle.Lanes) error { return l.Pause(ctx, c.Name) })
+	did := confirmation{Done: "paused", Limit: c.Name}
+	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Pause(ctx, c.Name) })
 }
 
 type limitsResume struct {
 	Name string `arg:"" help:"Name of the limit."`
+	confirming
 }
 
 // Run implements "worker limits resume".
 func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, "resumed "+c.Name, func(l *throttle.Lanes) error { return l.Resume(ctx, c.Name) })
+	did := confirmation{Done: "resumed", Limit: c.Name}
+	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Resume(ctx, c.Name) })
 }
 
 type limitsReset struct {
 	Name string `arg:"" help:"Name of the limit."`
 	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	confirming
 }
 
 // Run implements "worker limits reset".
 func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	what := "reset " + c.Name
-	if c.Key != "" {
-		what += " of " + c.Key
-	}
-	return change(ctx, g, stdio, what, func(l *throttle.Lanes) error {
+	did := confirmation{Done: "reset", Limit: c.Name, Key: cli.Text(c.Key)}
+	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
 		if err := needKey(ctx, g, l, c.Name, c.Key); err != nil {
 			return err
 		}
@@ -65,7 +69,7 @@ func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 }
 
 // change does one thing to a limit and says so.
-func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*throttle.Lanes) error) error {
+func (c confirming) change(ctx context.Context, g *cli.Globals, stdio cli.IO, did confirmation, do func(*throttle.Lanes) error) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {
 		return err
@@ -74,6 +78,9 @@ func change(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do f
 	if err := do(limiter); err != nil {
 		return badUnlessDown(err)
 	}
-	fmt.Fprintln(stdio.Out, cli.Foreign(what))
-	return nil
+	text := did.Done + " " + did.Limit
+	if did.Key != "" {
+		text = fmt.Sprintf("%s %s of %s", did.Done, did.Limit, did.Key)
+	}
+	return c.say(stdio.Out, did, text)
 }

@@ -12,7 +12,7 @@ import (
 
 // key is what differs for a key of a limit, in JSON.
 type key struct {
-	Key      string     `json:"key"`
+	Key      cli.Text   `json:"key"`
 	Rate     string     `json:"rate,omitempty"`
 	Capacity int        `json:"capacity,omitempty"`
 	Source   string     `json:"source,omitempty"`
@@ -25,7 +25,7 @@ type key struct {
 func newKeys(from []throttle.KeyState) []key {
 	keys := make([]key, len(from))
 	for i, k := range from {
-		keys[i] = key{Key: k.Key, Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		keys[i] = key{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
 		switch {
 		case k.File:
 			keys[i].Source = "file"
@@ -66,7 +66,7 @@ func (k key) String() string {
 	if k.Why != "" {
 		text = strings.TrimSpace(text + " (" + k.Why + ")")
 	}
-	return fmt.Sprintf("%s: %s", keyName(k.Key), text)
+	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
 }
 
 // setKey has one key of a limit count otherwise.
@@ -80,13 +80,14 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio c
 	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
 		return badUnlessDown(err)
 	}
-	fmt.Fprintf(stdio.Out, "%s of %s  %s\n", c.Name, keyName(*c.Key), o)
-	return nil
+	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Rule: o.String()}
+	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(*c.Key), o))
 }
 
 type limitsUnset struct {
 	Name string `arg:"" help:"Name of the limit."`
 	Key  string `arg:"" help:"The key."`
+	confirming
 }
 
 // Help is the manual of "worker limits unset".
@@ -96,7 +97,8 @@ func (limitsUnset) Help() string {
 
 // Run implements "worker limits unset".
 func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return change(ctx, g, stdio, fmt.Sprintf("unset %s of %s", c.Key, c.Name), func(l *throttle.Lanes) error {
+	did := confirmation{Done: "unset", Limit: c.Name, Key: cli.Text(c.Key)}
+	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
 		return l.UnsetKey(ctx, c.Name, c.Key)
 	})
 }

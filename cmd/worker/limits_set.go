@@ -20,6 +20,7 @@ type limitsSet struct {
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
 	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
 	For      time.Duration  `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
+	confirming
 }
 
 // Help is the manual of "worker limits set".
@@ -52,8 +53,8 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
-	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
-	return nil
+	did := confirmation{Done: "set", Limit: limit.Name, Rule: limit.String()}
+	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
 }
 
 // change is the limit with what the flags say. One that becomes another kind

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hibiken/asynq"
@@ -11,6 +12,7 @@ import (
 
 type retryCommand struct {
 	ID string `arg:"" help:"Id of the job."`
+	confirming
 }
 
 // Run implements "worker retry".
@@ -32,6 +34,8 @@ func (c *retryCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 	if err := q.retry(ctx, job); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdio.Out, "job %s is in queue %s\n", cli.Foreign(job.ID), cli.Foreign(job.Queue))
-	return nil
+	one := 1
+	did := confirmation{Done: "retried", Jobs: &one, Queue: cli.Text(job.Queue), Job: cli.Text(job.ID)}
+	said := c.say(stdio.Out, did, fmt.Sprintf("job %s is in queue %s", job.ID, job.Queue))
+	return errors.Join(said, q.limiter.Note(ctx, did.noted()))
 }

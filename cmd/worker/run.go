@@ -19,6 +19,7 @@ type runCommand struct {
 	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, such as :9090, which is a port of this machine only; 0.0.0.0:9090 is open to others. Instead of the config's listen."`
 	pageFlags
 	Check   bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
+	JSON    bool `help:"With --check: print a JSON object of what would run."`
 	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, how long it took, how often it was denied before and how long it waited."`
 	cli.LogFlags
 }
@@ -39,6 +40,12 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	switch {
+	case c.JSON && !c.Check:
+		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+	case c.JSON:
+		return checkJSON(ctx, g, conf, stdio)
+	}
 	describe(stdio.Out, g, conf)
 	if c.Check {
 		return check(ctx, conf, stdio)
@@ -48,28 +55,6 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return nil // it was stopped before it had started
 	}
 	return err
-}
-
-// check says whether a worker would run as the config says.
-func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
-	if conf.Absent != "" {
-		return fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
-	}
-	if _, err := newHandlers(conf); err != nil {
-		return err
-	}
-	if !conf.Redis.IsZero() {
-		rdb, err := cli.Dial(ctx, conf.Redis)
-		if err != nil {
-			return err
-		}
-		defer rdb.Close()
-		if text := evictionWarning(ctx, rdb, conf.Redis); text != "" {
-			fmt.Fprintln(stdio.Err, "worker: "+text)
-		}
-	}
-	fmt.Fprintln(stdio.Out, "the config is right")
-	return nil
 }
 
 func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {

@@ -142,21 +142,23 @@ func clock(t *time.Time) string {
 
 type schedulesRun struct {
 	Name string `arg:"" help:"Name of the schedule."`
+	confirming
 }
 
 // Run implements "worker schedules run".
 func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	return withRunner(ctx, g, func(runner *cron.Runner) error {
 		id, err := runner.Trigger(ctx, c.Name)
-		if err == nil {
-			fmt.Fprintf(stdio.Out, "enqueued %s\n", id)
+		if err != nil {
+			return err
 		}
-		return err
+		return c.say(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
 	})
 }
 
 type schedulesPause struct {
 	Name string `arg:"" help:"Name of the schedule."`
+	confirming
 }
 
 // Run implements "worker schedules pause".
@@ -165,13 +167,13 @@ func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 		if err := runner.Pause(ctx, c.Name); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdio.Out, "paused %s\n", c.Name)
-		return nil
+		return c.say(stdio.Out, confirmation{Done: "paused", Schedule: c.Name}, "paused "+c.Name)
 	})
 }
 
 type schedulesResume struct {
 	Name string `arg:"" help:"Name of the schedule."`
+	confirming
 }
 
 // Run implements "worker schedules resume".
@@ -180,7 +182,6 @@ func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO)
 		if err := runner.Resume(ctx, c.Name); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdio.Out, "resumed %s\n", c.Name)
-		return nil
+		return c.say(stdio.Out, confirmation{Done: "resumed", Schedule: c.Name}, "resumed "+c.Name)
 	})
 }

@@ -61,6 +61,9 @@ func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger, l
 	if w.handlers, err = newHandlers(c); err != nil {
 		return nil, err
 	}
+	if err := w.handlers.tidy(); err != nil {
+		log.Warn("what a killed worker has left could not be finished", "error", err)
+	}
 	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
 	w.crawls.Delay = w.keepDelay
 	mux := asynq.NewServeMux()

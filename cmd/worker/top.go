@@ -15,14 +15,14 @@ type topCommand struct{}
 
 // Help is the manual of "worker top".
 func (topCommand) Help() string {
-	return `Shows each limit, what it lets through, what waits for it and until when, and below it the keys of the chosen limit that most permits are wanted of.
+	return `Shows each limit, what it lets through, what waits for it, since when and until when, and below it the keys of the chosen limit that most jobs wait for.
 
   ↑ ↓      choose a limit           p      pause or resume it
   + -      raise or lower its rate  j      look up a job by its id
   s        sort by another column   /      show only limits that contain a text
   q        quit                     esc    back
 
-What changes a limit asks first. It changes it for everybody, as "worker limits set" does. Rates are those of the last 10 seconds.
+What changes a limit asks first. It changes it for everybody, as "worker limits set" does. Rates are those of the last 10 seconds. What waits is counted by the workers all the time and is some seconds old: a look costs Redis the same however much that is. When the last one runs is that of the limit's busiest keys.
 
 It needs a terminal, of 80×24 characters or more; "worker status" and "worker waiting" print the same numbers.`
 }

@@ -37,7 +37,7 @@ func (m topModel) body(height int) []string {
 		return fieldLines(m.job, m.width)
 	}
 	limits := m.shown()
-	lines := []string{m.head(limits), headStyle.Render(limitLine("LIMIT", "RULE", "OK/S", "DENIED/S", "WANTED", "KEYS", "LAST IN"))}
+	lines := []string{m.head(limits), headStyle.Render(limitLine("LIMIT", "RULE", "OK/S", "DENIED/S", "WAITING", "KEYS", "SINCE", "LAST IN"))}
 	rows := max(1, (height-4)*2/3) // the rest is for the keys
 	at := slices.IndexFunc(limits, func(l topLimit) bool { return l.Name == m.chosen })
 	from := max(0, at-rows+1)
@@ -51,33 +51,35 @@ func (m topModel) body(height int) []string {
 	if m.chosen == "" {
 		return lines
 	}
-	lines = append(lines, "", headStyle.Render(keyLine("KEYS OF "+m.chosen, "WANTED", "LAST RUNS IN")))
+	lines = append(lines, "", headStyle.Render(keyLine("KEYS OF "+m.chosen, "WAITING", "IN USE", "LAST RUNS IN")))
 	for _, b := range m.view.keys {
 		if len(lines) == height {
 			break
 		}
-		lines = append(lines, keyLine(keyName(b.Key), fmt.Sprint(b.Permits), b.LastIn.Round(time.Second).String()))
+		lines = append(lines, keyLine(keyName(b.Key), fmt.Sprint(b.jobs), fmt.Sprintf("%d/%d", b.Used(), b.Capacity), lasts(b.LastIn, b.Known)))
 	}
 	return lines
 }
 
 // head says in a sentence how things are.
 func (m topModel) head(limits []topLimit) string {
-	wanted, on := 0, 0
+	on, since := 0, time.Duration(0)
 	for _, l := range limits {
-		wanted += l.waiting.Permits
-		if l.waiting.Permits > 0 {
-			on++
+		if l.waiting > 0 {
+			on, since = on+1, max(since, l.since)
 		}
 	}
 	text := "nothing waits for a permit"
-	if wanted > 0 {
-		text = fmt.Sprintf("%d permits are waited for, at %d of %d limits", wanted, on, len(limits))
+	switch {
+	case m.view.jobs > 0 && !m.view.told:
+		text = fmt.Sprintf("%s; nobody says for what: no worker runs", waiting(m.view.jobs))
+	case m.view.jobs > 0:
+		text = fmt.Sprintf("%s, at %d of %d limits, the longest for %s", waiting(m.view.jobs), on, len(limits), since.Round(time.Second))
 	}
 	if m.filter != "" {
 		text += fmt.Sprintf(" with %q in their names", m.filter)
 	}
-	return text + "; sorted by " + [...]string{"permits wanted", "when the last runs", "name"}[m.sort]
+	return text + "; sorted by " + [...]string{"jobs that wait", "when the last runs", "name"}[m.sort]
 }
 
 // line is a limit in the table.
@@ -86,20 +88,35 @@ func (l topLimit) line() string {
 	if l.state != "" {
 		rule = strings.ToUpper(l.state[:1]) + l.state[1:] + "; " + rule
 	}
-	last := "-"
-	if l.waiting.Permits > 0 {
-		last = l.waiting.last.Round(time.Second).String()
+	since, last := "-", "-"
+	if l.waiting > 0 {
+		since, last = l.since.Round(time.Second).String(), lasts(l.last, l.known)
 	}
 	return limitLine(l.Name, rule, fmt.Sprintf("%.1f", l.allowed), fmt.Sprintf("%.1f", l.denied),
-		fmt.Sprint(l.waiting.Permits), fmt.Sprint(l.waiting.Keys), last)
+		fmt.Sprint(l.waiting), fmt.Sprint(l.keys), since, last)
 }
 
-func limitLine(name, rule, ok, denied, wanted, keys, last string) string {
-	return fmt.Sprintf("%s %s %6s %8s %7s %6s %s", pad(name, 14), pad(rule, 22), ok, denied, wanted, keys, last)
+// lasts is how long until the last one runs.
+func lasts(d time.Duration, known bool) string {
+	if !known {
+		return "unknown"
+	}
+	return d.Round(time.Second).String()
 }
 
-func keyLine(key, wanted, last string) string {
-	return fmt.Sprintf("%s %8s  %s", pad(key, 50), wanted, last)
+func waiting(jobs int) string {
+	if jobs == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", jobs)
+}
+
+func limitLine(name, rule, ok, denied, waiting, keys, since, last string) string {
+	return fmt.Sprintf("%s %s %6s %8s %7s %6s %7s %s", pad(name, 12), pad(rule, 18), ok, denied, waiting, keys, since, last)
+}
+
+func keyLine(key, waiting, used, last string) string {
+	return fmt.Sprintf("%s %8s %8s  %s", pad(key, 42), waiting, used, last)
 }
 
 // pad is a text of exactly that width.

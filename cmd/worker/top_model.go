@@ -292,9 +292,9 @@ func (m topModel) shown() []topLimit {
 	slices.SortStableFunc(limits, func(a, b topLimit) int {
 		switch m.sort {
 		case byWaiting:
-			return cmp.Compare(b.waiting.Permits, a.waiting.Permits)
+			return cmp.Compare(b.waiting, a.waiting)
 		case byLast:
-			return cmp.Compare(b.waiting.last, a.waiting.last)
+			return cmp.Compare(b.last, a.last)
 		}
 		return strings.Compare(a.Name, b.Name)
 	})

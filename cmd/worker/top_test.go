@@ -49,12 +49,12 @@ func newTopFake() topFake {
 	limit := func(name string, wanted int, last time.Duration) topLimit {
 		return topLimit{
 			Limit:   throttle.Limit{Name: name, Kind: throttle.Funnel, Rate: throttle.PerSecond(20)},
-			waiting: summary{Limit: name, Keys: 1, Permits: wanted, last: last}, allowed: 19.5,
+			waiting: wanted, keys: 1, since: 8 * time.Minute, last: last, known: true, allowed: 19.5,
 		}
 	}
 	view := topView{
 		limits: []topLimit{limit("api", 3, time.Hour), limit("host", 70, time.Minute), limit("slots", 0, 0)},
-		keys:   []throttle.Backlog{{Key: evilKey, Permits: 70, LastIn: time.Minute}},
+		keys:   []topKey{{throttle.Meter{Key: evilKey, Capacity: 1, LastIn: time.Minute, Known: true}, 70}}, jobs: 73, told: true,
 	}
 	return topFake{view, new([]string)}
 }
@@ -88,8 +88,8 @@ func TestTopShows(t *testing.T) {
 	m := started(t, newTopFake())
 	view := m.View()
 	for _, want := range []string{
-		"73 permits are waited for, at 2 of 3 limits; sorted by permits wanted",
-		"host           funnel 20/s", "19.5", "1m0s", "KEYS OF api",
+		"73 jobs wait, at 2 of 3 limits, the longest for 8m0s; sorted by jobs that wait",
+		"host         funnel 20/s", "19.5", "8m0s", "1m0s", "KEYS OF api", "1/1",
 	} {
 		if !strings.Contains(view, want) {
 			t.Errorf("no %q in\n%s", want, view)
@@ -103,7 +103,7 @@ func TestTopShows(t *testing.T) {
 		t.Errorf("api does not come first by name:\n%s", sorted)
 	}
 	filtered := press(t, m, "/", "o", "s", "enter").View()
-	if strings.Contains(filtered, "api  ") || !strings.Contains(filtered, "KEYS OF host") || !strings.Contains(filtered, `1 of 1 limits with "os"`) {
+	if strings.Contains(filtered, "api  ") || !strings.Contains(filtered, "KEYS OF host") || !strings.Contains(filtered, `1 of 1 limits, the longest for 8m0s with "os"`) {
 		t.Errorf("filtered:\n%s", filtered)
 	}
 }

@@ -89,26 +89,29 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 			}
 		}
 	}
-	fullest := map[string]throttle.Level{}
+	fullest := map[string]throttle.Meter{}
 	for some := range slices.Chunk(meters, page) {
-		levels, err := c.limiter.Levels(ctx, some...)
+		found, err := c.limiter.Look(ctx, some...)
 		if err != nil {
 			return err
 		}
-		for _, l := range levels {
-			if l.Key == "" {
-				out <- perSecond.value(l.PerSecond, l.Limit)
+		for _, m := range found {
+			if m.Capacity == 0 { // there is no such limit
+				continue
 			}
-			if seen, ok := fullest[l.Limit]; !ok || l.Used > seen.Used {
-				fullest[l.Limit] = l
+			if m.Key == "" {
+				out <- perSecond.value(m.PerSecond, m.Limit)
+			}
+			if seen, ok := fullest[m.Limit]; !ok || m.Used() > seen.Used() {
+				fullest[m.Limit] = m
 			}
 		}
 	}
-	for name, l := range fullest {
-		out <- used.value(float64(l.Used), name)
-		out <- capacity.value(float64(l.Capacity), name)
-		out <- blocked.value(float64(l.Blocked), name)
-		out <- paused.value(one(l.Paused), name)
+	for name, m := range fullest {
+		out <- used.value(float64(m.Used()), name)
+		out <- capacity.value(float64(m.Capacity), name)
+		out <- blocked.value(float64(m.Blocked), name)
+		out <- paused.value(one(m.Paused), name)
 	}
 	return nil
 }

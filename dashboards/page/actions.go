@@ -282,34 +282,40 @@ func archived(p *Page, f url.Values) error {
 	return err
 }
 
-// retry has an archived job run again, at the end of its queue.
-func retry(_ context.Context, p *Page, f url.Values) error {
+func retry(ctx context.Context, p *Page, f url.Values) error {
+	return p.one(ctx, f, "retried", p.inspector.RunTask)
+}
+
+func remove(ctx context.Context, p *Page, f url.Values) error {
+	return p.one(ctx, f, "deleted", p.inspector.DeleteTask)
+}
+
+func retryAll(ctx context.Context, p *Page, f url.Values) error {
+	return p.all(ctx, f, "retried", p.inspector.RunAllArchivedTasks)
+}
+
+func removeAll(ctx context.Context, p *Page, f url.Values) error {
+	return p.all(ctx, f, "deleted", p.inspector.DeleteAllArchivedTasks)
+}
+
+// one does something to an archived job, and tells the changelog.
+func (p *Page) one(ctx context.Context, f url.Values, what string, do func(queue, id string) error) error {
 	if err := archived(p, f); err != nil {
 		return err
 	}
-	return p.inspector.RunTask(f.Get("queue"), f.Get("id"))
-}
-
-// remove deletes an archived job.
-func remove(_ context.Context, p *Page, f url.Values) error {
-	if err := archived(p, f); err != nil {
+	if err := do(f.Get("queue"), f.Get("id")); err != nil {
 		return err
 	}
-	return p.inspector.DeleteTask(f.Get("queue"), f.Get("id"))
+	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: 1, Job: throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")}})
 }
 
-// retryAll has all archived jobs of a queue run again, also those that were archived
-// since the page was made.
-func retryAll(_ context.Context, p *Page, f url.Values) error {
-	_, err := p.inspector.RunAllArchivedTasks(f.Get("queue"))
-	return err
-}
-
-// removeAll deletes all archived jobs of a queue, also those that were archived since
-// the page was made.
-func removeAll(_ context.Context, p *Page, f url.Values) error {
-	_, err := p.inspector.DeleteAllArchivedTasks(f.Get("queue"))
-	return err
+// all does something to all archived jobs of a queue, and tells the changelog.
+func (p *Page) all(ctx context.Context, f url.Values, what string, do func(queue string) (int, error)) error {
+	n, err := do(f.Get("queue"))
+	if err != nil || n == 0 {
+		return err
+	}
+	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: n, Job: throttle.JobID{Queue: f.Get("queue")}})
 }
 
 // schedules is the runner, or an error where there is none.

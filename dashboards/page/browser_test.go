@@ -3,8 +3,13 @@ package page_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,8 +61,9 @@ func TestOperator(t *testing.T) {
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
-	w.run(0)
-	url := w.serve()
+	w.run(func(context.Context, string, string) error { return nil })
+	line := &line{}
+	url := w.serveOver(line)
 	ctx := browse(t, 3*time.Minute)
 	do(t, ctx, "note what the policy refuses", chromedp.ActionFunc(func(ctx context.Context) error {
 		_, err := cdp.AddScriptToEvaluateOnNewDocument(`addEventListener('securitypolicyviolation', e => {
@@ -75,7 +81,7 @@ func TestOperator(t *testing.T) {
 	do(t, ctx, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
 	accessible(t, ctx, "limits")
 
-	do(t, ctx, "see the bar move", until(`document.querySelector('#limit-everyone .fill').getAttribute('width') !== '0.0%' && document.querySelector('.says').textContent.includes('wait')`))
+	moves(t, ctx, w, url, line)
 
 	var says string
 	do(t, ctx, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
@@ -119,6 +125,64 @@ func TestOperator(t *testing.T) {
 	if len(refused) > 0 {
 		t.Errorf("the page breaks its own policy: %q", refused)
 	}
+}
+
+// line is the way from the page to who looks, which may be cut.
+type line struct {
+	cut    atomic.Bool
+	server *httptest.Server
+}
+
+func (l *line) over(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.cut.Load() && r.URL.Path == "/events" {
+			panic(http.ErrAbortHandler)
+		}
+		page.ServeHTTP(w, r)
+	})
+}
+
+const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-type(3)').textContent.replace(',', ''))`
+
+// moves has the bar and the number of a limit move by themselves, and stop when the
+// stream is cut off, and go on when it is back.
+func moves(t *testing.T, ctx context.Context, w *world, url string, line *line) {
+	t.Helper()
+	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
+	do(t, ctx, "look at the bar", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
+	// A limit that somebody raises is less full until its jobs have caught up.
+	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(6), Capacity: 1}))
+	do(t, ctx, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
+	line.cut.Store(true)
+	line.server.CloseClientConnections()
+	var shown int
+	do(t, ctx, "see that it is old", until(`document.body.className === 'old'`), chromedp.Evaluate(waitingNow, &shown))
+	waiting := regexp.MustCompile(`<td class="r num">(\d+)</td>`)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for truth := shown; truth >= shown; <-again.C { // ask until it is less
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer open sesame")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := waiting.FindStringSubmatch(body(t, answer))
+		if found == nil {
+			t.Fatal("the page does not say how many wait")
+		}
+		truth, _ = strconv.Atoi(found[1])
+	}
+	var still int
+	do(t, ctx, "see nothing", chromedp.Evaluate(waitingNow, &still))
+	if still != shown {
+		t.Errorf("with the stream cut off, the number moved from %d to %d", shown, still)
+	}
+	line.cut.Store(false)
+	do(t, ctx, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))
 }
 
 // accessible has axe look at the page: it must find nothing serious.

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"hash/maphash"
 	"net/http"
 	"strings"
@@ -31,7 +30,10 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
-	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), seed: maphash.MakeSeed(), sent: map[string]uint64{}}
+	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
+		return
+	}
+	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
 	for {
 		s := p.reader.latest(r.Context())
 		if err := p.send(&stream, s, name, q); err != nil {
@@ -50,41 +52,53 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 // send sends what has changed since the last time: the view, and the line that says
 // how old it is. A view that cannot be made stays as it was, and the line says why.
 func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
-	html, err := p.live(s, name, q)
+	live, err := p.live(s, name, q)
 	if err != nil {
 		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.event("live", string(html)); err != nil {
+	} else if err := to.send(live.event); err != nil {
 		return err
 	}
-	var status bytes.Buffer
-	if err := execute(&status, "limits", "status", frame{Page: p, Snap: s}); err != nil {
+	status, err := s.status(p)
+	if err != nil {
 		return err
 	}
-	if err := to.event("status", status.String()); err != nil {
+	if err := to.send(status); err != nil {
 		return err
 	}
 	return to.control.Flush()
 }
 
-// stream is a viewer's connection. Of what was sent it keeps sums only, as there may
-// be hundreds of viewers.
+// event is a message of the stream, made once for all who get it.
+type event struct {
+	name  string
+	bytes []byte
+	sum   uint64
+}
+
+var (
+	seed      = maphash.MakeSeed()
+	eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
+)
+
+func newEvent(name, text string) event {
+	bytes := []byte("event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n")
+	return event{name, bytes, maphash.Bytes(seed, bytes)}
+}
+
+// stream is a viewer's connection.
 type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	seed    maphash.Seed
 	sent    map[string]uint64
 }
 
-// event sends a text under a name, unless it was the last one sent. A line break in a
-// text begins a new data line, or what follows would be read as a field.
-func (s *stream) event(name, text string) error {
-	sum := maphash.String(s.seed, text)
-	if last, ok := s.sent[name]; ok && last == sum {
+// send sends an event, unless it was the last one sent under its name.
+func (s *stream) send(e event) error {
+	if last, ok := s.sent[e.name]; ok && last == e.sum {
 		return nil
 	}
-	s.sent[name] = sum
+	s.sent[e.name] = e.sum
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-	text = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ").Replace(text)
-	_, err := s.Write([]byte("event: " + name + "\ndata: " + text + "\n\n"))
+	_, err := s.Write(e.bytes)
 	return err
 }

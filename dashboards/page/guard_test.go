@@ -3,6 +3,7 @@ package page_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -254,6 +257,14 @@ func TestHarmless(t *testing.T) {
 	w.wait(evil, throttle.Need{Limit: "mail", Key: evil, Cost: 10})
 	w.wait(evil+bytes, throttle.Need{Limit: "mail", Key: evil, Cost: 10})
 	w.must(w.limiter.Block(throttle.As(t.Context(), evil+bytes), "mail", strings.Repeat("k", 199), time.Now().Add(time.Hour)))
+	me := throttle.As(t.Context(), evil+bytes)
+	w.must(w.limiter.SetKey(me, "mail", evil, throttle.Override{Rate: throttle.PerSecond(1)}))
+	w.must(w.limiter.Note(me, throttle.Change{What: "retried", Jobs: 1, Job: throttle.JobID{Queue: evil, ID: bytes + big}}))
+	w.must(w.limiter.Note(me, throttle.Change{What: "deleted", Jobs: 2, Job: throttle.JobID{Queue: evil + bytes}}))
+	w.must(w.limiter.Note(me, throttle.Change{What: "paused", Schedule: evil + bytes}))
+	summary, err := json.Marshal(history.Summary{Limits: map[string]history.Limited{"mail": {Denied: 1, Denial: &history.Denial{Queue: evil, ID: bytes, Key: evil}}}})
+	w.must(err)
+	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: history.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{"/", "/?open=mail", "/waiting", "/queues", "/archived", "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
 		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes)}

@@ -20,7 +20,8 @@ type limitRow struct {
 	Waiting int              // permits that are waited for here
 	Wanted  int              // permits that are wanted at all
 	Keys    int              // that anything waits for
-	Meters  []throttle.Meter // its only one, or the busiest
+	Since   time.Time        // the job that waits longest here, if that is known
+	Meters  []throttle.Meter // its only one, or the busiest and the slowest
 	Blocks  []throttle.Blocked
 	Rate    float64 // permits a second at present
 	Row     []tally // the last 15 minutes
@@ -28,28 +29,31 @@ type limitRow struct {
 	NextIn  time.Duration
 	LastIn  time.Duration
 	Known   bool // whether these are
+	Spare   int  // permits that have been there for some time, while jobs wait
 	State   string
 	Level   string // how bad that is: good, wait, bad or quiet
 	Fill    float64
 	Used    string // the same in words
 }
 
-// busiest is how many keys of a limit are looked at in each turn. As they have
-// one rate, the most wanted one's last job is the limit's last, unless a key has a
-// rate of its own: then it is an estimate.
+// busiest is how many keys of a limit are looked at in each turn: so many of those
+// that most permits are wanted of, and of those whose last job is furthest off.
 const busiest = 5
 
 // maxLooks bounds the meters that are looked at in one turn.
-const maxLooks = 200
+const maxLooks = 400
 
-// rows are the limits, what most waits for first.
-func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, error) {
+// rows are the limits, what most of the jobs wait for first.
+func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
 	rows := make([]limitRow, 0, len(s.limits))
 	for _, l := range s.limits {
 		row := limitRow{Limit: l, Blocks: s.blocks[l.Name], Rate: s.history.now(l.Name, now)}
 		row.Row, row.From = s.history.row(l.Name)
 		if w := s.wants[l.Name]; w != nil {
 			row.Waiting, row.Wanted, row.Keys = w.Here, w.Permits, len(w.Keys)
+			if found := s.survey.Limits[l.Name]; row.Waiting > 0 && found.Jobs > 0 {
+				row.Since = found.Oldest
+			}
 			row.Keyed = len(w.Keys) > 1 || w.Keys[0].Key != ""
 		}
 		row.Keyed = row.Keyed || slices.ContainsFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
@@ -60,21 +64,78 @@ func (s *state) rows(ctx context.Context, p *Page, now time.Time) ([]limitRow, e
 		}
 		rows = append(rows, row)
 	}
-	slices.SortStableFunc(rows, func(a, b limitRow) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
-	})
+	sortRows(rows)
 	if err := s.look(ctx, p, rows); err != nil {
 		return nil, err
 	}
+	s.explain(rows, jobs)
 	for i := range rows {
 		rows[i].judge(now)
 	}
+	sortRows(rows)
 	return rows, nil
 }
 
-// look asks how the rows' meters stand, a hundred at a time. Rows come with what most
-// waits for first, so where maxLooks is not enough it is the quiet ones that have no
-// meters.
+// sortRows puts what most waits for first.
+func sortRows(rows []limitRow) {
+	slices.SortStableFunc(rows, func(a, b limitRow) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// spareTurns is for how many turns permits must be there while jobs wait before
+// that is said: for a moment they are there each time one comes.
+const spareTurns = 3
+
+// explain says of which limits that have permits jobs wait all the same. A job that
+// needs several waits for one that has none: only those that no such limit accounts
+// for wait for one that has some.
+func (s *state) explain(rows []limitRow, jobs int) {
+	free := map[string]int{}
+	for i := range rows {
+		row := &rows[i]
+		n := row.free()
+		if had := s.free[row.Name]; n == 0 && had == 0 || row.Waiting == 0 {
+			jobs -= row.Waiting
+			continue
+		}
+		free[row.Name] = n
+	}
+	spared := map[string]int{}
+	for i := range rows {
+		row := &rows[i]
+		n, ok := free[row.Name]
+		if !ok {
+			continue
+		}
+		if row.Waiting = max(0, min(row.Waiting, jobs)); row.Waiting == 0 {
+			row.Since = time.Time{}
+			continue
+		}
+		if n > 0 {
+			spared[row.Name] = s.spared[row.Name] + 1
+		}
+		if spared[row.Name] >= spareTurns {
+			row.Spare = n
+		}
+	}
+	s.free, s.spared = free, spared
+}
+
+// free is how many permits the limit has for those that want some, if each of its
+// meters that was looked at has any.
+func (r *limitRow) free() (n int) {
+	for _, m := range r.Meters {
+		here := m.Left - m.Reserved
+		if m.Shut || m.NextIn > 0 || here <= 0 {
+			return 0
+		}
+		n += here
+	}
+	return n
+}
+
+// look asks how the rows' meters stand.
 func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	var needs []throttle.Need
 	var of []int
@@ -83,7 +144,7 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 		if row.Keyed {
 			keys = nil
 			if w := s.wants[row.Name]; w != nil {
-				keys = w.Keys[:min(busiest, len(w.Keys))]
+				keys = append(slices.Clone(w.Keys[:min(busiest, len(w.Keys))]), w.Slow...)
 			}
 		}
 		for _, k := range keys {
@@ -128,6 +189,8 @@ func (r *limitRow) judge(now time.Time) {
 		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
 	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
 		r.State, r.Level = "used up", "wait"
+	case r.Spare > 0:
+		r.State, r.Level = "not full", "bad"
 	case r.Waiting > 0:
 		r.State, r.Level = "saturated", "wait"
 	case blocked > 0:
@@ -173,19 +236,24 @@ func (r *limitRow) fill() {
 		}
 		return
 	}
-	fullest, used := 0.0, 0
+	full, shut, share := 0, "", 0.0
 	for _, m := range r.Meters {
-		if f := float64(m.Capacity-m.Left) / float64(m.Capacity); f >= fullest {
-			fullest, used = f, m.Capacity-m.Left
+		share += float64(m.Used()) / float64(m.Capacity)
+		if m.Used() == m.Capacity {
+			full++
 		}
 	}
-	r.Fill = min(fullest, 1)
-	capacity := r.Meters[0].Capacity
-	switch {
+	if n := len(r.Blocks); n > 0 {
+		shut = fmt.Sprintf(", %s blocked", number(n))
+	}
+	r.Fill = share / float64(len(r.Meters))
+	switch m := r.Meters[0]; {
+	case r.Keyed && len(r.Meters) < r.Keys:
+		r.Used = fmt.Sprintf("%d of %d busiest keys full%s", full, len(r.Meters), shut)
 	case r.Keyed:
-		r.Used = plural(r.Keys, "key") + " waited for"
+		r.Used = fmt.Sprintf("%d of %s full%s", full, plural(len(r.Meters), "key"), shut)
 	case r.windowed() || r.Kind == throttle.Concurrency:
-		r.Used = fmt.Sprintf("%s of %s", number(used), number(capacity))
+		r.Used = fmt.Sprintf("%s of %s", number(m.Used()), number(m.Capacity))
 	default:
 		r.Fill = min(r.Rate/r.Allowed(), 1)
 		r.Used = fmt.Sprintf("%s of %s /s", perSecond(r.Rate), perSecond(r.Allowed()))
@@ -203,8 +271,10 @@ func (r *limitRow) Rule() string {
 // the last of them will have run.
 type says struct {
 	Jobs     int
-	Chief    string // the limit that most wait for
-	All      bool   // whether nearly all do
+	Chief    string    // the limit that most wait for
+	All      bool      // whether nearly all do
+	Since    time.Time // the job that waits longest, if that is known
+	For      time.Duration
 	Running  int
 	LastIn   time.Duration
 	Last     time.Time
@@ -231,12 +301,17 @@ func summarize(k knowledge, now time.Time) says {
 	for i := range k.Limits {
 		row := &k.Limits[i]
 		waiting += row.Waiting
+		if s.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(s.Since) {
+			s.Since = row.Since
+		}
 		if row.Waiting > 0 && !row.Known {
 			s.Unknown = row.Name
 		} else if row.Waiting > 0 {
 			s.LastIn = max(s.LastIn, row.LastIn)
 		}
 		switch {
+		case row.Spare > 0:
+			add("bad", "%s is not full: %s free while jobs wait", row.Name, plural(row.Spare, "permit"))
 		case row.Paused:
 			add("bad", "%s is paused%s", row.Name, whoPaused(k.Log, row.Name, now))
 		case row.State == "used up":
@@ -253,6 +328,9 @@ func summarize(k knowledge, now time.Time) says {
 		s.All = k.Limits[0].Waiting*10 >= waiting*9
 	}
 	s.Last = now.Add(s.LastIn)
+	if !s.Since.IsZero() {
+		s.For = max(0, now.Sub(s.Since)).Truncate(time.Second)
+	}
 	if len(s.Troubles) > 4 {
 		more := len(s.Troubles) - 3
 		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", more)})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -15,6 +16,7 @@ const (
 	queuesTurn  = 5 * time.Second
 	limitsTurn  = 30 * time.Second // where nothing has changed
 	wantsTurn   = 2 * time.Second
+	surveyTurn  = 2 * time.Second
 	wantsShare  = 200 // looking through what waits takes at most 1/200 of the time
 	readTimeout = 5 * time.Second
 )
@@ -46,10 +48,13 @@ type state struct {
 	blocks  map[string][]throttle.Blocked
 	log     []throttle.Change
 	wants   map[string]*wanted
+	survey  history.Survey
+	free    map[string]int // permits of the limits that had some in the last turn
+	spared  map[string]int // for how many turns they had while jobs waited
 	queues  queues
 	history *series
 
-	limitsAt, queuesAt, wantsAt time.Time // when each is to be read again
+	limitsAt, queuesAt, wantsAt, surveyAt time.Time // when each is to be read again
 }
 
 // newReader makes the reader of a page. It ends with ctx.
@@ -100,14 +105,19 @@ func (r *reader) run() {
 		}
 		r.mu.Unlock()
 		r.read(r.ctx)
-		r.mu.Lock()
-		for c := range r.viewers {
-			select {
-			case c <- struct{}{}:
-			default: // it is slow, and gets the newest when it comes
-			}
+		r.tell()
+	}
+}
+
+// tell wakes all viewers.
+func (r *reader) tell() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.viewers {
+		select {
+		case c <- struct{}{}:
+		default: // it is slow, and gets the newest when it comes
 		}
-		r.mu.Unlock()
 	}
 }
 
@@ -152,11 +162,11 @@ func (r *reader) read(ctx context.Context) *snapshot {
 	return s
 }
 
-// again has what was changed just now read at once, also what would not be due yet:
-// who has changed something looks at the page next.
+// again has what was changed just now read at once, and shown.
 func (r *reader) again() {
 	r.reading.Lock()
 	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt = time.Time{}, time.Time{}, time.Time{}
 	r.reading.Unlock()
 	r.read(r.ctx)
+	r.tell()
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -26,6 +27,17 @@ type snapshot struct {
 
 	mu    sync.Mutex
 	views map[string]*rendered
+	said  rendered // the line about Redis, at the top
+}
+
+// status is the line about Redis for those who look on.
+func (s *snapshot) status(p *Page) (event, error) {
+	s.said.once.Do(func() {
+		var out bytes.Buffer
+		s.said.err = execute(&out, "limits", "status", frame{Page: p, Snap: s})
+		s.said.event = newEvent("status", out.String())
+	})
+	return s.said.event, s.said.err
 }
 
 // knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
@@ -44,8 +56,10 @@ type knowledge struct {
 // wanted is what waits for a limit.
 type wanted struct {
 	Keys    []throttle.Want // the most wanted first
+	Slow    []throttle.Want // those of them, but for the first, whose last job may be the limit's last
 	Permits int             // that are wanted in all
 	Here    int             // of which at meters that a lane waits at
+	Own     map[string]throttle.KeyState
 }
 
 // queues is what asynq says, with sums over all queues.
@@ -69,7 +83,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start),
+		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start), s.readLog(ctx, p),
 		s.readQueues(p, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
@@ -79,7 +93,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants,
 		Denials: slices.Clone(s.history.denials),
 	}
-	if known.Limits, err = s.rows(ctx, p, now); err != nil {
+	if known.Limits, err = s.rows(ctx, p, crowd.Jobs, now); err != nil {
 		return nil, err
 	}
 	known.Says = summarize(known, now)
@@ -102,15 +116,21 @@ func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, n
 			return err
 		}
 	}
-	if s.log, err = p.Limiter.Changes(ctx, 500); err != nil {
-		return err
-	}
 	s.limits, s.blocks, s.changes, s.limitsAt = limits, blocks, crowd.Changes, now.Add(limitsTurn)
 	return nil
 }
 
-// readWants looks through what waits, the more seldom the longer that takes: it is the
-// one thing here whose work grows with what waits.
+// readLog reads the changelog where it has something new.
+func (s *state) readLog(ctx context.Context, p *Page) error {
+	last, err := p.Limiter.Changes(ctx, 1)
+	if err != nil || len(last) == 0 || len(s.log) > 0 && s.log[0].ID == last[0].ID {
+		return err
+	}
+	s.log, err = p.Limiter.Changes(ctx, 500)
+	return err
+}
+
+// readWants looks through what waits, the more seldom the longer that takes.
 func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if crowd.Jobs == 0 {
 		s.wants, s.wantsAt = nil, time.Time{}
@@ -125,8 +145,61 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, no
 		return err
 	}
 	s.wants = byLimit(wants, crowd.Turns)
+	for _, l := range s.limits {
+		if w := s.wants[l.Name]; w != nil {
+			own, err := p.Limiter.Keys(ctx, l.Name)
+			if err != nil {
+				return err
+			}
+			w.slowest(l, own, s.blocks[l.Name])
+		}
+	}
 	s.wantsAt = now.Add(max(wantsTurn, wantsShare*time.Since(start)))
 	return nil
+}
+
+// slowest finds the keys that go on longest. All go by the limit's rate but those
+// that have one of their own, or are blocked for a while: so what is most wanted of
+// each kind is enough.
+func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []throttle.Blocked) {
+	w.Own = map[string]throttle.KeyState{}
+	for _, k := range own {
+		w.Own[k.Key] = k
+	}
+	shut := map[string]time.Duration{}
+	for _, b := range blocks {
+		shut[b.Key] = b.For
+	}
+	lasts := func(want throttle.Want) (seconds float64) {
+		rate, share := l.Rate, 1.0
+		if k, differs := w.Own[want.Key]; differs {
+			rate, share = l.With(k.Override).Rate, max(k.Share, 0.001)
+		}
+		return shut[want.Key].Seconds() + float64(want.Permits)*rate.Per.Seconds()/float64(max(1, rate.N))/share
+	}
+	var slow []throttle.Want
+	for _, want := range w.Keys[min(busiest, len(w.Keys)):] {
+		_, differs := w.Own[want.Key]
+		if differs || shut[want.Key] > 0 {
+			slow = append(slow, want)
+		}
+	}
+	slices.SortFunc(slow, func(a, b throttle.Want) int { return cmp.Compare(lasts(b), lasts(a)) })
+	w.Slow = slow[:min(busiest, len(slow))]
+}
+
+// readSurvey reads since when what waits has waited, as some process of the scope
+// has found a while ago.
+func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
+	if now.Before(s.surveyAt) {
+		return nil
+	}
+	survey, err := history.ReadSurvey(ctx, p.Redis, p.Scope)
+	if err != nil || survey == nil {
+		survey = &history.Survey{}
+	}
+	s.survey, s.surveyAt = *survey, now.Add(surveyTurn)
+	return err
 }
 
 // byLimit sorts what waits. Where nobody gives turns no meter is marked, so what

@@ -129,7 +129,7 @@ func since(t, now time.Time) string {
 
 // clock is a moment near now: 14:52:07, or with its day where that is another.
 func clock(t, now time.Time) string {
-	t = t.In(now.Location())
+	t = t.In(now.Location()).Round(time.Second)
 	switch y, m, d := now.Date(); {
 	case t.IsZero():
 		return "–"

@@ -86,15 +86,16 @@ func parsePlace(text string) (name string, q url.Values, err error) {
 type rendered struct {
 	once sync.Once
 	html template.HTML
-	err  error
+	// event is the same for those who look on.
+	event event
+	err   error
 }
 
-// live makes the part of a view that changes, or waits for who makes it for the same
-// snapshot and place. A failure is shared as well: to try again is for the next turn.
-func (p *Page) live(s *snapshot, name string, q url.Values) (template.HTML, error) {
+// live makes the part of a view that changes.
+func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 	of, q, err := place(name, q)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	s.mu.Lock()
 	r := s.views[of]
@@ -116,8 +117,9 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (template.HTML, erro
 		f := frame{Page: p, Title: v.title, View: name, Of: of, Snap: s, Data: data, Live: true}
 		r.err = execute(&out, templateOf(name), "live", f)
 		r.html = template.HTML(out.String())
+		r.event = newEvent("live", out.String())
 	})
-	return r.html, r.err
+	return r, r.err
 }
 
 // templateOf is the template of a view, which has its name. The first has none.
@@ -135,13 +137,13 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	if s.Err != nil && s.Now.IsZero() {
 		p.Log.Warn("the page cannot read Redis", "error", s.Err)
 	}
-	html, err := p.live(s, name, r.URL.Query())
+	live, err := p.live(s, name, r.URL.Query())
 	if err != nil {
 		p.failRead(w, r, err)
 		return
 	}
 	of, _, _ := place(name, r.URL.Query())
-	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: html})
+	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
 }
 
 // failRead answers where Redis cannot be read, with 503, or was asked for nonsense, with

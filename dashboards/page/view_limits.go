@@ -22,7 +22,7 @@ type limitsData struct {
 	Rows   []limitRow
 	Pages  pages
 	Open   *openLimit
-	Events []event
+	Events []incident
 }
 
 // openLimit is what the table shows of the limit that is open.
@@ -40,9 +40,19 @@ type openLimit struct {
 // keyRow is a key of the limit that is open.
 type keyRow struct {
 	throttle.Meter
-	Used    int
 	Blocked *throttle.Blocked
 	By      string // who blocked it
+	Own     string // what it counts by instead of the limit's rate
+}
+
+// ownRate is what a key counts by instead of the limit's rate, in few words.
+func ownRate(k throttle.KeyState) string {
+	k.Override.For = 0
+	text := k.Override.String()
+	if k.Now != "" {
+		text = strings.TrimSpace(text + " now " + k.Now)
+	}
+	return text
 }
 
 // makeLimits makes the first view. Where a limit is open the table shows the page that
@@ -95,7 +105,10 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		return nil, err
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Used: m.Capacity - m.Left}
+		k := keyRow{Meter: m}
+		if w := s.wants[row.Name]; w != nil {
+			k.Own = ownRate(w.Own[m.Key])
+		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], whoBlocked(s.Log, row.Name, m.Key)
 		}
@@ -140,8 +153,8 @@ func chart(row *limitRow) string {
 	return string(text)
 }
 
-// event is a line of what happened just now, with a job where it was one's.
-type event struct {
+// incident is a line of what happened just now.
+type incident struct {
 	At   time.Time
 	Text string
 	Note string
@@ -149,22 +162,30 @@ type event struct {
 }
 
 // events are the last changes and denials, the newest first.
-func events(s *snapshot, n int) []event {
-	var list []event
+func events(s *snapshot, n int) []incident {
+	var list []incident
 	for _, c := range s.Log[:min(n, len(s.Log))] {
 		list = append(list, changeEvent(c, s.Now))
 	}
 	for _, d := range s.Denials[:min(3, len(s.Denials))] {
 		list = append(list, denialEvent(d))
 	}
-	slices.SortStableFunc(list, func(a, b event) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(list, func(a, b incident) int { return b.At.Compare(a.At) })
 	return list[:min(n, len(list))]
 }
 
-// changeEvent is a line for an entry of the changelog.
-func changeEvent(c throttle.Change, now time.Time) event {
-	e := event{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
+func changeEvent(c throttle.Change, now time.Time) incident {
+	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
 	switch {
+	case c.Schedule != "":
+		e.Text = "schedule " + short(c.Schedule) + " " + c.What
+	case c.Job.ID != "":
+		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
+	case c.Jobs > 0:
+		e.Text = plural(c.Jobs, "job") + " " + c.What
+		if c.Job.Queue != "" {
+			e.Text += " of queue " + short(c.Job.Queue)
+		}
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
@@ -180,9 +201,8 @@ func changeEvent(c throttle.Change, now time.Time) event {
 	return e
 }
 
-// denialEvent is a line for a denial.
-func denialEvent(d denial) event {
-	return event{
+func denialEvent(d denial) incident {
+	return incident{
 		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: "retry after " + span(d.RetryAfter),
 		Job: &throttle.JobID{Queue: d.Queue, ID: d.Job},
 	}
@@ -190,7 +210,7 @@ func denialEvent(d denial) event {
 
 // changesData is what was changed, denied and blocked.
 type changesData struct {
-	Changes, Denials []event
+	Changes, Denials []incident
 	Blocks           []blockRow
 	Pages            pages
 	BlocksInAll      int

@@ -2,10 +2,10 @@ package page_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,8 +74,14 @@ func (w *world) page() *page.Page {
 // serve is where the page of the world is.
 func (w *world) serve() string {
 	w.t.Helper()
+	return w.serveOver(&line{})
+}
+
+func (w *world) serveOver(l *line) string {
+	w.t.Helper()
 	p := w.page()
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(l.over(p))
+	l.server = server
 	w.t.Cleanup(func() {
 		_ = p.Close() // ends the streams, which the server waits for
 		server.CloseClientConnections()
@@ -99,35 +105,34 @@ func (w *world) wait(id string, needs ...throttle.Need) {
 	w.must(err)
 }
 
-// run runs jobs until the test ends. Each takes a while, and one of key "broken"
-// fails for good.
-func (w *world) run(each time.Duration) {
+// run runs jobs as handle says, until the test ends or stop is called.
+func (w *world) run(handle func(ctx context.Context, limit, key string) error) (stop func()) {
 	w.t.Helper()
+	parse := func(task *asynq.Task) (limit, key string, err error) {
+		_, err = fmt.Sscanf(string(task.Payload()), `{"limit":%q,"key":%q`, &limit, &key)
+		return limit, key, err
+	}
 	rules := scheduler.Rules{For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		var limit, key string
-		if _, err := fmt.Sscanf(string(task.Payload()), `{"limit":%q,"key":%q`, &limit, &key); err != nil {
-			return scheduler.Rule{}, err
+		limit, key, err := parse(task)
+		if limit == "host" {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: key}, {Limit: "everyone"}}}, err
 		}
-		if limit != "host" {
-			return scheduler.Rule{Needs: []throttle.Need{{Limit: limit}}}, nil
-		}
-		return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: key}, {Limit: "everyone"}}}, nil
+		return scheduler.Rule{Needs: []throttle.Need{{Limit: limit}}}, err
 	}}
-	server, err := scheduler.NewServer(w.rdb, rules, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel},
+	server, err := scheduler.NewServer(w.rdb, rules, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel, ShutdownTimeout: 100 * time.Millisecond},
 		scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
 	w.must(err)
-	w.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
-		if len(id) > 6 && id[:6] == "broken" {
-			return fmt.Errorf("the server answered 404: %w", errors.Join(asynq.SkipRetry))
+	w.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		limit, key, err := parse(task)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(each):
-		}
-		return nil
+		return handle(ctx, limit, key)
 	})))
-	w.t.Cleanup(server.Shutdown)
+	var once sync.Once
+	stop = func() { once.Do(server.Shutdown) }
+	w.t.Cleanup(stop)
+	return stop
 }
 
 // real is a world on a redis-server.

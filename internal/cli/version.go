@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
+
+	"github.com/alecthomas/kong"
 )
 
 // Version is what a command was built from.
@@ -70,9 +73,11 @@ func (c *VersionCommand) Run(stdio IO) error {
 // VersionFlag is that for a command without commands of its own.
 type VersionFlag bool
 
-// BeforeReset prints the version and ends the command. kong calls it.
-func (VersionFlag) BeforeReset(stdio IO) error {
-	if err := ReadVersion().Print(stdio.Out); err != nil {
+// BeforeReset prints the version, with --json as JSON, and ends the command. kong
+// calls it.
+func (VersionFlag) BeforeReset(k *kong.Context, stdio IO) error {
+	show := &VersionCommand{JSON: slices.Contains(k.Args, "--json")}
+	if err := show.Run(stdio); err != nil {
 		return fmt.Errorf("--version: %w", err)
 	}
 	panic(exit(0))

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -37,7 +39,9 @@ type Survey struct {
 	Limits map[string]Waiting `json:"limits"`
 }
 
-// Waiting is what waits for one limit, or was called and has not come.
+// Waiting is what waits for one limit, or was called and has not come. A job that
+// needs several limits counts for those at whose meters lanes wait, and where no
+// lane does, or nobody gives turns, for all of them.
 type Waiting struct {
 	Jobs int `json:"jobs"`
 	// Oldest is when the job that waits longest was denied first.
@@ -70,6 +74,7 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 // surveyor is how far a survey is.
 type surveyor struct {
 	cursor uint64
+	marked map[string]bool // meters, limit|key, at which lanes wait
 	limits map[string]Waiting
 	meters map[string]int // limit|key -> jobs
 
@@ -107,7 +112,37 @@ func (r *Recorder) lookAround(ctx context.Context) {
 }
 
 // begin forgets what was found so far.
-func (s *surveyor) begin() { s.cursor, s.limits, s.meters = 0, nil, nil }
+func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, nil, nil }
+
+// maxLooked bounds the marked meters of limits without keys that are looked at.
+const maxLooked = 100
+
+// readMarks notes at which meters lanes wait. A limit without keys that has permits
+// is not what its jobs wait for: they need another one, too.
+func (r *Recorder) readMarks(ctx context.Context) error {
+	marked, looked := map[string]bool{}, []throttle.Need(nil)
+	scan := r.rdb.HScan(ctx, r.prefix+"contended", 0, "", 1000).Iterator()
+	for scan.Next(ctx) && len(marked) < maxMeters {
+		meter := scan.Val()
+		scan.Next(ctx) // the number of a lane
+		marked[meter] = true
+		if limit, key, _ := strings.Cut(meter, "|"); key == "" && len(looked) < maxLooked {
+			looked = append(looked, throttle.Need{Limit: limit})
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return err
+	}
+	_, scope := r.Redis()
+	meters, err := throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}).Look(ctx, looked...)
+	for _, m := range meters {
+		if !m.Shut && m.Left > m.Reserved {
+			delete(marked, m.Limit+"|")
+		}
+	}
+	r.survey.marked = marked
+	return err
+}
 
 // claimSurvey reports whether this process makes surveys.
 func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
@@ -127,6 +162,9 @@ func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
 func (r *Recorder) surveyPage(ctx context.Context) (done bool, err error) {
 	s := &r.survey
 	if s.limits == nil {
+		if err := r.readMarks(ctx); err != nil {
+			return false, err
+		}
 		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
 	}
 	var fields []string
@@ -146,7 +184,7 @@ func (s *surveyor) count(record string) {
 	}
 	us, _ := strconv.ParseInt(lines[1], 10, 64)
 	since, last := time.UnixMicro(us), ""
-	for _, meter := range lines[6:] {
+	for _, meter := range s.waitsAt(lines[6:]) {
 		limit, _, _ := strings.Cut(meter, "|")
 		if limit = label(limit); len(s.limits) >= maxNames && s.limits[limit].Jobs == 0 {
 			limit = Other
@@ -164,6 +202,15 @@ func (s *surveyor) count(record string) {
 		}
 		s.limits[limit] = w
 	}
+}
+
+// waitsAt is those of a job's meters at which a lane waits, or all.
+func (s *surveyor) waitsAt(meters []string) []string {
+	at := slices.DeleteFunc(slices.Clone(meters), func(meter string) bool { return !s.marked[meter] })
+	if len(at) == 0 {
+		return meters
+	}
+	return at
 }
 
 // publish writes the survey that is done.

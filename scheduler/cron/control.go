@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // ErrNoEntry says that the Runner was given no entry of the name. Errors of
@@ -22,8 +24,22 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.rdb.HSetNX(ctx, r.key(name), "paused", unixText(now)).Err(); err != nil {
+	paused, err := r.rdb.HSetNX(ctx, r.key(name), "paused", unixText(now)).Result()
+	if err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
+	}
+	if !paused {
+		return nil
+	}
+	return r.note(ctx, name, "paused")
+}
+
+// note tells the changelog what was done to an entry, and who did it as
+// throttle.As says.
+func (r *Runner) note(ctx context.Context, name, what string) error {
+	log := throttle.New(r.rdb, throttle.RedisOptions{Scope: r.scope, Logger: r.log})
+	if err := log.Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
+		return fmt.Errorf("schedule %s was %s, but that is not in the changelog: %w", name, what, err)
 	}
 	return nil
 }
@@ -49,8 +65,12 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 		if v.intent.IsZero() {
 			to := v.state
 			to.paused, to.last = time.Time{}, latest(v.last, v.now)
-			if moved, err := r.move(ctx, name, v.state, to); moved || err != nil {
+			moved, err := r.move(ctx, name, v.state, to)
+			if err != nil {
 				return err
+			}
+			if moved {
+				return r.note(ctx, name, "resumed")
 			}
 			continue
 		}
@@ -106,5 +126,5 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not noted: %w", name, id, err)
 	}
-	return id, nil
+	return id, r.note(ctx, name, "run")
 }

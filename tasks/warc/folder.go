@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/internal/filelock"
 )
 
 // unfinished ends the name of a file that is still written to. Who collects files
@@ -21,15 +23,9 @@ import (
 const unfinished = ".open"
 
 // Folder keeps exchanges in files of a folder: one for each name and process,
-// called NAME-TIME-ID.warc.gz, with the time in UTC and eight hex digits. An
-// exchange is in its file whole or not at all; what a process left behind that died
-// in the middle of one is cut off as soon as another writes under that name. It is
-// for several goroutines.
-//
-// A file that is still written to ends in .open and is locked, which is how others
-// know that its process lives; on systems without flock none is taken over, and what
-// a dead process left keeps that name. Files have no greatest size: Close ends them,
-// and the next exchange begins another.
+// called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
+// what a process left behind that died in the middle of one is cut off by Recover,
+// or as soon as another writes under that name. It is for several goroutines.
 type Folder struct {
 	// Dir must exist.
 	Dir string
@@ -114,7 +110,7 @@ func (f *Folder) file(name string) (*file, error) {
 func openFile(name string) (appender, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
-		_ = lock(file) // which nobody else can have; without it the file is never taken over
+		_ = filelock.Lock(file) // which nobody else can have; without it the file is never taken over
 	}
 	return file, err
 }
@@ -159,9 +155,10 @@ func (f *Folder) Close() error {
 // finish gives a file its final name, which says that it is whole.
 func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
 
-// recover finishes the files of that name whose processes have died. It is done where
-// a file is opened and not by a program of its own: whoever has something to archive
-// cannot forget it.
+// Recover finishes the files in the folder whose processes have died.
+func (f *Folder) Recover() error { return f.recover("*") }
+
+// recover finishes those of a name.
 func (f *Folder) recover(name string) error {
 	left, err := filepath.Glob(filepath.Join(f.Dir, name+"-??????????????-????????.warc.gz"+unfinished))
 	if err != nil {
@@ -187,7 +184,7 @@ func repair(path string) error {
 		return err
 	}
 	defer file.Close()
-	if lock(file) != nil {
+	if filelock.Lock(file) != nil {
 		return nil // it is written to
 	}
 	size, err := whole(file)

@@ -71,6 +71,35 @@ func TestWarcioReadsWhatACrashLeft(t *testing.T) {
 	}
 }
 
+// Recover finishes what dead processes have left, under any name, and leaves alone
+// what is written to.
+func TestRecoverIsForAllNames(t *testing.T) {
+	dir := t.TempDir()
+	dead, alive := &Folder{Dir: dir}, &Folder{Dir: dir}
+	for name, folder := range map[string]*Folder{"first": dead, "second": dead, "third": alive} {
+		if _, _, err := folder.Add(name, exchangeOf(t, "http://a.test/", "x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range dead.files {
+		_ = file.to.Close() // as the process's end does
+	}
+	empty := filepath.Join(dir, "fourth-20260102030405-00000000.warc.gz"+unfinished)
+	if err := os.WriteFile(empty, []byte("\x1f\x8b"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Folder{Dir: dir}).Recover(); err != nil {
+		t.Fatal(err)
+	}
+	got := archives(t, dir)
+	if len(got) != 3 || strings.HasSuffix(got[0], unfinished) || strings.HasSuffix(got[1], unfinished) || !strings.HasSuffix(got[2], unfinished) {
+		t.Errorf("the folder holds %q, want two finished files and the one that is written to", got)
+	}
+	if err := alive.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // readWithWarcio has npm's warcio read a file. npm installs it once, into the
 // user's cache.
 func readWithWarcio(t *testing.T, name string) []string {

@@ -12,11 +12,12 @@
   function options(box, data) {
     const axis = { stroke: colour('dim'), grid: { stroke: colour('line'), width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif' };
     const series = [{}, { label: 'permits/s', stroke: colour('fill'), width: 1.5, fill: colour('fill') + '22', points: { show: false } },
-      { label: 'denials/s', stroke: colour('bad'), width: 1, points: { show: false } }];
+      { label: 'denials/s', scale: 'denials', stroke: colour('bad'), width: 1, points: { show: false } }];
     if (data.allowed) series.push({ label: 'allowed/s', stroke: colour('dim'), width: 1, dash: [4, 4], points: { show: false } });
     const top = (_, least, most) => [0, Math.max(most * 1.1, 0.1)];
-    return { width: box.clientWidth, height: 160, series, scales: { y: { range: top } }, cursor: { y: false, drag: { x: false } }, legend: { live: true },
-      axes: [{ ...axis, space: 70, values: (_, times) => times.map(t => new Date(t * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 44 }] };
+    return { width: box.clientWidth, height: 160, series, scales: { y: { range: top }, denials: { range: top } }, cursor: { y: false, drag: { x: false } }, legend: { live: true },
+      axes: [{ ...axis, space: 70, values: (_, times) => times.map(t => new Date(t * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 44 },
+        { ...axis, size: 44, scale: 'denials', side: 1, stroke: colour('bad'), grid: { show: false } }] };
   }
   const rows = data => [data.times, data.permits, data.denials].concat(data.allowed ? [data.times.map(() => data.allowed)] : []);
   function draw(box, anew) {

@@ -1,8 +1,9 @@
-// Package pagetest opens pages in a Chromium, for tests.
+// Package pagetest opens pages in a Chromium, for tests and measurements.
 package pagetest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -14,6 +15,16 @@ import (
 // It reaches nothing but what it is sent to.
 func Chromium(t *testing.T) context.Context {
 	t.Helper()
+	ctx, done, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(done)
+	return ctx
+}
+
+// Open is Chromium without a test; the caller must call done.
+func Open() (ctx context.Context, done func(), err error) {
 	binary := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -22,11 +33,11 @@ func Chromium(t *testing.T) context.Context {
 		}
 	}
 	if binary == "" {
-		t.Fatal("Chromium is not installed: run make test")
+		return nil, nil, errors.New("Chromium is not installed: run make programs")
 	}
 	profile, err := os.MkdirTemp("", "headgate-chromium-")
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(binary), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
@@ -35,14 +46,13 @@ func Chromium(t *testing.T) context.Context {
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true), chromedp.Flag("no-proxy-server", true),
 	}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, done := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		done()
+	ctx, end := chromedp.NewContext(allocator)
+	return ctx, func() {
+		end()
 		cancel()
 		if browser := chromedp.FromContext(ctx); browser.Allocator != nil {
 			browser.Allocator.Wait()
 		}
 		_ = os.RemoveAll(profile) // what a process of it still writes stays
-	})
-	return ctx
+	}, nil
 }

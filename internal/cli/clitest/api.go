@@ -17,17 +17,21 @@ type server struct {
 
 	mu       sync.Mutex
 	paths    []string // of all calls
+	robots   string   // what /robots.txt says
 	released chan struct{}
 }
 
 func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
 
 // api answers 200, on /slow only after release, on /status/N with N, on /say/N/TEXT
-// with N and that text, on /to/PATH with a redirect to /PATH, and on /busy with 429
-// and a Retry-After of an hour.
+// with N and that text, on /to/PATH with a redirect to /PATH, on /busy with 429
+// and a Retry-After of an hour, and on /robots.txt with the file, if one is named.
 func api(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 0, "api")
+	usage(ts, !neg && len(args) <= 1, "api [ROBOTS]")
 	s := of(ts)
+	if len(args) == 1 {
+		s.robots = ts.ReadFile(args[0])
+	}
 	s.released = make(chan struct{})
 	srv := httptest.NewServer(s)
 	ts.Defer(func() { srv.CloseClientConnections(); srv.Close() })
@@ -45,6 +49,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-s.released:
 		case <-r.Context().Done():
 		}
+	case path == "/robots.txt":
+		_, _ = io.WriteString(w, s.robots)
 	case path == "/busy":
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)

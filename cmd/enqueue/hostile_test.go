@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestHostileJobs: whatever stands in jobs and arguments, the command lets none of
+// it through to the terminal.
+func TestHostileJobs(t *testing.T) {
+	server := redistest.Run(t)
+	const evil = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egpj.exe\r\x7f"
+	long := strings.Repeat("A", 1<<20)
+	lines := strings.Join([]string{
+		fmt.Sprintf(`{"type": "mine", "id": %q}`, "a\u009b31m\u202e"),
+		`{"type": "mine", "id": "b\u001b[2J\u0007"}`,
+		`{"type": "mine", "id": "b\u001b[2J\u0007"}`, // twice
+		`{"type": "mine\u001b[2J", "queue": "\u001b[2J"}`,
+		`{"type": "mine", "` + evil + `": 1}`,
+		`{"type": "mine", "payload": "` + evil + `"}`,
+		`{"type": "` + evil + long + `"`,
+		"\xff\xfe" + evil + long,
+	}, "\n")
+	for _, args := range [][]string{
+		{"-"}, {"-", "--json"}, {"-", "--strict"}, {"-", "--plan"},
+		{"--type", "mine", "--id", "c\u009b31m\u202e"}, {"--type", "mine", "--id", "d\u009b31m\u202e", "--json"},
+		{"--type", evil, "--payload", evil}, {"--type", "mine", "--in", evil}, {"--type", "mine", "--queue", evil}, {evil}, {"--" + evil},
+		{"crawl", "https://" + evil + "/"}, {"crawl", "https://example.com/", "--name", evil}, {"crawl", "https://example.com/", "--allow", evil},
+	} {
+		var out bytes.Buffer
+		run(t.Context(), append(args, "--redis", server.URL()), cli.IO{In: strings.NewReader(lines), Out: &out, Err: &out})
+		shown := out.String()
+		bad := func(r rune) bool { return r < 0x20 && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e }
+		if i := strings.IndexFunc(shown, bad); i >= 0 || !utf8.ValidString(shown) {
+			t.Errorf("%.60q shows %.60q", args, shown[max(0, i-20):])
+		}
+		if len(shown) == 0 || len(shown) > 20_000 {
+			t.Errorf("%.60q says %d bytes", args, len(shown))
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+)
+
+// check says whether a worker would run as the config says.
+func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+	warning, err := examine(ctx, conf)
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		fmt.Fprintln(stdio.Err, "worker: "+warning)
+	}
+	_, err = fmt.Fprintln(stdio.Out, "the config is right")
+	return err
+}
+
+// examine finds what keeps a worker from running, and what it would warn of.
+func examine(ctx context.Context, conf *config.Config) (warning string, err error) {
+	if conf.Absent != "" {
+		return "", fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
+	}
+	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
+		return "", err
+	}
+	rdb, err := cli.Dial(ctx, conf.Redis)
+	if err != nil {
+		return "", err
+	}
+	defer rdb.Close()
+	return evictionWarning(ctx, rdb, conf.Redis), nil
+}
+
+// checked is what a worker would run, in JSON. Redis is empty for one within the
+// worker.
+type checked struct {
+	Config      string                  `json:"config"`
+	Redis       string                  `json:"redis"`
+	Scope       string                  `json:"scope"`
+	Queues      map[string]int          `json:"queues"`
+	Concurrency int                     `json:"concurrency"`
+	Limits      []definition            `json:"limits"`
+	Tasks       map[string][]neededRule `json:"tasks"`
+	Commands    map[string]string       `json:"commands"`
+	Schedules   map[string]scheduleRule `json:"schedules"`
+	Warning     string                  `json:"warning,omitempty"`
+}
+
+// neededRule is a limit that jobs of a task need, in JSON: key and cost as the
+// config has them.
+type neededRule struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key,omitempty"`
+	Cost  string `json:"cost,omitempty"`
+}
+
+// scheduleRule is a schedule, in JSON.
+type scheduleRule struct {
+	Cron string `json:"cron"`
+	Zone string `json:"zone"`
+	Task string `json:"task"`
+}
+
+// checkJSON is check for programs.
+func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	warning, err := examine(ctx, conf)
+	if err != nil {
+		return err
+	}
+	c := checked{
+		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
+		Tasks: map[string][]neededRule{}, Commands: map[string]string{}, Schedules: map[string]scheduleRule{}, Warning: warning,
+	}
+	if !conf.Redis.IsZero() {
+		c.Redis = conf.Redis.String()
+	}
+	for _, l := range conf.Limits {
+		c.Limits = append(c.Limits, newDefinition(l, nil, nil))
+	}
+	for name, task := range conf.Tasks {
+		c.Tasks[name] = []neededRule{}
+		for _, n := range task.Limits {
+			c.Tasks[name] = append(c.Tasks[name], neededRule{n.Limit, n.Key.String(), n.Cost.String()})
+		}
+	}
+	for name, command := range conf.Commands {
+		c.Commands[name] = command.String()
+	}
+	for name, s := range conf.Schedules {
+		c.Schedules[name] = scheduleRule{s.Cron, zoneName(s.Zone), s.Task}
+	}
+	return cli.JSON(stdio.Out, c)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/throttle"
+)
+
+// confirming is for commands that say only what they have done.
+type confirming struct {
+	JSON bool `help:"Print a JSON object of what was done."`
+}
+
+// confirmation is what was done, and to what.
+type confirmation struct {
+	Done     string   `json:"done"`
+	Limit    string   `json:"limit,omitempty"`
+	Key      cli.Text `json:"key,omitempty"`
+	Rule     string   `json:"rule,omitempty"`
+	Schedule string   `json:"schedule,omitempty"`
+	Jobs     *int     `json:"jobs,omitempty"`
+	Queue    cli.Text `json:"queue,omitempty"`
+	Job      cli.Text `json:"job,omitempty"`
+}
+
+// say prints what was done: as text for people, or all of it as JSON.
+func (c confirming) say(out io.Writer, did confirmation, text string) error {
+	if c.JSON {
+		return cli.JSON(out, did)
+	}
+	_, err := fmt.Fprintln(out, cli.Foreign(text))
+	return err
+}
+
+// noted is a change of jobs, for the changelog.
+func (did confirmation) noted() throttle.Change {
+	return throttle.Change{What: did.Done, Jobs: *did.Jobs, Job: throttle.JobID{Queue: string(did.Queue), ID: string(did.Job)}}
+}

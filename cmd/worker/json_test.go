@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// leaves are the paths of all commands, such as "limits set".
+func leaves(t *testing.T) (paths []string) {
+	t.Helper()
+	parser, err := kong.New(&commands{}, kong.Name("worker"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range parser.Model.Leaves(false) {
+		words := strings.Fields(leaf.Path())
+		paths = append(paths, strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "worker" || strings.HasPrefix(w, "<") }), " "))
+	}
+	return paths
+}
+
+// TestEveryCommandSaysJSON runs each command with --json: what it prints is JSON,
+// and holds what it was asked about. Those for eyes alone are said so.
+func TestEveryCommandSaysJSON(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "headgate.yaml")
+	text := `limits: {api: {kind: funnel, rate: 10/s}, slow: {kind: sliding_log, rate: 5/m}}
+tasks: {"http:request": {limits: [{limit: api}, {limit: slow, key: host(payload.url)}]}}
+schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "https://example.com/"}}}
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.Run(t)
+	rdb := server.Client()
+	defer rdb.Close()
+	client, inspector := scheduler.NewClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+	defer client.Close()
+	for _, id := range []string{"one", "two", "three", "done"} {
+		if _, err := client.Enqueue(asynq.NewTask("http:request", nil, asynq.TaskID(id))); err != nil {
+			t.Fatal(err)
+		}
+		if err := inspector.ArchiveTask("default", id); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	forEyes := []string{"top", "completion"}
+	var ran []string
+	for _, tt := range []struct{ command, args, holds string }{
+		{"run", "--check", `"nightly":{"cron":"30 2 * * *"`},
+		{"demo", "--jobs 5 --rate 100", `"jobs":5`},
+		{"limits set", "api --kind funnel --rate 20/s", `"done":"set","limit":"api","rule":"funnel 20/s capacity 1"`},
+		{"limits set", "slow --kind sliding_log --rate 6/m", `"limit":"slow"`},
+		{"limits set", "slow --key k --rate 1/m", `"key":"k","rule":"1/m"`},
+		{"limits list", "", `"rate":"20/s"`},
+		{"limits show", "slow", `"key":"k","rate":"1/m"`},
+		{"limits unset", "slow k", `"done":"unset","limit":"slow","key":"k"`},
+		{"limits pause", "api", `"done":"paused","limit":"api"`},
+		{"limits resume", "api", `"done":"resumed"`},
+		{"limits reset", "slow k", `"done":"reset","limit":"slow","key":"k"`},
+		{"limits peek", "api", `"capacity":1`},
+		{"limits delete", "api", `"done":"deleted"`},
+		{"waiting", "", `[]`},
+		{"job", "one", `"state":"archived"`},
+		{"results", "", ``},
+		{"archived list", "", `"id":"two"`},
+		{"archived retry", "one", `"done":"retried","jobs":1,"queue":"default","job":"one"`},
+		{"archived delete", "--all", `"done":"deleted","jobs":3`},
+		{"retry", "nightly-job", `"done":"retried"`},
+		{"crawls", "", `[]`},
+		{"schedules list", "", `"state":"active"`},
+		{"schedules next", "2", `"name":"nightly"`},
+		{"schedules pause", "nightly", `"done":"paused","schedule":"nightly"`},
+		{"schedules resume", "nightly", `"done":"resumed"`},
+		{"schedules run", "nightly", `"done":"run","schedule":"nightly","job":"nightly@run-`},
+		{"status", "", `"queue":"default"`},
+		{"throttle", "k 15 30 60", `"limited":false`},
+		{"version", "", `"go":"go1`},
+	} {
+		ran = append(ran, tt.command)
+		if tt.command == "retry" {
+			_, err := client.Enqueue(asynq.NewTask("http:request", nil, asynq.TaskID("nightly-job")))
+			if err == nil {
+				err = inspector.ArchiveTask("default", "nightly-job")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := strings.Fields(tt.command + " " + tt.args + " --json")
+		if !slices.Contains([]string{"version", "demo"}, tt.command) {
+			args = append(args, "--config", config, "--redis", server.URL())
+		}
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), args, cli.IO{Out: &out, Err: &stderr}); code != 0 {
+			t.Errorf("%q: exit code %d: %.500s", args, code, &stderr)
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, out.Bytes()); err != nil && out.Len() > 0 {
+			t.Errorf("%q prints no JSON: %v\n%.500s", args, err, &out)
+		}
+		if !strings.Contains(compact.String(), tt.holds) {
+			t.Errorf("%q: no %s in\n%.800s", args, tt.holds, &compact)
+		}
+	}
+	for _, path := range leaves(t) {
+		if !slices.Contains(ran, path) && !slices.Contains(forEyes, path) {
+			t.Errorf("%q was not asked for JSON", path)
+		}
+	}
+	checkNoted(t, rdb)
+}
+
+// checkNoted: what was done to schedules and jobs stands in the changelog.
+func checkNoted(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	changes, err := throttle.New(rdb, throttle.RedisOptions{}).Changes(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range changes {
+		if c.By == "" {
+			t.Errorf("nobody did %+v", c)
+		}
+		if c.Limit == "" {
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s%d %s %s", c.What, c.Schedule, c.Jobs, c.Job.Queue, c.Job.ID)))
+		}
+	}
+	slices.Reverse(got)
+	want := []string{
+		"retried 1 default one", "deleted 3", "retried 1 default nightly-job",
+		"paused nightly0", "resumed nightly0", "run nightly0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the changelog has %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,248 @@
+// Package crawlsite is a small web that crawlers are measured on: five hosts
+// behind one loopback port, which is an HTTP proxy for their names, and a record
+// of what each was asked and when.
+package crawlsite
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The names of the hosts.
+const (
+	Plain  = "plain.test"  // with a sitemap, in which alone a quarter of its pages is
+	Slow   = "slow.test"   // takes its time for each answer
+	Robots = "robots.test" // with a Crawl-delay, and a part that is disallowed
+	Busy   = "busy.test"   // answers 429 with Retry-After now and then
+	Moved  = "moved.test"  // redirects to its own pages, and to some of Plain's
+)
+
+// Seed is where a crawl begins; it leads to all pages.
+const Seed = "http://" + Plain + "/"
+
+// Sitemap is Plain's, which its robots.txt names.
+const Sitemap = Seed + "sitemap.xml"
+
+// limits say how much later than one request the next may come. Where a crawler is
+// not told, it is told by robots.txt.
+var limits = map[string]time.Duration{
+	Plain: 200 * time.Millisecond, Slow: 400 * time.Millisecond, Robots: 300 * time.Millisecond,
+	Busy: 200 * time.Millisecond, Moved: 200 * time.Millisecond,
+}
+
+// Limit is how much later than one request to a host the next may come.
+func Limit(host string) time.Duration { return limits[host] }
+
+// Hosts are the hosts' names, in the order of a Report.
+var Hosts = []string{Plain, Slow, Robots, Busy, Moved}
+
+const (
+	latency      = 250 * time.Millisecond // of Slow
+	refusedEvery = 20                     // requests to Busy
+	retryAfter   = time.Second            // that it then asks for
+)
+
+// Site is the servers of all hosts.
+type Site struct {
+	pages  int
+	listen net.Listener
+	server *http.Server
+
+	mu     sync.Mutex
+	hosts  map[string]*host
+	strays int
+	late   time.Duration // the worst of feel
+	closed chan struct{}
+}
+
+// Start serves so many pages on each host, until Close.
+func Start(pages int) (*Site, error) {
+	if pages < 1 {
+		return nil, fmt.Errorf("%d pages on each host: want 1 or more", pages)
+	}
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Site{pages: pages, listen: listen, hosts: map[string]*host{}, closed: make(chan struct{})}
+	for _, name := range Hosts {
+		s.hosts[name] = &host{answered: map[string]int{}}
+	}
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.server.Serve(listen) }() // it ends with Close
+	go s.feel()
+	return s, nil
+}
+
+// Close ends the servers.
+func (s *Site) Close() error {
+	close(s.closed)
+	return s.server.Close()
+}
+
+// feel finds out how late this machine lets a process go on whose time has come.
+func (s *Site) feel() {
+	const every = 5 * time.Millisecond
+	for {
+		due := time.Now().Add(every)
+		select {
+		case <-s.closed:
+			return
+		case <-time.After(every):
+			late := time.Since(due)
+			s.mu.Lock()
+			s.late = max(s.late, late)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// Proxy is the URL of the proxy through which the hosts are reached.
+func (s *Site) Proxy() string { return "http://" + s.listen.Addr().String() }
+
+// ServeHTTP implements http.Handler.
+func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	s.mu.Lock()
+	h := s.hosts[r.Host]
+	if h == nil {
+		s.strays++
+		s.mu.Unlock()
+		http.NotFound(w, r)
+		return
+	}
+	wait := h.note(at, r.Host == Busy)
+	if r.Host == Robots && strings.HasPrefix(r.URL.Path, "/private/") {
+		h.disallowed++
+	}
+	s.mu.Unlock()
+	if wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	if r.Host == Slow {
+		time.Sleep(latency)
+	}
+	if s.answer(w, r) {
+		s.mu.Lock()
+		h.answered[r.URL.Path]++
+		s.mu.Unlock()
+	}
+}
+
+// answer reports whether there was something to answer with.
+func (s *Site) answer(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if i, ok := s.number(r.URL.Path); ok {
+		s.page(w, r.Host, i)
+		return true
+	}
+	to, redirected := s.redirect(r.Host, r.URL.Path)
+	switch {
+	case redirected:
+		http.Redirect(w, r, to, http.StatusFound)
+	case r.Host == Robots && r.URL.Path == "/robots.txt":
+		fmt.Fprintf(w, "User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds())
+	case r.Host == Plain && r.URL.Path == "/robots.txt":
+		fmt.Fprintf(w, "Sitemap: %s\n", Sitemap)
+	case r.Host == Plain && r.URL.Path == "/sitemap.xml":
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
+		for i := range s.pages {
+			fmt.Fprintf(w, "<url><loc>http://%s%s</loc></url>", Plain, path(i))
+		}
+		fmt.Fprint(w, "</urlset>")
+	default:
+		http.NotFound(w, r)
+		return false
+	}
+	return true
+}
+
+// path is that of a page, and number the page of a path.
+func path(i int) string {
+	if i == 0 {
+		return "/"
+	}
+	return "/page/" + strconv.Itoa(i)
+}
+
+func (s *Site) number(of string) (int, bool) {
+	i, err := strconv.Atoi(strings.TrimPrefix(of, "/page/"))
+	if of == "/" {
+		i, err = 0, nil
+	}
+	return i, err == nil && i >= 0 && i < s.pages && of == path(i)
+}
+
+// page writes a page: a node of a tree, with ways back and astray.
+func (s *Site) page(w http.ResponseWriter, name string, i int) {
+	fmt.Fprintf(w, "<!doctype html><title>%s %d</title>\n", name, i)
+	to := []string{path(i / 2), path(i) + "#part", "http://elsewhere.example/", "mailto:crawler@" + name}
+	if i == 0 && name == Plain {
+		for _, other := range Hosts[1:] {
+			to = append(to, "http://"+other+"/")
+		}
+	}
+	if name == Robots {
+		to = append(to, "/private/"+strconv.Itoa(i))
+	}
+	for _, child := range []int{2*i + 1, 2*i + 2} {
+		if child < s.pages {
+			to = append(to, s.way(name, child)...)
+		}
+	}
+	for _, url := range to {
+		fmt.Fprintf(w, "<a href=%q>there</a>\n", url)
+	}
+}
+
+// way is how other pages of its host lead to a page.
+func (s *Site) way(name string, i int) []string {
+	switch {
+	case name == Moved && i%3 == 0:
+		return []string{"/old/" + strconv.Itoa(i)}
+	case name == Plain && i >= s.pages-s.pages/4:
+		return nil
+	case name == Plain && i%5 == 0:
+		return []string{"http://" + Moved + "/away/" + strconv.Itoa(i), path(i)}
+	}
+	return []string{path(i)}
+}
+
+// redirect is where Moved sends a path.
+func (s *Site) redirect(name, from string) (to string, ok bool) {
+	if name != Moved {
+		return "", false
+	}
+	if i, is := strings.CutPrefix(from, "/old/"); is {
+		return "/page/" + i, true
+	}
+	if i, is := strings.CutPrefix(from, "/away/"); is {
+		return "http://" + Plain + "/page/" + i, true
+	}
+	return "", false
+}
+
+// Done reports whether every page has been fetched.
+func (s *Site) Done() bool { return s.Fetched() == s.pages*len(Hosts) }
+
+// Fetched is how many pages have been.
+func (s *Site) Fetched() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.hosts {
+		for i := range s.pages {
+			if h.answered[path(i)] > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,2 @@
+// Package filelock tells whether a process that writes to a file is still there.
+package filelock

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package filelock
+
+import (
+	"errors"
+	"os"
+)
+
+// Lock cannot tell whether a file is another process's, so none is taken over.
+func Lock(*os.File) error { return errors.ErrUnsupported }

@@ -1,0 +1,300 @@
+package frontier_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/tasks/frontier"
+)
+
+const page = "http://a.test/"
+
+var first = frontier.Run{Crawl: "it", Name: "1"}
+
+// claim has a job of another page's take a URL.
+func claim(t *testing.T, f *frontier.Frontier, run frontier.Run, url, job string, depth int) (string, int) {
+	t.Helper()
+	_, answer, depth, err := f.Claim(t.Context(), frontier.Claim{Run: run, Link: frontier.Link{URL: url, Depth: depth}, Job: job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, depth
+}
+
+// seed has a job take a URL that somebody has enqueued.
+func seed(t *testing.T, f *frontier.Frontier, run, url string, anew bool) (string, string) {
+	t.Helper()
+	c := frontier.Claim{Run: frontier.Run{Crawl: "it", Name: run}, Link: frontier.Link{URL: url}, Job: "default/seed-" + run, Seed: true, Anew: anew}
+	got, answer, _, err := f.Claim(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.Name, answer
+}
+
+func done(t *testing.T, f *frontier.Frontier, run frontier.Run, url string, depth int, state frontier.State) int {
+	t.Helper()
+	got, err := f.Done(t.Context(), run, frontier.Link{URL: url, Depth: depth}, state, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func found(t *testing.T, f *frontier.Frontier, run frontier.Run, links ...frontier.Link) (int, []frontier.Link) {
+	t.Helper()
+	added, deeper, err := f.Found(t.Context(), run, frontier.Waiting, links)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return added, deeper
+}
+
+func counts(t *testing.T, f *frontier.Frontier) frontier.Counts {
+	t.Helper()
+	p, ok, err := f.Progress(t.Context(), "it")
+	if err != nil || !ok {
+		t.Fatalf("progress: %v, %v", ok, err)
+	}
+	sum := frontier.Counts{}
+	for _, h := range p.Hosts {
+		sum.Found += h.Found
+	}
+	if sum.Found != p.Found {
+		t.Errorf("the hosts have %d URLs and all of them %d", sum.Found, p.Found)
+	}
+	return p.Counts
+}
+
+// A URL is one job's until that is done, and nobody's after that.
+func TestClaim(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		steps := []struct {
+			job  string
+			end  frontier.State // what becomes of it after the claim, if anything
+			want string
+		}{
+			{"default/1", "", frontier.Take},
+			{"default/2", "", frontier.Other},
+			{"other/1", "", frontier.Other}, // the same ID in two queues is two jobs
+			{"default/1", frontier.Failed, frontier.Take},
+			{"default/2", frontier.Fetched, frontier.Take}, // what has failed may be tried again
+			{"default/1", "", frontier.Done},
+			{"default/2", "", frontier.Done},
+		}
+		for i, s := range steps {
+			if got, _ := claim(t, f, first, page, s.job, 0); got != s.want {
+				t.Errorf("claim %d, of %s: %s, want %s", i, s.job, got, s.want)
+			}
+			if s.end != "" {
+				done(t, f, first, page, 0, s.end)
+			}
+		}
+		if diff := cmp.Diff(frontier.Counts{Found: 1, Fetched: 1}, counts(t, f)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A seed joins the run in progress, and begins the next when that is over or when
+// it is told to; the jobs of a run that is over hear that.
+func TestRuns(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		want := func(run, answer, wantRun, wantAnswer string) {
+			t.Helper()
+			if run != wantRun || answer != wantAnswer {
+				t.Errorf("run %s, %s; want run %s, %s", run, answer, wantRun, wantAnswer)
+			}
+		}
+		run, answer := seed(t, f, "1", page, false)
+		want(run, answer, "1", frontier.Take)
+		run, answer = seed(t, f, "2", page+"b", false)
+		want(run, answer, "1", frontier.Take)
+		done(t, f, first, page, 0, frontier.Fetched)
+		done(t, f, first, page+"b", 0, frontier.Missing)
+		run, answer = seed(t, f, "3", page, false)
+		want(run, answer, "3", frontier.Take)
+		run, answer = seed(t, f, "2", page+"c", false) // late, and of a run that never was
+		want(run, answer, "3", frontier.Take)
+		run, answer = seed(t, f, "4", page, true)
+		want(run, answer, "4", frontier.Take)
+		if answer, _ := claim(t, f, frontier.Run{Crawl: "it", Name: "3"}, page+"d", "default/d", 0); answer != frontier.Old {
+			t.Errorf("a job of run 3 in run 4: %s, want %s", answer, frontier.Old)
+		}
+		if added, _ := found(t, f, frontier.Run{Crawl: "it", Name: "3"}, frontier.Link{URL: page + "e"}); added != 0 {
+			t.Errorf("run 3 adds %d URLs to run 4", added)
+		}
+		if got := done(t, f, frontier.Run{Crawl: "it", Name: "3"}, page, 0, frontier.Fetched); got != -1 {
+			t.Errorf("run 3 is done with a page in run 4: %d, want -1", got)
+		}
+		if diff := cmp.Diff(frontier.Counts{Found: 1, Waiting: 1}, counts(t, f)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Of two ways to a page the shorter counts, whenever it is found.
+func TestDepth(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		link := func(depth int) frontier.Link { return frontier.Link{URL: page, Depth: depth} }
+		seed(t, f, "1", page+"seed", false)
+		if added, deeper := found(t, f, first, link(1), link(1)); added != 1 || deeper != nil {
+			t.Errorf("found twice at once: %d new, %v deeper; want 1", added, deeper)
+		}
+		found(t, f, first, link(3))
+		if _, depth := claim(t, f, first, page, "default/1", 1); depth != 3 {
+			t.Errorf("its job is to follow its links to %d, want 3", depth)
+		}
+		found(t, f, first, link(5)) // while it is being fetched
+		if got := done(t, f, first, page, 3, frontier.Fetched); got != 5 {
+			t.Errorf("done at 3: %d, want to be told 5", got)
+		}
+		if got := done(t, f, first, page, 5, frontier.Fetched); got != 5 {
+			t.Errorf("done at 5: %d", got)
+		}
+		_, deeper := found(t, f, first, link(4), link(7)) // after that
+		if diff := cmp.Diff([]frontier.Link{link(7)}, deeper); diff != "" {
+			t.Error(diff)
+		}
+		if err := f.Followed(t.Context(), first, deeper); err != nil {
+			t.Fatal(err)
+		}
+		if _, deeper := found(t, f, first, link(7)); deeper != nil {
+			t.Errorf("followed, and %v once more", deeper)
+		}
+		seen, err := f.Look(t.Context(), first, []frontier.Link{link(0), {URL: page + "new"}})
+		if diff := cmp.Diff([]frontier.Seen{{State: frontier.Fetched, Depth: 7}, {}}, seen); diff != "" || err != nil {
+			t.Error(err, diff)
+		}
+	})
+}
+
+// Whatever is noted twice counts once.
+func TestCounts(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		states := []frontier.State{
+			frontier.Fetched, frontier.Unchanged, frontier.Redirected, frontier.Missing, frontier.Disallowed, frontier.Failed, frontier.Waiting,
+		}
+		for i, state := range states {
+			url := fmt.Sprintf("http://%d.test/", i%2)
+			url += string(state)
+			seed(t, f, "1", url, false)
+			for range 2 {
+				if state != frontier.Waiting {
+					done(t, f, first, url, 0, state)
+				}
+			}
+		}
+		want := frontier.Counts{Found: 7, Fetched: 1, Unchanged: 1, Redirected: 1, Missing: 1, Disallowed: 1, Failed: 1, Waiting: 1}
+		if diff := cmp.Diff(want, counts(t, f)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestPages(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		if got, err := f.Page(t.Context(), "it", page); got != nil || err != nil {
+			t.Errorf("before it was fetched: %v, %v", got, err)
+		}
+		seed(t, f, "1", page, false)
+		want := &frontier.Page{Run: "1", ETag: `"x"`, Modified: "then", Links: []string{page + "a"}, Sitemaps: []string{page + "map"}, To: page + "to"}
+		if _, err := f.Done(t.Context(), first, frontier.Link{URL: page}, frontier.Fetched, want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Page(t.Context(), "it", page)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Error(err, diff)
+		}
+		rdb.HSet(t.Context(), "hg:{default}:crawl_pages:it", frontier.Digest(page), "garbage")
+		if _, err := f.Page(t.Context(), "it", page); err == nil {
+			t.Error("garbage is a page")
+		}
+	})
+}
+
+// One job asks for a robots.txt, the others wait; and after no answer nobody asks
+// for a while.
+func TestRobots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		f, ctx := frontier.New(rdb, ""), t.Context()
+		const origin = "http://a.test"
+		want := func(what string, want frontier.Asked) {
+			t.Helper()
+			got, err := f.AskRobots(ctx, origin, time.Minute)
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("%s: %v %s", what, err, diff)
+			}
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("the first", frontier.Asked{Ask: true})
+		want("the second", frontier.Asked{Wait: time.Minute})
+		time.Sleep(time.Minute)
+		want("when the first has died", frontier.Asked{Ask: true})
+		must(f.NoRobots(ctx, origin, 30*time.Second))
+		want("after no answer", frontier.Asked{Wait: 30 * time.Second, Failed: true})
+		must(f.AwaitRobots(ctx, origin, 10*time.Second))
+		want("when it is elsewhere", frontier.Asked{Wait: 10 * time.Second})
+		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
+		want("after an answer", frontier.Asked{Ask: true})
+
+		check := func(what string, wantOK, fresh bool) {
+			t.Helper()
+			r, ok, err := f.Robots(ctx, origin)
+			if err != nil || ok != wantOK || r.Fresh != fresh || ok && (r.Status != 200 || string(r.Text) != "text") {
+				t.Errorf("%s: %+v, %v, %v; want there %v, fresh %v", what, r, ok, err, wantOK, fresh)
+			}
+		}
+		check("at once", true, true)
+		time.Sleep(25 * time.Hour)
+		check("after a day", true, false)
+		time.Sleep(30 * 24 * time.Hour)
+		check("after a month", false, false)
+	})
+}
+
+// A crawl is forgotten 90 days after its last job, with all of its keys.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mini, rdb := redistest.Mini(t)
+		f := frontier.New(rdb, "")
+		seed(t, f, "1", page, false)
+		time.Sleep(60 * 24 * time.Hour)
+		if _, err := f.Done(t.Context(), first, frontier.Link{URL: page}, frontier.Fetched, &frontier.Page{Run: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		claim(t, f, first, page, "default/1", 0)
+		time.Sleep(89 * 24 * time.Hour)
+		if names, err := f.Crawls(t.Context()); len(names) != 1 || err != nil {
+			t.Errorf("after 89 days: %q, %v; want it", names, err)
+		}
+		time.Sleep(2 * 24 * time.Hour)
+		other := frontier.Claim{Run: frontier.Run{Crawl: "other", Name: "1"}, Link: frontier.Link{URL: page}, Job: "default/2", Seed: true}
+		if _, _, _, err := f.Claim(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := f.Crawls(t.Context()); len(names) != 1 || names[0] != "other" || err != nil {
+			t.Errorf("after 91 days: %q, %v; want the other alone", names, err)
+		}
+		if _, ok, err := f.Progress(t.Context(), "it"); ok || err != nil {
+			t.Errorf("it is known after 91 days, %v; keys %q", err, mini.Keys())
+		}
+	})
+}

@@ -26,6 +26,10 @@ const unfinished = ".open"
 // called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
 // what a process left behind that died in the middle of one is cut off by Recover,
 // or as soon as another writes under that name. It is for several goroutines.
+//
+// A file that is still written to ends in .open and is locked, which is how others
+// know that its process lives. Files have no greatest size: Close ends them, and the
+// next exchange begins another.
 type Folder struct {
 	// Dir must exist.
 	Dir string

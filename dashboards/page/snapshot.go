@@ -100,7 +100,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
 }
 
-// readLimits reads the limits, their blocks and the changelog where any has changed: a
+// readLimits reads the limits and their blocks where any has changed: a
 // round trip or two for each limit, which is why it is not done each second.
 func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if s.changes == crowd.Changes && now.Before(s.limitsAt) {

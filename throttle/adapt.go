@@ -12,8 +12,18 @@ import (
 // Jobs tell a Redis limiter how their calls go (package scheduler does it), and it
 // shares that among all processes; Local takes no notice. A fixed window and a
 // concurrency limit cannot adapt.
+//
+// The first refusal takes half of the pace, and so does each that follows in a row;
+// one that comes while a key was getting faster takes a tenth. Each second in which
+// calls are accepted gives back a thousandth of the whole rate. That is additive
+// increase and multiplicative decrease: with it many who share one capacity come to
+// share it evenly (Chiu and Jain, "Analysis of the increase and decrease algorithms
+// for congestion avoidance in computer networks", 1989). What was learned of a key of
+// which nothing was heard for an hour is forgotten when the next key of the limit is
+// refused or set.
 type Adapt struct {
-	// Min is the slowest pace. The zero value means a hundredth of the rate.
+	// Min is the slowest pace, at most the limit's rate. The zero value means a
+	// hundredth of the rate.
 	Min Rate
 	// Latency is how long calls may take before the key slows down. The zero value
 	// means that their time does not matter.
@@ -32,6 +42,8 @@ func (a Adapt) String() string {
 	return text
 }
 
+// validateAdapt reports what is wrong with Adapt. Where the limit's own rate is wrong
+// Min is held against nothing: that rate's error is enough.
 func (l Limit) validateAdapt(wrong func(field string, value any, format string, args ...any)) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
@@ -50,6 +62,7 @@ func (l Limit) validateAdapt(wrong func(field string, value any, format string, 
 	}
 }
 
+// perSecond makes rates of different periods comparable.
 func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
 
 // wholeShare is all of a rate, as the scripts count its parts.
@@ -71,7 +84,8 @@ func (a Adapt) fields(rate Rate) []any {
 	}
 }
 
-// pace is a share of a rate, for people: "4.5/s".
+// pace is a share of a rate, for people: "4.5/s". It takes the shortest period in
+// which there is at least one permit.
 func pace(r Rate, share float64) string {
 	times := share * float64(r.N)
 	for _, u := range units {

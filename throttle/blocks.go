@@ -7,7 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Blocked is a key of a limit that Block holds shut.
+// Blocked is a key of a limit that is held shut, by Block or by what the other side
+// answered.
 type Blocked struct {
 	Key string
 	// Until is when it opens, by Redis's clock, and For is how far off that is.
@@ -16,7 +17,8 @@ type Blocked struct {
 }
 
 // Blocks lists the keys of a limit that are held shut now, in the order in which
-// they open.
+// they open. A limit that does not exist has none. It takes two round trips, and
+// reads all such keys in one of them.
 func (r *Redis) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	ends, err := r.rdb.ZRangeWithScores(ctx, r.prefix+"blocked:"+limit, 0, -1).Result()
 	if err != nil || len(ends) == 0 {

@@ -17,6 +17,11 @@ const carryBatch = 50
 // they matter at the new one. It looks through the names of all keys of the
 // Redis, a part at a time. A meter outlives what it counts by a minute, so
 // nothing is forgotten if this takes less.
+//
+// A meter that is asked reads what it counts by the new rate anyhow. This is for
+// those that nobody asks: before they expire by the old rate, and before the rate
+// changes again, as a meter knows only the last change. There is no list of a
+// limit's meters, as every call would have to keep it.
 func (r *Redis) carry(ctx context.Context, l Limit) error {
 	node, err := r.node(ctx)
 	if err != nil {
@@ -63,7 +68,8 @@ func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) erro
 	return errCalendar
 }
 
-// node is the Redis that has the keys of the scope.
+// node is the Redis that has the keys of the scope: of a cluster, where SCAN goes to
+// any node, the master of the scope's slot.
 func (r *Redis) node(ctx context.Context) (redis.Cmdable, error) {
 	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, r.prefix)

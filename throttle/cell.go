@@ -6,7 +6,8 @@ import (
 )
 
 // Cell is redis-cell's answer to CL.THROTTLE in five numbers, plus Never,
-// which redis-cell does not tell from a denial with a retry.
+// which redis-cell does not tell from a denial with a retry. Only where Limited is
+// false may the caller go on.
 type Cell struct {
 	Limited    bool
 	Limit      int           // max_burst + 1
@@ -27,6 +28,7 @@ func (c Cell) Numbers() [5]int64 {
 	return [5]int64{limited, int64(c.Limit), int64(c.Remaining), ceilSeconds(c.RetryAfter), ceilSeconds(c.ResetAfter)}
 }
 
+// ceilSeconds is whole seconds, rounded up; -1 stays what it is.
 func ceilSeconds(d time.Duration) int64 {
 	if d < 0 {
 		return -1

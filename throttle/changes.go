@@ -25,11 +25,14 @@ type Change struct {
 	What string
 	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string
-	// By is who did it, as said with As; empty where nobody said.
+	// By is who did it, as said with As; empty where nobody said. Of a block it is
+	// "upstream" where an answer of the other side asked for it.
 	By string
-	// Until is when a block ends.
+	// Until is when a block ends, by Redis's clock, and zero for all else.
 	Until time.Time
-	// From and To are the limit's definitions before and after.
+	// From and To are the limit's definitions before and after, as Limit.String
+	// writes them: From is empty of a new limit, and To of a deleted one. Of a key
+	// that was set, To is its Override.
 	From, To string
 	// Schedule is what was changed where that was no limit.
 	Schedule string
@@ -63,13 +66,14 @@ func As(ctx context.Context, who string) context.Context {
 	return context.WithValue(ctx, actor{}, who)
 }
 
+// by is who As said, or nobody.
 func by(ctx context.Context) string {
 	who, _ := ctx.Value(actor{}).(string)
 	return who
 }
 
 // Changes returns the last n entries of the changelog, the newest first. It
-// remembers some 500.
+// remembers some 500, of all limits of the scope, those that are gone too.
 func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	entries, err := r.rdb.XRevRangeN(ctx, r.prefix+"changelog", "+", "-", int64(n)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -82,6 +86,8 @@ func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
+// newChange reads an entry as lua/include/note.lua writes it. Its time is that of
+// the entry's ID, to the millisecond.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

@@ -7,7 +7,8 @@ import (
 )
 
 // concurrency counts for a concurrency limit: at most n permits held at once,
-// each a lease that ends unless its holder extends it.
+// each a lease that ends unless its holder extends it. A lease that has ended is as
+// good as given back, so a holder that died costs the others its life at most.
 type concurrency struct {
 	n, life int64 // life is how long a lease lasts, in microseconds
 	leases  map[string]lease
@@ -41,7 +42,8 @@ func (c concurrency) clone() meter { return &c }
 
 // readyAt is when so many leases will have ended that k permits are free, if
 // nobody extends or frees one. Holders mostly do, so it is no promise: see
-// [Decision.Unknown].
+// [Decision.Unknown]. Where k is above n, as for estimates, it is when the last of
+// them ends, or a life from now where nothing is held.
 func (c *concurrency) readyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -68,11 +70,14 @@ func (c *concurrency) take(now, k int64) {
 	c.holder = ""
 }
 
-// charge and giveBack change nothing: resize does.
+// charge and giveBack change nothing: permits that are held do not come back by
+// themselves, so it is the holder's own lease that must change, which resize does.
 func (c *concurrency) charge(_, _ int64)            {}
 func (c *concurrency) giveBack(_, _ int64, _ spent) {}
 
-// resize has a holder hold that many permits, one at least.
+// resize has a holder hold that many permits, one at least: in Redis a lease of none
+// is no lease, and its holder would be told that it has lost it. It may go above n;
+// then nobody gets a permit until enough are given back.
 func (c *concurrency) resize(now int64, holder string, k int64) {
 	if l, ok := c.leases[holder]; ok && l.ends > now {
 		c.leases[holder] = lease{max(1, k), l.ends}

@@ -7,7 +7,8 @@ import (
 )
 
 // Outcome is what a limiter answers. The zero value is Unavailable, so a Decision
-// that came with an error never says that a caller may go on.
+// that came with an error never says that a caller may go on. As a text it is what
+// String writes, in JSON too.
 type Outcome int
 
 // The outcomes. Only Allowed may run.
@@ -20,9 +21,11 @@ const (
 	Denied
 	// Never: the cost is above the limit's capacity, so no wait will help.
 	Never
-	// NoLimit: there is no limit of that name, or not for this app.
+	// NoLimit: there is no limit of that name, or not for this app. Mostly a
+	// mistake in a name; whether to go on without a limit is the caller's to say.
 	NoLimit
-	// TooLate: the job would have to wait longer than it may.
+	// TooLate: the job would have to wait longer than it may. Only Lanes answer
+	// that: other calls say nothing of how long they would wait.
 	TooLate
 )
 
@@ -39,7 +42,8 @@ func (o Outcome) String() string {
 // MarshalText writes the outcome as String does.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText reads what String writes. Its error, a [*FieldError], lists the
+// outcomes.
 func (o *Outcome) UnmarshalText(text []byte) error {
 	i, err := choose("outcome", text, outcomes)
 	if err == nil {
@@ -66,50 +70,64 @@ type Need struct {
 // Most callers look at OK and RetryAfter.
 type Decision struct {
 	Outcome Outcome
-	Limit   string
-	Key     string
-	Cost    int
+	// Limit, Key and Cost are the need that decided. Needs of one meter were added
+	// up before, so Cost can be more than any of them said.
+	Limit string
+	Key   string
+	Cost  int
 	// Capacity is the most permits that can be taken at once.
 	Capacity int
-	// Remaining is how many permits could be taken right after this decision.
+	// Remaining is how many permits could be taken right after this decision: 0
+	// while the limit is paused or the key blocked, and without those that are
+	// reserved for called jobs.
 	Remaining int
 	// RetryAfter is how long until the same call could be allowed, rounded up
-	// to a microsecond: 0 unless Denied or TooLate.
+	// to a microsecond: 0 unless Denied or TooLate. It holds if nobody else takes
+	// the permits first. Of a concurrency limit it is when leases end that nobody
+	// extends, and of a paused limit a minute: both are only when to look again.
+	// From Lanes it is when the job would run, after all that wait before it.
 	RetryAfter time.Duration
 	// Unknown is whether a job was denied and nobody can tell for how long: a
 	// running job must give its slot back, or somebody resume a limit. RetryAfter
-	// is when to ask again at the latest then.
+	// is when to ask again at the latest then. Only Lanes tell.
 	Unknown bool
 	// PutBack is, for a job denied by Acquire, how long to put it back for in
 	// case that nobody calls it: longer than RetryAfter, since a job that comes
 	// early is denied a second time.
 	PutBack time.Duration
-	// ResetAfter is how long until the meter is as if never used.
+	// ResetAfter is how long until the meter is as if never used, if nothing more
+	// is taken of it.
 	ResetAfter time.Duration
 	// At is the moment of the decision by the limiter's clock.
 	At time.Time
-	// Taken is what was taken of each meter, for Settle. It is empty unless Allowed.
+	// Taken is what was taken of each meter, for Settle. It is empty unless Allowed,
+	// and leaves out needs whose cost was 0.
 	Taken []Taken
 	// Heard is whether the limiter is to be told how a job's call goes, with
 	// Accepted. Refused tells it in any case.
 	Heard bool
 	// Holder names the leases on concurrency limits, for Extend and Free, and
-	// Lease is the shortest of them. Both are zero where there are none.
+	// Lease is the shortest of them. Both are zero where there are none. Every
+	// allowed call gets a Holder of its own.
 	Holder string
 	Lease  time.Duration
 	// Waited is, for a job that Acquire allowed, how long ago it was denied first,
-	// and Denials how often it was. Late is for how long its permits had been there:
-	// below 0 where nobody called it. All are 0 for a job that did not wait.
+	// and Denials how often it was. Late is for how long its permits had been
+	// reserved: below 0 where they were not, since nobody called it or since it came
+	// too late for them and found others. All are 0 for a job that did not wait.
 	Waited  time.Duration
 	Denials int
 	Late    time.Duration
 }
 
-// Taken is what a decision took of one meter.
+// Taken is what a decision took of one meter. It is all that Settle needs of the
+// past, so that the limiter keeps no record of single calls.
 type Taken struct {
 	Need
 	// OwedUntil is, of a funnel or a token bucket, until when it owed what had been
-	// taken by then. The zero value means not known.
+	// taken by then, this call's permits included: its theoretical arrival time.
+	// From how much further off that is at Settle follows what was taken since. The
+	// zero value means not known.
 	OwedUntil time.Time
 }
 

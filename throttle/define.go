@@ -18,6 +18,10 @@ import (
 // Define implements Limiter. All limits are checked before the first is written,
 // so a mistake in one changes nothing. What it was told it tells Redis again, if
 // that turns out to have lost its data; a limit that was deleted stays deleted.
+//
+// The limits are written one after the other, a round trip each: where Redis fails
+// in between, those before have changed. To call it again with all is safe. A change
+// of a rate looks through all keys of the Redis once: see carry.
 func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -37,7 +41,9 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 	return nil
 }
 
-// remember keeps what Define was told, to say it again if Redis loses it.
+// remember keeps what Define was told, to say it again if Redis loses it. It is
+// remembered before it is written, so that a Redis which is away just now hears it
+// later.
 func (r *Redis) remember(l Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,6 +56,8 @@ func (r *Redis) remember(l Limit) {
 
 // defineAgain defines all that Define was told, if the limit that Redis lost is
 // among it, and reports whether it is. What was set at run time before is lost.
+// Many calls miss a limit at once: they come one after the other here, and what is
+// defined by then changes nothing.
 func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +78,8 @@ func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	return true, nil
 }
 
-// Set implements Limiter. What a config file says later in the same words does not
-// undo it; other words do, and a line in the log says so.
+// Set implements Limiter. What a config file says later in the same words as before
+// does not undo it; other words do, and a line in the log says so.
 func (r *Redis) Set(ctx context.Context, l Limit) error {
 	if err := l.Validate(); err != nil {
 		return fmt.Errorf("limit %s: %w", l.Name, err)
@@ -83,6 +91,10 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 // define writes a definition and carries the limit's meters over to another rate.
 // It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced what
 // was set at run time. All defaults are spelled out, so the scripts know none.
+//
+// n and period_us are what a meter counts by, rate_n and per_us what the limit says:
+// they differ by the margin. Of a field that is there twice the later value counts:
+// the first n and period_us are those of a concurrency limit, which has no rate.
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
 	args := []any{
@@ -142,7 +154,8 @@ func (r *Redis) Resume(ctx context.Context, name string) error {
 	return r.known(ctx, name, lua.Pause, name, 0, by(ctx))
 }
 
-// Limits implements Limiter.
+// Limits implements Limiter. It takes a round trip, and one more for each limit, so
+// it is for people and for a config's reload, not for every job.
 func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	names, err := r.rdb.SMembers(ctx, r.prefix+"limits").Result()
 	if err != nil {
@@ -163,7 +176,9 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// definition reads one limit, or fails with redis.Nil.
+// definition reads one limit, or fails with redis.Nil. Other errors are the
+// client's own, without ErrUnavailable. The limit writes itself with the words that
+// it was defined in, which extendCalendars counts on.
 func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
 	if err != nil {
@@ -193,12 +208,15 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	return l, nil
 }
 
-// calendarLength is how many windows of a calendar limit Redis knows ahead.
+// calendarLength is how many windows of a calendar limit Redis knows ahead: two
+// days of hours, or four years of months. The scripts ask for more when they come
+// to the last.
 const calendarLength = 48
 
 // extendCalendars stores the windows around a moment of Redis's clock for
 // limits that follow a calendar. The boundaries are the same whoever computes
-// them, so it does not matter who does it first.
+// them, so it does not matter who does it first. The script takes them only if the
+// limit has not changed since it was read.
 func (r *Redis) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := r.definition(ctx, name)

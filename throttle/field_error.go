@@ -8,7 +8,9 @@ import (
 )
 
 // FieldError is one thing that is wrong with a value that was given, such as a
-// field of a [Limit].
+// field of a [Limit]. Its parts are apart so that a program can say it in its own
+// words or at its own place: a config file knows the line of a field. Use errors.As
+// to find it; Validate joins several.
 type FieldError struct {
 	// Field is what is wrong, in lower case as config files write it.
 	Field string
@@ -31,7 +33,8 @@ func fieldError(field string, value any, format string, args ...any) *FieldError
 	return &FieldError{field, text, fmt.Sprintf(format, args...)}
 }
 
-// choose finds a text among the names of an enumeration.
+// choose finds a text among the names of an enumeration, and fails with a
+// [*FieldError] that lists them.
 func choose[T ~string](field string, text []byte, names []T) (int, error) {
 	if i := slices.Index(names, T(text)); i >= 0 {
 		return i, nil

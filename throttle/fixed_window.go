@@ -4,7 +4,7 @@ package throttle
 // window opens margin after its start and closes margin before its end, so that
 // no call arrives in another one than it was counted in. What was counted stays as
 // long as the last of it lies in the present window, however the windows have
-// changed.
+// changed. That may count too much after such a change, never too little.
 type fixedWindow struct {
 	limit       *activeLimit
 	last, count int64 // when the last permit was taken, and how many in its window
@@ -40,7 +40,9 @@ func (f *fixedWindow) closed(at int64) bool {
 func (f fixedWindow) clone() meter { return &f }
 
 // readyAt is now where the window has k permits left, and else the opening of the
-// window in which the last of them would come.
+// window in which the last of them would come: k above n are had in several windows,
+// for estimates. A debt, a count above n, ends with its window: the next lets n
+// through all the same, as the other side counts anew too.
 func (f *fixedWindow) readyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -62,8 +64,11 @@ func (f *fixedWindow) take(now, k int64) {
 	f.last, f.count = at, count+k
 }
 
+// charge is take: the count may go above n.
 func (f *fixedWindow) charge(now, k int64) { f.take(now, k) }
 
+// giveBack uncounts permits that were taken in the present window. What was taken in
+// one before no longer counts.
 func (f *fixedWindow) giveBack(now, k int64, of spent) {
 	if _, start, count := f.current(now); of.at >= start && f.last >= start {
 		f.count = max(0, count-k)

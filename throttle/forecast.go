@@ -16,14 +16,17 @@ type Forecast struct {
 	Need
 	// Waiting is how many permits the waiting jobs want of the meter.
 	Waiting int
-	// In is how long until the last of the permits would exist.
+	// In is how long until the last of the permits would exist, if nothing changes
+	// and nobody but who waits takes any. It means nothing unless Known.
 	In time.Duration
 	// Known is whether the limit exists for this app.
 	Known bool
 }
 
 // Forecast tells, for each need, when its permits would exist after all that
-// waits already. It changes nothing.
+// waits already. It changes nothing. The needs are taken apart, each for itself; they
+// come back sorted by limit and key, those of the same meter as one. A cost above the
+// capacity is no mistake here: it stands for many jobs.
 func (l *Lanes) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error) {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {
@@ -90,7 +93,8 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 	return backlogs, nil
 }
 
-// globEscape has a pattern of SCAN find the text itself.
+// globEscape has a pattern of SCAN find the text itself: keys are other people's
+// words, and may have stars in them.
 func globEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }

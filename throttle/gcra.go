@@ -5,13 +5,18 @@ package throttle
 // was taken has leaked away; it may lie capacity emission intervals ahead. The
 // interval, period/n, need not be whole: rest keeps n-ths of a microsecond, so
 // nothing drifts.
+//
+// One number is the whole state. A bucket that leaks at a constant rate is known from
+// the moment at which it will be empty: what it holds at any time is how far off
+// that is, in intervals. So a permit costs O(1), whatever the rate and the capacity.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
 }
 
 // define tells the meter the limit. What is owed in permits when the rate
-// changes stays, rounded up, and leaks at the new rate from then on.
+// changes stays, rounded up, and leaks at the new rate from then on. The change was
+// at r.since, which may be some time ago: what had leaked away by then is gone.
 func (g *gcra) define(r *activeLimit) {
 	n, period := int64(r.Rate.N), r.periodUS()
 	if n != g.n || period != g.period {
@@ -73,10 +78,13 @@ func (g *gcra) take(now, k int64) {
 	g.owe(tat+us+rest/g.n, rest%g.n)
 }
 
+// charge is take: tat may lie any number of intervals ahead.
 func (g *gcra) charge(now, k int64) { g.take(now, k) }
 
 // giveBack leaves what was taken since owed in any case: as much as is owed more now
-// than then, or than the call alone would have it.
+// than then, or than the call alone would have it. Without that, permits of a call
+// that have leaked away meanwhile would be given back a second time, out of what
+// later calls owe.
 func (g *gcra) giveBack(now, k int64, of spent) {
 	tat, rest := g.arrival(now)
 	if of.owed == 0 {

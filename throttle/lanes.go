@@ -36,19 +36,23 @@ func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 type JobID struct{ Queue, ID string }
 
 // Job is a queued job that asks for its permits. Only its JobID is required; it
-// must not contain line breaks.
+// must not contain line breaks. What else it says may be other each time that it
+// asks: its wait is counted from its first denial all the same.
 type Job struct {
 	JobID
 	Priority Priority
 	// MaxWait is how long the job may wait for its permits, counted from its
 	// first denial. When it would have to wait for longer, or has, the outcome
-	// is TooLate. The zero value means any time.
+	// is TooLate. The zero value means any time. Where nobody knows how long it
+	// would wait, as at a paused limit, it may wait until the time is up.
 	MaxWait time.Duration
 	// Deadline is when the job is of no use any more, by this process's clock.
 	// The zero value means never.
 	Deadline time.Time
 	// Grant is how long permits are reserved for the job once it is called: as
-	// long as it may take to come. The zero value means DefaultGrant.
+	// long as it may take to come. Longer keeps permits idle for a job that never
+	// comes; one that comes later than that may be denied again. The zero value
+	// means DefaultGrant.
 	Grant time.Duration
 }
 
@@ -65,7 +69,11 @@ const DefaultGrant = 250 * time.Millisecond
 //
 // A call that go-redis repeats, because its answer got lost, is not charged twice.
 // An error that wraps [ErrUnavailable] leaves open whether the job got a place in
-// its lane, or its permits.
+// its lane, or its permits. To ask again, as a new call, is right in any case: it
+// keeps a place that it got, and at worst permits are taken twice.
+//
+// Needs of the same meter are added up. A job that asks for other needs than it
+// waits for begins anew in the lane of those, but has waited since it did.
 func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, error) {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {
@@ -106,8 +114,9 @@ func (j Job) usefulUS() int64 {
 }
 
 // caller makes one Acquire at a time. Redis remembers the number of its last
-// call that was allowed, so a call that the client repeats, because the answer
-// got lost, is not charged twice.
+// call that was allowed, for ten seconds, so a call that the client repeats, because
+// the answer got lost, is not charged twice. One key for each caller and not for
+// each call: callers are pooled, so there are about as many as calls at once.
 type caller struct {
 	name  string
 	calls uint64
@@ -115,7 +124,8 @@ type caller struct {
 
 // Forget drops waiting or called jobs that will not come: deleted, archived or
 // run by hand. What was reserved for them goes to the next at once. It returns how
-// many of them waited or were called.
+// many of them waited or were called. Of jobs that run it knows nothing: their
+// leases are given back with Free.
 func (l *Lanes) Forget(ctx context.Context, jobs ...JobID) (known int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
@@ -133,7 +143,8 @@ func jobArgs(jobs []JobID) []any {
 	return args
 }
 
-// Turns is what package scheduler gives the lanes their turns with.
+// Turns is what package scheduler gives the lanes their turns with. Other callers
+// have no use for it.
 func (l *Lanes) Turns() *turns.Store {
 	return turns.NewStore(l.rdb, l.prefix, l.extendCalendars)
 }

@@ -51,7 +51,8 @@ const DefaultLease = 30 * time.Second
 //
 // Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero
 // value of any other field is a sensible default. [Limit.Validate] reports what is
-// wrong, and the methods that take limits refuse those in the same words.
+// wrong, and the methods that take limits refuse those in the same words. They copy
+// what they keep, so a Limit can be changed and given again.
 type Limit struct {
 	// Name is the limit's own: letters, digits and _ . : - up to 100.
 	Name string
@@ -61,22 +62,24 @@ type Limit struct {
 	Rate Rate
 	// Capacity is the most permits that can be taken at once. For Funnel and
 	// TokenBucket the zero value means 1; for Concurrency it is required; for
-	// the others it is Rate.N and not set here.
+	// the others it is Rate.N and not set here. A cost above it is Never.
 	Capacity int
 	// Margin makes room for what the other side measures: calls that leave at
 	// permitted moments arrive with jitter, so a strict server could see N+1
 	// of them in its window. It lengthens the period (N per Rate.Per+Margin);
 	// a FixedWindow opens Margin late and closes as much early instead, so it is
-	// less than half of the period there. Zero means none.
+	// less than half of the period there, and less than the period elsewhere. Zero
+	// means none.
 	Margin time.Duration
 	// Zone is the IANA time zone whose calendar a FixedWindow follows. The
-	// zero value means UTC.
+	// zero value means UTC. Local is refused: it is another one on each machine.
 	Zone string
 	// Apps lists the apps that may use the limit, by exact name; for every
 	// other it does not exist. The zero value lets every app use it.
 	Apps []string
-	// Lease is how long a Concurrency permit outlives its last extension. The
-	// zero value means DefaultLease.
+	// Lease is how long a Concurrency permit outlives its last extension: so long
+	// is a permit missing whose holder died. The zero value means DefaultLease, and
+	// a second is the least.
 	Lease time.Duration
 	// Adapt has single keys slow down where the other side bears less than the rate.
 	// Nil means that they do not.
@@ -90,7 +93,8 @@ type Limit struct {
 }
 
 // isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
-// for every need of every call.
+// for every need of every call, so it is no regular expression. What it leaves out
+// separates: | a limit from its key, line breaks meters, commas apps.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i] | 0x20 // a letter's lower case
@@ -104,7 +108,7 @@ func isName(text string) bool {
 // MarshalText writes the kind's name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
 
-// UnmarshalText reads a kind's name. Its error lists them.
+// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
 func (k *Kind) UnmarshalText(text []byte) error {
 	i, err := choose("kind", text, kinds)
 	if err == nil {
@@ -114,7 +118,8 @@ func (k *Kind) UnmarshalText(text []byte) error {
 }
 
 // Validate reports everything that is wrong with the limit: each of the errors
-// that it joins is a [*FieldError].
+// that it joins is a [*FieldError]. What is wrong with an override has the field
+// "overrides" and the key as its value.
 func (l Limit) Validate() error {
 	var errs []error
 	wrong := func(field string, value any, format string, args ...any) {
@@ -203,14 +208,17 @@ func (l Limit) validateKind(wrong func(field string, value any, format string, a
 	}
 }
 
-// maxFill bounds the times that are reckoned with, for the same reason.
+// maxFill bounds how long an empty meter takes to fill, a lease, a block and an
+// override: today and a hundred years more are below 2^53 µs, which is as far as
+// Lua's numbers are exact.
 const maxFill = 100 * 365 * Day
 
 // maxLog is where a sliding log stops being sensible: about 1 MB a meter.
 const maxLog = 100_000
 
 // String is the limit on one line, such as "fixed_window 2000/day zone
-// America/New_York".
+// America/New_York". Two limits of one name are the same words for Define if these
+// are, so all is in it that decides, but for the overrides.
 func (l Limit) String() string {
 	var b strings.Builder
 	b.WriteString(string(l.Kind))
@@ -241,7 +249,8 @@ func (l Limit) String() string {
 	return b.String()
 }
 
-// capacity is the most permits that one call can ever take.
+// capacity is the most permits that one call can ever take: Capacity or what it is
+// by default.
 func (l Limit) capacity() int {
 	switch l.Kind {
 	case Funnel, TokenBucket:
@@ -252,7 +261,9 @@ func (l Limit) capacity() int {
 	return l.Rate.N
 }
 
-// periodUS is the period that the meter counts in.
+// periodUS is the period that the meter counts in, in microseconds. A fixed
+// window's stays as it is: its margin shortens each window instead, as the windows
+// must keep to the calendar.
 func (l Limit) periodUS() int64 {
 	if l.Kind == FixedWindow {
 		return l.Rate.Per.Microseconds()

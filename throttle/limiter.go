@@ -7,10 +7,13 @@ import (
 )
 
 // ErrUnavailable is wrapped by every error that means Redis could not be
-// asked or did not answer. Whether the permits were taken is then unknown.
+// asked or did not answer. Whether the permits were taken is then unknown. [Local]
+// never returns it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
-// ErrNoLimit is wrapped by errors about a limit that does not exist.
+// ErrNoLimit is wrapped by the errors of methods that change a limit where there
+// is none of that name. To ask for its permits is no error: the Outcome says
+// NoLimit.
 var ErrNoLimit = errors.New("no such limit")
 
 // Limiter decides whether a call may go out now. [Redis] shares its meters among
@@ -32,22 +35,38 @@ var ErrNoLimit = errors.New("no such limit")
 // with the Holder of the decision. No method waits: a denial says when to come
 // back, and the caller decides whether to sleep, to queue or to give up. All are
 // safe for concurrent use.
+//
+// Names and keys that cannot be, and numbers out of their bounds, are errors in
+// which errors.As finds a [*FieldError]: a key has at most 200 bytes and no control
+// characters. Nothing was changed then.
 type Limiter interface {
-	// Allow takes one permit of the limit for the key, if there is one.
+	// Allow takes one permit of the limit for the key, if there is one. A denial
+	// leaves nothing behind: it costs the key no later call.
 	Allow(ctx context.Context, limit, key string) (Decision, error)
-	// AllowN takes n permits at once, or none. With n = 0 it only looks.
+	// AllowN takes n permits at once, or none. With n = 0 it only looks. An n
+	// above the capacity is Never, at once.
 	AllowN(ctx context.Context, limit, key string, n int) (Decision, error)
-	// AllowAll takes the permits of all needs in one step, or none of them.
+	// AllowAll takes the permits of all needs in one step, or none of them: so a
+	// call that one limit denies does not use up another. At least one need is
+	// required, and each that says no Cost takes one permit.
 	AllowAll(ctx context.Context, needs ...Need) (Decision, error)
-	// Peek is AllowN with 0: what is left, and nothing changes.
+	// Peek is AllowN with 0: what is left, and nothing changes. Look at Remaining.
+	// The outcome is Denied while the limit is paused or the key blocked.
 	Peek(ctx context.Context, limit, key string) (Decision, error)
-	// Throttle is redis-cell's CL.THROTTLE: a limit given with the call.
+	// Throttle is redis-cell's CL.THROTTLE: a limit given with the call, of count
+	// permits per period and maxBurst more at once, of which it takes quantity.
+	// Its keys are apart from those of limits with a name. Where the numbers for a
+	// key change, what it owes stays owed, as with Set.
 	Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error)
 
-	// Extend renews the holder's leases on concurrency limits. It reports
-	// false if one was lost.
+	// Extend renews the holder's leases on concurrency limits: each lasts from now
+	// for as long as its limit says. The needs are those of the call that took them;
+	// limits of another kind are passed over. It reports false if a lease was lost,
+	// which then does not come back: somebody else may hold the permit, so what runs
+	// under it should stop. Call it a few times per Decision.Lease.
 	Extend(ctx context.Context, holder string, needs ...Need) (bool, error)
-	// Free gives the holder's leases on concurrency limits back.
+	// Free gives the holder's leases on concurrency limits back. That some have
+	// ended by themselves is no error.
 	Free(ctx context.Context, holder string, needs ...Need) error
 
 	// Settle says what a call that was allowed has truly cost of a meter, such as
@@ -56,14 +75,20 @@ type Limiter interface {
 	// guarantees. Nothing comes back that was taken an hour ago, or before the key's rate
 	// changed, and a SlidingLog keeps a debt of its N permits at most. A holder of a
 	// Concurrency limit holds as much as it costs from now on, one at least.
+	//
+	// The cost is the whole one, not the difference. Settle once for each meter: a
+	// second time would charge, or give back, the same difference again.
 	Settle(ctx context.Context, d Decision, limit, key string, cost int) error
 
 	// Define makes the limits known as a config file does: a limit that is
 	// defined already in the same words stays as it is, even if Set changed
-	// it since.
+	// it since. All limits are checked before the first is made known. The words
+	// of single keys, Limit.Overrides, are compared apart from the limit's.
 	Define(ctx context.Context, limits ...Limit) error
 	// Set changes one limit, or makes it, at once and for every user of it. What
 	// was counted counts on, and what is owed leaks at the new rate from then on.
+	// Under another kind the meters start anew. What single keys count by stays:
+	// Set takes no notice of Limit.Overrides.
 	Set(ctx context.Context, limit Limit) error
 	// SetKey has one key of a limit count otherwise, at once and for every user of
 	// it, until the override ends, UnsetKey, or Delete of the limit. It holds for
@@ -71,22 +96,30 @@ type Limiter interface {
 	// even where the override ends some time. What the key owes in permits stays owed.
 	SetKey(ctx context.Context, limit, key string, o Override) error
 	// UnsetKey has the key count as the limit says again, whoever said
-	// otherwise.
+	// otherwise. What adapting has learned of it stays, which Reset forgets. For a
+	// key that counts as the limit says it does nothing.
 	UnsetKey(ctx context.Context, limit, key string) error
-	// Keys lists the keys of a limit that differ from it, by name.
+	// Keys lists the keys of a limit that differ from it, by name. A limit that
+	// does not exist has none.
 	Keys(ctx context.Context, limit string) ([]KeyState, error)
-	// Delete forgets a limit. It wraps ErrNoLimit if there is none.
+	// Delete forgets a limit: who asks for it is answered NoLimit. Its meters stay
+	// as they are, so that deleting a limit and making it again hands out nothing
+	// twice.
 	Delete(ctx context.Context, name string) error
-	// Limits lists all limits by name.
+	// Limits lists all limits by name, with their defaults spelled out and without
+	// Overrides, which Keys lists.
 	Limits(ctx context.Context) ([]Limit, error)
-	// Pause stops a limit from handing out permits until Resume.
+	// Pause stops a limit from handing out permits until Resume, over restarts and
+	// changes of the limit. Permits that are held can be extended and freed.
 	Pause(ctx context.Context, name string) error
-	// Resume ends a Pause.
+	// Resume ends a Pause. What the meters counted before it counts on.
 	Resume(ctx context.Context, name string) error
 	// Block stops one key of a limit until a moment, as when the other side
 	// answered 429 with Retry-After. A moment in the past unblocks it. The block
 	// goes with its limit.
 	Block(ctx context.Context, limit, key string, until time.Time) error
-	// Reset makes the meter of a key as if never used, and unblocks it.
+	// Reset makes the meter of a key as if never used, unblocks it, and forgets
+	// what adapting has learned of it. Leases are lost: their holders go on until
+	// they Extend, beside those who take the permits now.
 	Reset(ctx context.Context, limit, key string) error
 }

@@ -11,13 +11,16 @@ import (
 // Local is the Limiter that keeps its meters in this process: for programs of
 // one process, and for tests. It decides as Redis does, to the microsecond, and
 // forgets everything when the process ends. A meter takes memory only once permits
-// were taken from it, and until it is as if never used.
+// were taken from it, and until it is as if never used. All calls share one lock,
+// which none holds for longer than its arithmetic takes; contexts are not looked at.
 //
 // The zero value is ready to use, asks as no app and takes the time from time.Now;
 // a Clock of its own makes a test of days run in no time. A Local must not be
 // copied after first use.
 type Local struct {
-	// Clock tells the time. The zero value means time.Now.
+	// Clock tells the time, for more than one goroutine if several use the Local. It
+	// may step back by up to a minute: no meter hands out more for that. The zero
+	// value means time.Now.
 	Clock func() time.Time
 	// App is the name that limits list under Apps.
 	App string
@@ -74,7 +77,8 @@ func (l *Local) allow(needs []Need) (Decision, error) {
 	return l.decide(l.begin(), needs), nil
 }
 
-// decide looks at all meters before it takes from any.
+// decide looks at all meters before it takes from any. Needs come sorted, so where
+// several are refused for good the first by name is told, as by Redis.
 func (l *Local) decide(now int64, needs []Need) Decision {
 	claims := make([]claim, len(needs))
 	var bind *claim
@@ -98,7 +102,8 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	return l.takeAll(claims)
 }
 
-// takeAll takes the permits of all claims. The one with the fewest left decides.
+// takeAll takes the permits of all claims. The one with the fewest left decides. All
+// leases of the call are one holder's; a call without any has none.
 func (l *Local) takeAll(claims []claim) Decision {
 	var tightest *claim
 	holder, lease := "", time.Duration(0)
@@ -125,7 +130,9 @@ func (l *Local) takeAll(claims []claim) Decision {
 	return d
 }
 
-// A claim is one need at one moment, with the meter that answers it.
+// A claim is one need at one moment, with the meter that answers it. Where the key
+// has an override that ends, it knows both rules: a job that is denied now can be
+// due after the end.
 type claim struct {
 	need    Need
 	limit   *activeLimit // the limit's own
@@ -160,7 +167,9 @@ func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 const pausedUS = 60_000_000
 
 // readyAt is when the need could be met: not before the end of a pause, which
-// nobody knows, or of a block.
+// nobody knows, or of a block. What the key's own rule puts after its end is as the
+// limit's rule has it from then on, which may be later still, but not sooner than
+// the end.
 func (c *claim) readyAt() int64 {
 	if c.limit.Paused {
 		return max(c.now+pausedUS, c.blocked)
@@ -180,6 +189,7 @@ func (c *claim) after() meter {
 	return m
 }
 
+// fullAt is when the meter will be as if never used, by whatever rule holds then.
 func (c *claim) fullAt() int64 {
 	at := c.meter.fullAt(c.now)
 	if c.ends > 0 && at >= c.ends {
@@ -210,7 +220,8 @@ func (c *claim) decision(outcome Outcome) Decision {
 	return d
 }
 
-// microseconds is n microseconds, or the longest duration there is.
+// microseconds is n microseconds, or the longest duration there is, some 292 years,
+// where n does not fit one.
 func microseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // Throttle implements Limiter. Its meters are those of a limit without a name,
-// and so apart from those of every other.
+// and so apart from those of every other: no other limit can have that name. Since
+// the limit comes with each call, a change of its numbers is one that was made now.
 func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
 	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
 		return Cell{}, err

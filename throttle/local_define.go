@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Define implements Limiter.
+// Define implements Limiter. All limits are checked before the first is put in use,
+// and then all are at once.
 func (l *Local) Define(_ context.Context, limits ...Limit) error {
 	for _, limit := range limits {
 		if err := limit.Validate(); err != nil {
@@ -48,7 +49,9 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 }
 
 // put makes the limit the one in use. It keeps whether the limit is paused, and
-// spells out the defaults, as Redis does.
+// spells out the defaults, as Redis does. Its meters count by the new words from now
+// on; those whose own rule has ended first count by the old words up to now, as a
+// meter that nobody asked does not know yet that it has.
 func (l *Local) put(limit Limit, words string, now int64) {
 	was := l.limits[limit.Name]
 	limit.Paused = was != nil && was.Paused
@@ -103,7 +106,8 @@ func (l *Local) Limits(context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// Pause implements Limiter.
+// Pause implements Limiter. The pause is the limit's, not the words': Set and Define
+// carry it over.
 func (l *Local) Pause(_ context.Context, name string) error {
 	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = true })
 }
@@ -138,7 +142,8 @@ func (l *Local) Reset(_ context.Context, limit, key string) error {
 	})
 }
 
-// change does something to a limit that exists, at a moment.
+// change does something to a limit that exists, at a moment, with the lock held. Of
+// one that does not exist it returns an error that wraps ErrNoLimit.
 func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,7 +2,8 @@ package throttle
 
 import "context"
 
-// Extend implements Limiter.
+// Extend implements Limiter. It extends what is still held even where it reports
+// false: the holder is to stop, and frees the rest in its own time.
 func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,7 +20,8 @@ func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, e
 	return held, nil
 }
 
-// Free implements Limiter.
+// Free implements Limiter. It asks for no limit of that name and kind, so a lease is
+// given back also where the limit has been changed or deleted since.
 func (l *Local) Free(_ context.Context, holder string, needs ...Need) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// override is what a key counts by, as long as its limit is of that kind.
+// override is what a key counts by, as long as its limit is of that kind. One that
+// was taken back stays for a while, without a kind: that the key's rate has changed
+// since is what keeps Settle from giving back what was taken at the old one.
 type override struct {
 	Override
 	file        bool
@@ -19,7 +21,9 @@ type override struct {
 }
 
 // at is the rule that a key goes by at a moment, and when that ends: 0 if it does
-// not.
+// not. Both rules are made once for each change of the limit and not in each call. A
+// rule holds since the limit or the override was said last, and the limit's own
+// again since the override has ended.
 func (o *override) at(r *activeLimit, now int64) (_ *activeLimit, ends int64) {
 	if o.base != r {
 		with, without := *r, *r
@@ -67,6 +71,8 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, wrong)
 }
 
+// setKey has a key count by an override from now on. Up to now its meter counts by
+// the rule before, so that what it owes is known in permits.
 func (l *Local) setKey(r *activeLimit, key string, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: r.Kind, since: now}
@@ -85,6 +91,8 @@ func (l *Local) UnsetKey(_ context.Context, limit, key string) error {
 	return l.change(limit, func(r *activeLimit, now int64) { l.unsetKey(r, key, now) })
 }
 
+// unsetKey leaves an override that has just ended in the place of a key's, which
+// sweep drops. A key that counts by its limit is left alone.
 func (l *Local) unsetKey(r *activeLimit, key string, now int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil || o.kind == "" {
@@ -96,7 +104,9 @@ func (l *Local) unsetKey(r *activeLimit, key string, now int64) {
 }
 
 // defineKeys makes what a definition says of single keys current, where it differs
-// from what it said last.
+// from what it said last, or all of it where the limit is new or of another kind.
+// What SetKey said of a key stays unless the definition says something new of it,
+// also where the definition speaks of that key no more.
 func (l *Local) defineKeys(r *activeLimit, all bool, keys map[string]Override, now int64) {
 	for key, o := range keys {
 		if all || r.keys[key] != o {
@@ -124,7 +134,7 @@ func (l *Local) recountEnded(r *activeLimit, now int64) {
 	}
 }
 
-// Keys implements Limiter.
+// Keys implements Limiter. It looks at the overrides of all limits.
 func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

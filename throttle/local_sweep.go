@@ -11,7 +11,9 @@ const grace = int64(time.Minute / time.Microsecond)
 
 // begin starts a call: it returns the time in microseconds and, once in as many
 // calls as there are meters, drops those that count nothing any more. So a cold
-// key costs no memory, and sweeping costs a call constant time on average.
+// key costs no memory, and sweeping costs a call constant time on average, without
+// a goroutine that would have to be stopped. It also makes the maps of a zero Local.
+// The caller holds mu.
 func (l *Local) begin() int64 {
 	if l.meters == nil {
 		l.limits = make(map[string]*activeLimit)
@@ -33,7 +35,9 @@ func (l *Local) begin() int64 {
 }
 
 // sweep forgets the meters and blocks that say nothing any more. As in Redis they
-// are kept for a while longer: the clock may step back.
+// are kept for a while longer: the clock may step back. A meter whose rule ends is
+// kept until that has gone, since by the limit's own rule it may owe for longer than
+// by the one that it was last told.
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Meter is how one key of a limit stands.
+// Meter is how one key of a limit stands, for people who ask why jobs wait.
 type Meter struct {
 	Limit, Key string
 	// Capacity is the most permits that can be taken at once, and Left how many
@@ -40,8 +40,9 @@ type Meter struct {
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
 // Look says how meters stand, in the order of the needs, whose costs do not
-// matter; where a limit does not exist Capacity is 0. Ask for a hundred at a time
-// at most: Redis does nothing else meanwhile.
+// matter; where a limit does not exist Capacity is 0. It asks as no app, so limits
+// that are not for all show too. Ask for a hundred at a time at most: Redis does
+// nothing else meanwhile.
 func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
@@ -71,6 +72,8 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	return nil, errCalendar
 }
 
+// readMeter reads the reply of lua/look.lua for one meter. Moments that are past by
+// now are no time off.
 func readMeter(n Need, row []any, now int64) Meter {
 	m := Meter{Limit: n.Limit, Key: n.Key}
 	if len(row) == 0 {
@@ -94,11 +97,13 @@ type Crowd struct {
 	// Turns is whether any process gives turns.
 	Turns bool
 	// Changes is another number after each change of a limit or a meter that
-	// anybody made.
+	// anybody made: who remembers it knows whether to look again. Calls that only
+	// take permits do not count.
 	Changes int64
 }
 
-// Crowd counts what waits, whatever the number.
+// Crowd counts what waits, in one round trip and O(1) of Redis's time however much
+// that is.
 func (l *Lanes) Crowd(ctx context.Context) (Crowd, error) {
 	pipe := l.rdb.Pipeline()
 	jobs, lanes := pipe.HLen(ctx, l.prefix+"jobs"), pipe.ZCard(ctx, l.prefix+"lanes")
@@ -160,8 +165,9 @@ type Lane struct {
 	Waiting, Called int
 }
 
-// Page lists up to n lanes from the offset on, in the order in which they came,
-// and says how many there are.
+// Page lists up to n lanes, 1 or more, from the offset on, in the order in which they
+// came, and says how many there are. It takes two round trips. Lanes come and go
+// between two pages, so one may be on both or on none.
 func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	pipe := l.rdb.Pipeline()
 	all := pipe.ZCard(ctx, l.prefix+"lanes")
@@ -185,8 +191,9 @@ func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total in
 	return lanes, int(all.Val()), nil
 }
 
-// Jobs lists up to n jobs that wait in a lane, from the offset on, the next to be
-// called first, and says how many there are.
+// Jobs lists up to n jobs, 1 or more, that wait in a lane, from the offset on, the
+// next to be called first, and says how many there are. Jobs that are called have
+// left the lane. The lane is a Lane's Name; one that is unknown has no jobs.
 func (l *Lanes) Jobs(ctx context.Context, lane string, offset, n int) (jobs []JobID, total int, err error) {
 	pipe := l.rdb.Pipeline()
 	all := pipe.ZCard(ctx, l.prefix+"lane:"+lane)

@@ -4,7 +4,10 @@ import "math/bits"
 
 // A meter counts for one limit and one key. It is plain arithmetic on the time
 // that is passed in, in microseconds, and the twin of the Lua meter of its
-// kind: both give the same numbers. Only take changes what was counted.
+// kind: both give the same numbers. readyAt, left and fullAt change nothing.
+//
+// Where the time that is passed in lies before what was counted, the clock has
+// stepped back; the meter then waits for the clock: its own time never steps back.
 type meter interface {
 	// define tells the meter the limit as it stands now. What was taken under
 	// an earlier definition still counts.
@@ -14,15 +17,19 @@ type meter interface {
 	readyAt(now, k int64) int64
 	// take takes k permits. The caller has seen that readyAt allows it.
 	take(now, k int64)
-	// charge takes k permits more than were allowed: a debt.
+	// charge takes k permits more than were allowed: a debt, which readyAt waits
+	// for as for any other permit.
 	charge(now, k int64)
-	// giveBack returns k of the permits of a call, as far as that is safe.
+	// giveBack returns k of the permits of a call, as far as that is safe: as if
+	// the call had never taken them, and not as if new ones came. The caller has
+	// seen that the limit has not changed since the call.
 	giveBack(now, k int64, of spent)
 	// left is how many permits could be taken now.
 	left(now int64) int64
 	// fullAt is when the meter will be as if never used.
 	fullAt(now int64) int64
-	// clone is a meter of the same state, to look at.
+	// clone is a meter of the same state, to look at and to define otherwise: what
+	// was counted is shared, so nothing may be taken of it.
 	clone() meter
 }
 
@@ -30,7 +37,9 @@ type meter interface {
 // then, or 0.
 type spent struct{ at, taken, owed int64 }
 
-// An activeLimit is a limit in use.
+// An activeLimit is a limit in use. A change of the limit makes a new one, by which
+// an override sees that the rules it has made of the old one are out of date. Only
+// the pause, the calendar and what was said of keys change in place.
 type activeLimit struct {
 	Limit
 	words   string              // as Define said it last; empty if only Set did
@@ -39,7 +48,8 @@ type activeLimit struct {
 	windows []int64             // the calendar's boundaries around the last time asked
 }
 
-// newMeter is the unused meter of a limit.
+// newMeter is the unused meter of a limit. A funnel and a token bucket are one kind
+// of meter, told apart only by how people see them.
 func newMeter(r *activeLimit) meter {
 	var m meter
 	switch r.Kind {
@@ -63,7 +73,8 @@ func newMeter(r *activeLimit) meter {
 const far = 1 << 53
 
 // span is the time that k permits stand for at n permits per period: whole
-// microseconds and n-ths of one. It ends at far.
+// microseconds and n-ths of one. It ends at far. The product can have more than 64
+// bits; the Lua twin splits it, since it has 53.
 func span(k, n, period int64) (us, rest int64) {
 	hi, lo := bits.Mul64(uint64(k), uint64(period))
 	if hi >= uint64(n) {
@@ -76,7 +87,8 @@ func span(k, n, period int64) (us, rest int64) {
 	return int64(quotient), int64(remainder)
 }
 
-// owed is how many permits a time stands for, the inverse of span, rounded up.
+// owed is how many permits a time stands for, the inverse of span, rounded up: who
+// owes part of a permit owes it all.
 func owed(us, rest, n, period int64) int64 {
 	hi, lo := bits.Mul64(uint64(us), uint64(n))
 	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)

@@ -16,7 +16,8 @@ import (
 )
 
 // Override is what one key of a limit counts by instead of the limit's own words,
-// such as the pace that one host asks for.
+// such as the pace that one host asks for. It can be slower or faster than the
+// limit. One of Rate and Capacity is required.
 type Override struct {
 	// Rate is the key's own; of a FixedWindow per the limit's own period. The zero
 	// value means the limit's.
@@ -45,7 +46,8 @@ func (o Override) String() string {
 }
 
 // UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s
-// capacity 1". The error is a [*FieldError].
+// capacity 1". The error is a [*FieldError]. How long it holds is no part of the
+// text: a config file says it for as long as it stands there.
 func (o *Override) UnmarshalText(text []byte) (err error) {
 	const want = "want a rate such as 1/10s, capacity N, or both: 1/10s capacity 1"
 	*o = Override{}
@@ -63,7 +65,8 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// With is the limit as a key with the override counts it.
+// With is the limit as a key with the override counts it. A FixedWindow keeps its
+// period whatever the override says, since windows are the limit's and not a key's.
 func (l Limit) With(o Override) Limit {
 	if per := l.Rate.Per; o.Rate != (Rate{}) {
 		if l.Rate = o.Rate; l.Kind == FixedWindow {
@@ -76,7 +79,9 @@ func (l Limit) With(o Override) Limit {
 	return l
 }
 
-// validate reports what is wrong with an override of a limit that is valid itself.
+// validate reports what is wrong with an override of a limit that is valid itself:
+// with its own words, and with the limit that the key would have. A capacity is
+// handed on as it was given, so that the kinds that have none refuse it.
 func (o Override) validate(l Limit) error {
 	var errs []error
 	if o.Rate == (Rate{}) && o.Capacity == 0 {
@@ -104,12 +109,15 @@ func (o Override) validateKey(l Limit, key string) error {
 	return o.validate(l)
 }
 
-// permits are the numbers that the scripts want; 0 where the limit's own count.
+// permits are the numbers that the scripts want, the period in microseconds; 0 where
+// the limit's own count.
 func (o Override) permits() (n int, perUS int64, capacity int) {
 	return o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity
 }
 
-// SetKey implements Limiter.
+// SetKey implements Limiter. It takes two round trips, the first to hold the
+// override against the limit. Where the limit changes its kind in between the
+// override is stored, and without effect until it has the old kind again.
 func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
@@ -136,7 +144,9 @@ func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
 	return r.known(ctx, limit, lua.UnsetKey, limit, key, by(ctx))
 }
 
-// defineKeys makes the overrides of a limit known that its definition has.
+// defineKeys makes the overrides of a limit known that its definition has. It sends
+// them all, with the words that the script compares with those it was told last:
+// what is the same there stays, even where SetKey has changed it since.
 func (r *Redis) defineKeys(ctx context.Context, l Limit) error {
 	var words strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}
@@ -150,7 +160,8 @@ func (r *Redis) defineKeys(ctx context.Context, l Limit) error {
 	return unavailable(r.run(ctx, lua.FileKeys, args...).Err())
 }
 
-// KeyState is what differs for one key of a limit from what the limit says.
+// KeyState is what differs for one key of a limit from what the limit says. A
+// [Local] limiter fills in the override alone, with a Share of 1: it does not adapt.
 type KeyState struct {
 	Key string
 	// Override is what was set for the key, by a config file where File is true;
@@ -171,7 +182,8 @@ type KeyState struct {
 	Latency time.Duration
 }
 
-// Keys implements Limiter. It reads all keys of the limit that differ.
+// Keys implements Limiter. It reads all keys of the limit that differ in one reply,
+// and takes three round trips.
 func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	records, err := r.rdb.HGetAll(ctx, r.prefix+"overrides:"+limit).Result()
 	if err != nil || len(records) == 0 {
@@ -197,9 +209,12 @@ func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return keys, nil
 }
 
+// differs reports whether a record says anything of today. It is kept for an hour
+// after that, so that Settle gives nothing back at a rate that has changed since.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }
 
-// readKey reads a record as lua/include/record.lua writes it.
+// readKey reads a record as lua/include/record.lua writes it: 14 words, by number
+// here. Of anything else it says that nothing differs.
 func readKey(l Limit, key, record string, now time.Time) KeyState {
 	words := strings.Fields(record)
 	number := func(i int) int64 {

@@ -12,7 +12,8 @@ import (
 // a job does not run. Estimates take all that waits now into account, and nothing
 // that may come.
 type Place struct {
-	// Called is whether its turn has come and it is on its way.
+	// Called is whether its turn has come and it is on its way. It has left its
+	// lane then: Position is 1, and Waiting counts those who are still in it.
 	Called bool
 	// Position in its lane counts from 1; Waiting is the lane's length.
 	Position, Waiting int
@@ -42,7 +43,8 @@ func (p Place) PutBack() time.Duration {
 	return min(max(p.For, time.Minute), time.Hour)
 }
 
-// Waiting says where a job stands, and false if it does not wait.
+// Waiting says where a job stands, and false if it does not wait: it runs, has
+// never asked, or is unknown.
 func (l *Lanes) Waiting(ctx context.Context, job JobID) (Place, bool, error) {
 	places, err := l.Places(ctx, job)
 	if err != nil {
@@ -52,8 +54,9 @@ func (l *Lanes) Waiting(ctx context.Context, job JobID) (Place, bool, error) {
 	return place, waits, nil
 }
 
-// Places says where those of the jobs stand that wait. Ask for a hundred at a
-// time at most: Redis does nothing else meanwhile.
+// Places says where those of the jobs stand that wait; the others are not in the
+// map. It takes one round trip. Ask for a hundred at a time at most: Redis does
+// nothing else meanwhile.
 func (l *Lanes) Places(ctx context.Context, jobs ...JobID) (map[JobID]Place, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -71,8 +74,8 @@ func (l *Lanes) Places(ctx context.Context, jobs ...JobID) (map[JobID]Place, err
 	return places, nil
 }
 
-// Find returns the jobs of an ID that wait, in whatever queues. It reads all jobs
-// that wait, a part at a time.
+// Find returns the jobs of an ID that wait, in whatever queues: for people, who know
+// a job by its ID alone. It reads all jobs that wait, a part at a time.
 func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
 	scan := l.rdb.HScan(ctx, l.prefix+"jobs", 0, "*\n"+globEscape(id), 1000).Iterator()
 	for scan.Next(ctx) {

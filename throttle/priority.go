@@ -2,7 +2,8 @@ package throttle
 
 import "fmt"
 
-// Priority orders the jobs of one lane.
+// Priority orders the jobs of one lane. It is a head start and not a class of its
+// own: nobody starves, however many High jobs come. Between lanes it means nothing.
 type Priority int
 
 // The priorities. A job goes before those of the next lower priority that joined
@@ -30,7 +31,7 @@ func (p Priority) String() string {
 // MarshalText writes the priority as String does.
 func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads normal, high or low.
+// UnmarshalText reads normal, high or low. Its error is a [*FieldError].
 func (p *Priority) UnmarshalText(text []byte) error {
 	i, err := choose("priority", text, priorities)
 	if err == nil {
@@ -39,7 +40,9 @@ func (p *Priority) UnmarshalText(text []byte) error {
 	return err
 }
 
-// headStart is what the priority adds to the job's ticket: the lowest goes first.
+// headStart is what the priority adds to the job's ticket, of which the lowest in a
+// lane goes first. Tickets are counted, one a job, so this is a number of jobs. What
+// is no priority counts as Normal.
 func (p Priority) headStart() int {
 	switch p {
 	case High:

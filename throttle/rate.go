@@ -19,14 +19,16 @@ const (
 	Month = 2629746 * time.Second
 )
 
-// maxPermits bounds N, capacities and costs, so that products of permits and
-// microseconds stay exact in the 53 bits that Lua numbers have.
+// maxPermits bounds N, capacities and settled costs. The scripts split the time of
+// k permits, k·Per/N, into whole microseconds and N-ths of one; the product that
+// takes, k·(Per mod N), stays far below the 2^53 to which Lua's numbers are exact.
 const maxPermits = 10_000_000
 
 // Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to
 // a hundred years. 60 a minute and 1 a second are not the same: to the kinds that
-// count in windows Per is the window. The zero Rate means "no rate", which only a
-// concurrency limit may have.
+// count in windows Per is the window, and only a Funnel or a TokenBucket sees no
+// difference. The zero Rate means "no rate", which only a concurrency limit may
+// have. A Rate that is out of bounds is refused where it is used.
 type Rate struct {
 	N   int
 	Per time.Duration
@@ -47,6 +49,8 @@ func PerDay(n int) Rate { return Rate{n, Day} }
 // Every is one permit per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
+// units are those of rates, from the shortest to the longest: pace takes the first
+// in which a rate is at least 1, and String the longest that fits.
 var units = []struct {
 	per   time.Duration
 	names []string // the first is the one String writes
@@ -61,8 +65,9 @@ var units = []struct {
 
 // ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or
 // "1/1m30s": a count, a slash, and a period, which is a unit (s, m, h, day,
-// week, month, or their long names), a number of units, or a Go duration. The
-// error is a [*FieldError].
+// week, month, or their long names, in whatever case), a number of units, or a Go
+// duration. A bare m is a minute. The count may have underscores: "1_000_000/day".
+// The error is a [*FieldError].
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
@@ -123,7 +128,9 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// String is the rate as ParseRate reads it.
+// String is the rate as ParseRate reads it, in the longest unit of which the period
+// is a whole number: an hour is "1/h" and 90 minutes are "1/90m". The zero Rate is
+// the empty text.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
@@ -142,7 +149,8 @@ func (r Rate) String() string {
 // MarshalText writes the rate as String does.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what ParseRate reads.
+// UnmarshalText reads what ParseRate reads, and so no empty text: a field that may
+// have no rate is left out.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err

@@ -33,7 +33,13 @@ const maxKey = 200
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not
 // answer: what to do then, to wait or to go on without limits, is for the caller
-// to say.
+// to say. Only the client that New was given tries calls again. Where it repeats one
+// whose answer got lost, permits can be taken twice; a job's Acquire, of [Lanes],
+// knows its repeats.
+//
+// What is counted lives as long as it matters and a minute more, so an unused key
+// costs no memory. If Redis loses its data, limits that Define was told are made
+// known again by the next call that misses one.
 type Redis struct {
 	rdb    redis.UniversalClient
 	keys   []string // KEYS of every script: the prefix
@@ -56,9 +62,11 @@ var _ Limiter = (*Redis)(nil)
 // two scopes nothing.
 type RedisOptions struct {
 	// Scope names a set of limits that can be asked for together. In a Redis
-	// Cluster a scope lives on one node; more scopes spread the load.
+	// Cluster a scope lives on one node; more scopes spread the load. It is part of
+	// every key's name, in braces, and so has none itself.
 	Scope string
-	// App is the name that limits list under Apps.
+	// App is the name that limits list under Apps. The zero value is an app that
+	// none of them lists: it may use only limits that are for all.
 	App string
 	// Logger hears when a config file overrides what was set at run time. The
 	// zero value means slog.Default.
@@ -85,7 +93,8 @@ func (r *Redis) Allow(ctx context.Context, limit, key string) (Decision, error) 
 	return r.AllowAll(ctx, Need{limit, key, 1})
 }
 
-// AllowN implements Limiter.
+// AllowN implements Limiter. It leaves permits alone that are reserved for called
+// jobs.
 func (r *Redis) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
 	return r.allow(ctx, []Need{{limit, key, n}})
 }
@@ -115,7 +124,8 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 // decide runs a script that answers with a decision. Where it says that a
 // calendar ends, it extends the calendar and asks again; where it says that
 // Redis lost a limit, it defines the limits again and asks once more. Neither has
-// taken anything, so to ask again is safe.
+// taken anything, so to ask again is safe. Three tries are enough for one of each;
+// what needs more is in a race with somebody who changes the limit all the time.
 func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
@@ -147,13 +157,20 @@ func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, ne
 // calendar has been extended.
 var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
-// stale is the scripts' own outcome: a calendar must be extended first.
+// stale is the scripts' own outcome, past the last of Outcome: a calendar must be
+// extended first.
 const stale = 6
 
 // decision reads a script's reply: outcome, index of the need that decided, now,
 // ready at, remaining, full at, capacity, and the lease or how long to put the job
 // back for. Moments are microseconds of Redis's clock, and become lengths of time
 // here, so that this process's clock does not matter.
+//
+// What follows depends on the outcome: of a denied job, whether anybody knows when
+// it will run; of an allowed call, whether the limiter is to hear how it goes, until
+// when the funnel of each need owes, and of a job that waited since when, how often
+// it was denied, and since when its permits were reserved or 0. Allow's denials end
+// before that, and those that are Never or NoLimit sooner.
 func decision(reply []any, needs []Need, holder string) Decision {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
@@ -257,7 +274,8 @@ func (r *Redis) Reset(ctx context.Context, limit, key string) error {
 	return r.known(ctx, limit, lua.Reset, limit, key, by(ctx))
 }
 
-// known runs a script that replies 0 where the limit does not exist.
+// known runs a script that replies 0 where the limit does not exist, which is an
+// error that wraps ErrNoLimit.
 func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, args ...any) error {
 	found, err := r.run(ctx, script, args...).Int()
 	if err != nil {
@@ -275,12 +293,14 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 
-// unique returns a name that nothing else gets.
+// unique returns a name that nothing else gets, in whatever process: a random one
+// of the limiter's, and a number.
 func (r *Redis) unique() string {
 	return r.self + strconv.FormatUint(r.names.Add(1), 36)
 }
 
-// unavailable marks an error of Redis or of the way there.
+// unavailable marks an error of Redis or of the way there, once. What it wraps can
+// still be asked for, such as context.DeadlineExceeded.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
@@ -288,7 +308,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// withCosts gives every need that names no cost a cost of 1.
+// withCosts gives every need that names no cost a cost of 1, in a copy: the slice
+// is the caller's.
 func withCosts(needs []Need) []Need {
 	needs = slices.Clone(needs)
 	for i := range needs {
@@ -332,12 +353,13 @@ func isKey(text string) bool {
 	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
 }
 
-// keyError shows only the beginning of a key, since it may be long.
+// keyError is about a key, of which it shows only the beginning: it may be long.
 func keyError(key string) error {
 	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
 }
 
-// merge sorts needs and adds up those of the same meter.
+// merge sorts needs and adds up those of the same meter: else each of them would be
+// held against the same permits, and together they could take more than there are.
 func merge(needs []Need) []Need {
 	if len(needs) < 2 {
 		return needs

@@ -17,14 +17,20 @@ type Refusal struct {
 	// that it does not say: then it is a second, twice as long for each refusal in
 	// a row, up to five minutes, and half of it is left to chance.
 	For time.Duration
-	// Shuts lists the needs whose meters that is about.
+	// Shuts lists the needs whose meters that is about; their costs do not matter.
+	// Those that the job does not need itself are passed over. With none the job
+	// only waits again.
 	Shuts []Need
 }
 
 // Refused has a job wait again, at the head of its lane, and shuts the meters of
 // the refusal for everybody until the other side may be called again. Jobs that
 // come back keep the order in which they were allowed. The outcome is Denied, or
-// what forbids the job to wait.
+// what forbids the job to wait: its MaxWait counts from this refusal on. The permits
+// that the call took stay taken, since the other side has counted it, most likely.
+//
+// Refusals of calls that were underway when one was refused count once: they were
+// let through before anything was known. To repeat the call is safe.
 func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...Need) (Decision, error) {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {
@@ -62,8 +68,10 @@ func (l *Lanes) Accepted(ctx context.Context, d Decision, latency time.Duration)
 	return unavailable(l.run(ctx, lua.Accepted, args...).Err())
 }
 
-// BlockFor shuts meters for a while, and never shorter than they are shut already.
-// Of limits that do not exist it does nothing.
+// BlockFor shuts meters for a while by Redis's clock, and never shorter than they are
+// shut already: several who hear different times from the other side end up with the
+// longest. Of limits that do not exist it does nothing. The needs' costs do not
+// matter.
 func (r *Redis) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
 	args := []any{min(d, maxFill).Microseconds()}
 	for _, n := range needs {

@@ -34,7 +34,8 @@ func newTaken(need Need, m meter) Taken {
 	return t
 }
 
-// spent finds what a decision took of a meter.
+// spent finds what a decision took of a meter. It fails where that is nothing, so
+// that nobody settles what was never allowed.
 func (d Decision) spent(limit, key string) (Taken, error) {
 	for _, t := range d.Taken {
 		if t.Limit == limit && t.Key == key {
@@ -44,6 +45,7 @@ func (d Decision) spent(limit, key string) (Taken, error) {
 	return Taken{}, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
 }
 
+// owedUS is OwedUntil in microseconds as the scripts take it, 0 where not known.
 func (t Taken) owedUS() int64 {
 	if t.OwedUntil.IsZero() {
 		return 0
@@ -51,6 +53,8 @@ func (t Taken) owedUS() int64 {
 	return t.OwedUntil.UnixMicro()
 }
 
+// validCost refuses a true cost that is out of bounds. 0 is within: such a call is
+// given back whole.
 func validCost(limit string, cost int) error {
 	if cost < 0 || cost > maxPermits {
 		return fieldError("cost", cost, "want 0 to %d of limit %s", maxPermits, limit)
@@ -59,10 +63,14 @@ func validCost(limit string, cost int) error {
 }
 
 // memory is for how long it is known that a key's rate has changed; nothing comes
-// back that was taken before.
+// back that was taken longer ago. Without that, what was taken at one rate could be
+// given back at another, as more permits than it was.
 const memory = int64(time.Hour / time.Microsecond)
 
-// Settle implements Limiter.
+// Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
+// limit is gone, a [*FieldError] for a cost out of bounds, and where the decision took
+// nothing of that meter. After one that wraps ErrUnavailable nobody knows whether the
+// difference was charged.
 func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
 	t, err := d.spent(limit, key)
 	if err = cmp.Or(err, validCost(limit, cost)); err != nil {

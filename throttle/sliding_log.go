@@ -7,7 +7,8 @@ import (
 
 // slidingLog counts for a sliding log: at most n permits in every window of one
 // period, exactly. It keeps the times of the last n permits, oldest first. A
-// k-th permit exists once the (n-k+1)-th newest time is a whole period old.
+// k-th permit exists once the (n-k+1)-th newest time is a whole period old. So it
+// costs 8 bytes a permit, and readyAt looks at one of them: O(1).
 type slidingLog struct {
 	n, period int64
 	times     []int64
@@ -47,7 +48,9 @@ func (l *slidingLog) take(now, k int64) {
 	}
 }
 
-// charge does not keep a debt of more than all permits of the limit.
+// charge records further times, beyond n: the log is in debt until so many are a
+// period old. It does not keep a debt of more than all permits of the limit, which
+// would make the log as long as the cost is wrong.
 func (l *slidingLog) charge(now, k int64) {
 	k = min(k, l.n+l.left(now))
 	if len(l.times) > 0 {
@@ -58,6 +61,9 @@ func (l *slidingLog) charge(now, k int64) {
 	}
 }
 
+// giveBack drops up to k of the times at which the call was let through. They may be
+// another call's of the same microsecond, which makes no difference to any window.
+// The times are copied, since a clone may share them.
 func (l *slidingLog) giveBack(_, k int64, of spent) {
 	first, found := slices.BinarySearch(l.times, of.at)
 	last, _ := slices.BinarySearch(l.times, of.at+1)

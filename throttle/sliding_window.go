@@ -2,12 +2,17 @@ package throttle
 
 import "slices"
 
-// windowParts is into how many parts a sliding window divides its period.
+// windowParts is into how many parts a sliding window divides its period. More make
+// permits return sooner, and every call read more.
 const windowParts = 60
 
 // slidingWindow counts for a sliding window in bounded memory: the period in
 // parts, each counted whole until its last microsecond has left the window. So
 // it never lets more than n through, and a permit returns up to one part late.
+//
+// The usual approximation, which weighs the count of the window before by how much
+// of it still overlaps, needs two numbers only, but takes the calls in it for evenly
+// spread: after a burst at its end it lets more than n through.
 type slidingWindow struct {
 	n, period, width int64
 	parts            []part // oldest first
@@ -90,8 +95,12 @@ func (s *slidingWindow) take(now, k int64) {
 	s.parts, s.wasWidth = parts, s.width
 }
 
+// charge is take: the count of a part has no bound.
 func (s *slidingWindow) charge(now, k int64) { s.take(now, k) }
 
+// giveBack uncounts permits in the part that the call was counted in, if it is still
+// there. After a change of the width, parts are not what they were then, and what
+// was counted in the call's part may stand in another: nothing is given back.
 func (s *slidingWindow) giveBack(_, k int64, of spent) {
 	if s.wasWidth != s.width {
 		return

@@ -10,7 +10,9 @@ const mondayUS = int64(4 * Day / time.Microsecond)
 
 // windowStart is the start of the window that lies `ahead` windows after the
 // one which holds a moment. Windows beyond the part of a calendar that was
-// looked up are taken to be of the mean length: they are for estimates.
+// looked up are taken to be of the mean length: they are for estimates. A part is
+// looked up when a moment lies outside the last one, so one call in calendarLength
+// windows pays for it.
 func (r *activeLimit) windowStart(at, ahead int64) int64 {
 	period := r.periodUS()
 	if !r.followsCalendar() {
@@ -110,7 +112,10 @@ func following(per time.Duration, wall time.Time) time.Time {
 }
 
 // firstInstant is when the wall clock of a zone first shows a reading or one
-// after it.
+// after it. It goes through the stretches in which the zone's offset is constant:
+// in each the reading is reached at one moment, which counts if it lies in there.
+// time.Date would do but for readings in a gap or doubled, of which it promises
+// nothing of the kind.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
 	for {

@@ -19,12 +19,15 @@ import (
 type Options struct {
 	// Schedules are those whose ticks are told of. Nil means none.
 	Schedules *cron.Runner
-	// Timeout bounds what a scrape asks Redis. The zero value means 2 s.
+	// Timeout bounds what a scrape asks Redis. The zero value means 2 s. asynq's
+	// Inspector knows no timeouts: of its calls the one that is underway is waited
+	// for, as long as the Redis client has patience.
 	Timeout time.Duration
 }
 
 // Collector collects the metrics of a server and of its scope. It is a
-// prometheus.Collector for any registry.
+// prometheus.Collector for any registry, and safe for concurrent use: two scrapes at
+// once ask Redis twice.
 type Collector struct {
 	history   *history.Recorder
 	scope     string
@@ -35,7 +38,9 @@ type Collector struct {
 	timeout   time.Duration
 }
 
-// New returns the collector for a server and the Redis of its queues.
+// New returns the collector for a server and the Redis of its queues. The limiter's
+// Redis and the scope are the server's own. It asks nothing yet, and queues is the
+// caller's to close, after the last scrape.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
 	c := &Collector{
 		history: server.History(), queues: asynq.NewInspectorFromRedisClient(queues),
@@ -58,18 +63,23 @@ func (c *Collector) labelled() prometheus.Collector {
 func (c *Collector) Describe(descs chan<- *prometheus.Desc) { c.labelled().Describe(descs) }
 
 // Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
-// of it not in time, only what is known is told, and headgate_scope_up is 0.
+// of it not in time, only what is known is told, and headgate_scope_up is 0. The
+// process's own metrics are told in any case; of the scope's those that come after
+// the first error are missing, which is better than old ones.
 func (c *Collector) Collect(out chan<- prometheus.Metric) { c.labelled().Collect(out) }
 
-// unlabelled is the collector without the name of the scope.
+// unlabelled is the collector without the name of the scope, which would else stand at
+// every value that is made.
 type unlabelled struct{ *Collector }
 
+// Describe tells of all metrics, whether a scrape has them or not.
 func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range all {
 		descs <- m.desc
 	}
 }
 
+// Collect tells what the process did and then, part by part, what Redis says.
 func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
@@ -84,7 +94,8 @@ func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	out <- scopeUp.value(up)
 }
 
-// metric is one of the metrics that there are.
+// metric is one of the metrics that there are. A collector keeps none of their values:
+// each scrape makes them of what the server has counted and what Redis says.
 type metric struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
@@ -92,9 +103,10 @@ type metric struct {
 	labels []string
 }
 
-// all are the metrics, in the order in which they are made.
+// all are the metrics, in the order in which they are made, which is before main.
 var all []metric
 
+// newMetric makes a metric and notes it in all.
 func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
 	name = "headgate_" + name
 	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
@@ -112,15 +124,19 @@ func scoped(kind prometheus.ValueType, name, help string, labels ...string) metr
 	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels)
 }
 
+// value is a value of the metric, with its labels in the order of their names. A
+// number of labels that is wrong is a mistake in this package, and panics.
 func (m metric) value(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
 }
 
+// histogram is the metric as a histogram stands at this moment.
 func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
 	count, sum, buckets := h.Snapshot()
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
 }
 
+// one is a fact as a gauge.
 func one(is bool) float64 {
 	if is {
 		return 1

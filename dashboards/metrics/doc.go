@@ -6,4 +6,10 @@
 // take their max, not their sum. All have the label scope, for scopes do not add
 // up. Other labels are names of limits, queues, task types and schedules, a bounded
 // number of each; never a key, a job's ID or a URL.
+//
+//	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
+//
+// What the process did costs a scrape nothing. What Redis says costs a few round
+// trips, one more for each hundred meters, and some for each queue, however many
+// jobs and keys there are.
 package metrics

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
+// The types of metrics, in few letters.
 const (
 	counter = prometheus.CounterValue
 	gauge   = prometheus.GaugeValue
@@ -39,9 +40,11 @@ var (
 	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
 )
 
-// labels of outcomes.
+// outcomeLabel is an outcome as a label's value, without blanks.
 func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.String(), " ", "_") }
 
+// own tells what the process did. Unavailable is no answer of the limiter, so it is
+// among the failed calls and not among the decisions.
 func (c *Collector) own(out chan<- prometheus.Metric) {
 	r := c.history
 	r.EachLimit(func(l history.LimitCounts) {

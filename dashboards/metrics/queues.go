@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
+// What asynq says of its queues.
 var (
 	queueJobs    = scoped(gauge, "queue_jobs", "Jobs of an asynq queue by state. Jobs that wait for a permit are among those in state retry.", "queue", "state")
 	queueLatency = scoped(gauge, "queue_latency_seconds", "For how long the oldest pending job of an asynq queue has been pending.", "queue")
@@ -53,10 +54,13 @@ func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 	return nil
 }
 
+// isLabel reports whether a name can be a label's value of its own: it is one that
+// Prometheus takes, not too long, and not the one that the rest is told under.
 func isLabel(name string) bool {
 	return name != history.Other && len(name) <= 100 && utf8.ValidString(name)
 }
 
+// tellQueue tells of one queue, or of several that were added up.
 func tellQueue(q *asynq.QueueInfo, out chan<- prometheus.Metric) {
 	for state, n := range map[string]int{
 		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
@@ -68,7 +72,8 @@ func tellQueue(q *asynq.QueueInfo, out chan<- prometheus.Metric) {
 	out <- queuePaused.value(one(q.Paused), q.Queue)
 }
 
-// add adds another queue to those that are told of together.
+// add adds another queue to those that are told of together: their jobs are summed
+// up, and of latency and pause the worst counts.
 func add(q, other *asynq.QueueInfo) {
 	q.Pending, q.Active, q.Scheduled = q.Pending+other.Pending, q.Active+other.Active, q.Scheduled+other.Scheduled
 	q.Retry, q.Archived, q.Completed = q.Retry+other.Retry, q.Archived+other.Archived, q.Completed+other.Completed

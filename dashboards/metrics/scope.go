@@ -38,7 +38,8 @@ var (
 
 // limits tells of what waits and of how full limits are. It reads a survey, which
 // a process of the scope makes all the time, and looks at a few keys of a limit:
-// so a scrape's work does not grow with jobs and keys.
+// so a scrape's work does not grow with jobs and keys. While no process runs there is
+// no survey, and nothing is told of what waits: no number would be true.
 func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
 	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
 	if err != nil {
@@ -66,6 +67,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	return c.fill(ctx, survey, names, out)
 }
 
+// waitsFor is for how long the oldest job has waited, by Redis's clock.
 func waitsFor(w history.Waiting, now time.Time) time.Duration {
 	if w.Jobs == 0 {
 		return 0
@@ -114,6 +116,7 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 	return nil
 }
 
+// turns tells whether any process has the lease of the turn-giver.
 func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, history.Prefix(c.scope)+"turns").Result()
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
+// What Redis says of schedules.
 var (
 	ticks     = scoped(counter, "schedule_ticks_total", "Ticks of schedules by outcome: enqueued, skipped (missed, or the job of the one before was not done) or failed.", "schedule", "outcome")
 	ticksLate = scoped(gauge, "schedule_late_seconds", "For how long a schedule's tick has been due that nobody has enqueued yet, 0 where none is.", "schedule")
@@ -38,6 +39,7 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	return nil
 }
 
+// tellTicks tells of one schedule, or of several that were added up.
 func tellTicks(s cron.Status, out chan<- prometheus.Metric) {
 	out <- ticks.value(float64(s.Enqueued), s.Entry.Name, "enqueued")
 	out <- ticks.value(float64(s.Skipped), s.Entry.Name, "skipped")

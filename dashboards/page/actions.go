@@ -17,7 +17,9 @@ import (
 )
 
 // action is something that changes what a page shows. Each is asked for on a page
-// of its own, which says what it does, and done when that is confirmed.
+// of its own, which says what it does, and done when that is confirmed. So it needs
+// no script, a link does nothing by itself, and a reload does nothing twice: after
+// the POST the browser is sent back to where it came from.
 type action struct {
 	Verb  string // on the button
 	Says  string // what it does
@@ -27,6 +29,8 @@ type action struct {
 	do     func(ctx context.Context, p *Page, f url.Values) error
 }
 
+// actions are those that there are, by their name in the form. What one says here is a
+// promise to who presses the button.
 var actions = map[string]*action{
 	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: pause},
 	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: resume},
@@ -45,7 +49,8 @@ var actions = map[string]*action{
 	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: resumeSchedule},
 }
 
-// asked is an action as its page shows it.
+// asked is an action as its page shows it: with what it is done to, and what was typed
+// where that was wrong.
 type asked struct {
 	*action
 	Name   string
@@ -59,7 +64,8 @@ type asked struct {
 // field is one that the form asks for.
 type field struct{ Name, Label, Value, Hint string }
 
-// targets are what a link to an action names.
+// targets are what a link to an action names: what it is done to. They go with the form
+// as they came.
 var targets = []string{"limit", "key", "queue", "id", "schedule"}
 
 // serveAction asks for a confirmation, or does what was confirmed.
@@ -122,7 +128,9 @@ func addTarget(form url.Values) {
 	}
 }
 
-// explain says why an action was not done.
+// explain says why an action was not done, with the status to say it under: 503 where
+// Redis is not there, 404 where what it is about is gone, and else 422, for what was
+// typed.
 func explain(err error) (code int, says string) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
@@ -134,7 +142,7 @@ func explain(err error) (code int, says string) {
 	return http.StatusUnprocessableEntity, err.Error()
 }
 
-// whatOf names what an action is done to.
+// whatOf names what an action is done to, for its page and the log.
 func whatOf(f url.Values) string {
 	switch {
 	case f.Get("schedule") != "":
@@ -166,7 +174,8 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, code int, a *action, 
 }
 
 // asks reports whether the form of an action has a field that can be written in.
-// The key of a link stays as it is.
+// The key of a link stays as it is; one that somebody has typed into the form before,
+// and that was wrong, can be mended.
 func (a *action) asks(name string, f url.Values) bool {
 	for _, field := range a.fields {
 		if field == name {
@@ -209,19 +218,24 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 	return list, nil
 }
 
+// pause stops the limit of the form, until resume.
 func pause(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Pause(ctx, f.Get("limit"))
 }
 
+// resume ends a pause.
 func resume(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Resume(ctx, f.Get("limit"))
 }
 
+// reset makes the meter of a key as if never used. A limit without keys has the empty
+// one.
 func reset(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
 }
 
-// change sets the rate and the capacity; all else of the limit stays.
+// change sets the rate and the capacity; all else of the limit stays, as it was read a
+// moment before: of two who change one limit at the same time the later counts.
 func change(ctx context.Context, p *Page, f url.Values) error {
 	limits, err := p.Limiter.Limits(ctx)
 	if err != nil {
@@ -312,6 +326,7 @@ func (p *Page) schedules() (*cron.Runner, error) {
 	return p.Schedules, nil
 }
 
+// runSchedule enqueues a job of a schedule beside its ticks.
 func runSchedule(ctx context.Context, p *Page, f url.Values) error {
 	runner, err := p.schedules()
 	if err == nil {
@@ -320,6 +335,7 @@ func runSchedule(ctx context.Context, p *Page, f url.Values) error {
 	return err
 }
 
+// pauseSchedule keeps a schedule from ticking in all processes.
 func pauseSchedule(ctx context.Context, p *Page, f url.Values) error {
 	runner, err := p.schedules()
 	if err != nil {
@@ -328,6 +344,7 @@ func pauseSchedule(ctx context.Context, p *Page, f url.Values) error {
 	return runner.Pause(ctx, f.Get("schedule"))
 }
 
+// resumeSchedule ends that. It may wait some seconds for a tick that was due before.
 func resumeSchedule(ctx context.Context, p *Page, f url.Values) error {
 	runner, err := p.schedules()
 	if err != nil {

@@ -21,7 +21,8 @@ type asset struct {
 	version string
 }
 
-// assets are the files by name. Only what is in here is ever served.
+// assets are the files by name, from a single folder: there is no path to climb out
+// of. Only what is in here is ever served.
 var assets = sync.OnceValue(func() map[string]asset {
 	entries, err := files.ReadDir("assets")
 	if err != nil {
@@ -39,9 +40,12 @@ var assets = sync.OnceValue(func() map[string]asset {
 	return found
 })
 
-// assetPath is where a page finds an asset.
+// assetPath is where a page finds an asset, with its version: a browser may keep it
+// for ever, and asks for another address when it has changed.
 func assetPath(name string) string { return "assets/" + name + "?" + assets()[name].version }
 
+// serveAsset answers with an asset. Under another version than its own, as from a page
+// of before an update, it is served all the same, but not to be kept.
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	a, ok := assets()[name]
 	if !ok {
@@ -59,7 +63,8 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = w.Write(a.body)
 }
 
-// templates are the pages by name, each with the layout around it.
+// templates are the pages by name, each with the layout around it. They are embedded,
+// so one that is wrong panics at the first page that is made: the tests make all.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	entries, err := files.ReadDir("templates")
@@ -74,7 +79,8 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	return found
 })
 
-// execute writes a part of a page: "page" is all of it, and "live" what changes.
+// execute writes a part of a page: "page" is all of it, "live" what changes, and
+// "status" the line that says how old that is.
 func execute(w io.Writer, name, part string, f frame) error {
 	return templates()[name].ExecuteTemplate(w, part, f)
 }

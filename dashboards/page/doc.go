@@ -9,4 +9,11 @@
 // reader in the process feeds all who look, and reads nothing while nobody does.
 // Without a token, a user or a check of the program's own it answers only to
 // browsers on the same machine.
+//
+// Once a second the reader makes a snapshot of what Redis says. A view turns that,
+// and what it reads itself for its own query, into HTML, once for all who look at
+// the same; a stream of events sends each of them what has changed. The pages are
+// made on the server and work without the script, which only keeps them up to date.
+// All that comes from jobs is somebody else's text: it is cut, made visible and
+// freed of secrets before it is shown.
 package page

@@ -11,7 +11,9 @@ import (
 // dropped; it comes again by itself.
 const writeTimeout = 10 * time.Second
 
-// serveEvents sends the part of a view that changes whenever it has changed.
+// serveEvents sends the part of a view that changes whenever it has changed, as
+// server-sent events (HTML Living Standard 9.2), until the viewer leaves or the page
+// is closed. A browser that loses the stream asks for it again by itself.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name, q, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
@@ -47,7 +49,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// send sends what has changed since the last time.
+// send sends what has changed since the last time: the view, and the line that says
+// how old it is. A view that cannot be made stays as it was, and the line says why.
 func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
 	live, err := p.live(s, name, q)
 	if err != nil {

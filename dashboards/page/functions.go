@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// functions are what templates call.
+// functions are what templates call. What they return is text, which html/template
+// escapes where it stands; none returns HTML.
 var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
@@ -19,7 +20,8 @@ var functions = template.FuncMap{
 	"zone": func(t time.Time) string { return t.Format("MST") },
 }
 
-// to is the address of a page: pairs of a parameter and its value.
+// to is the address of a page: pairs of a parameter and its value. Empty values are
+// left out, as they mean the same as none.
 func to(name string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -53,6 +55,8 @@ type sparkline struct {
 	Text    string
 }
 
+// spark draws a limit's row. The height is that of the highest part, or of what is
+// allowed where that is near enough to be seen beside it.
 func spark(r limitRow) sparkline {
 	row := r.Row[:max(0, len(r.Row)-1)] // the last part is not over yet
 	most, sum := 0.0, 0

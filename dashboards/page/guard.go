@@ -15,13 +15,21 @@ import (
 	"time"
 )
 
+// How long a session lasts, which nothing makes longer, and what holds up those who
+// guess.
 const (
 	sessionLength = 12 * time.Hour
 	wrongDelay    = time.Second // what a wrong guess costs
 	wrongAtOnce   = 8           // guesses that may wait for their answer
 )
 
-// guard lets requests in.
+// guard lets requests in: by a session's cookie, by an Authorization header for
+// programs, by the program's own check, or, where there is nothing to check, from
+// this machine alone.
+//
+// A session is kept nowhere: it is a cookie with its end, its user and a signature.
+// So it works in every replica and over restarts, and it cannot be ended one by one,
+// only all with another token or password.
 type guard struct {
 	Options
 	key    []byte        // that sessions are signed with: the same in all replicas
@@ -29,13 +37,17 @@ type guard struct {
 	wrong  chan struct{} // a place for each guess that waits
 }
 
+// newGuard makes the guard of a page. The key is made of the credentials; a part of its
+// sum names the cookie, so that pages of one host with different ones do not sign
+// each other's users out.
 func newGuard(o Options) *guard {
 	key := sha256.Sum256([]byte("headgate page\x00" + o.Token + "\x00" + o.User + "\x00" + o.Password))
 	name := sha256.Sum256(key[:])
 	return &guard{Options: o, key: key[:], cookie: "headgate-" + hex.EncodeToString(name[:4]), wrong: make(chan struct{}, wrongAtOnce)}
 }
 
-// protect lets in who may come in, and shows the others where to sign in.
+// protect lets in who may come in, with the user in the request's context, and shows
+// the others where to sign in, at whatever address they asked for.
 func (g *guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
@@ -59,8 +71,10 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
+// userKey is the key under which a request's context has its user.
 type userKey struct{}
 
+// withUser returns a context of a request by the user.
 func withUser(ctx context.Context, user string) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
@@ -71,7 +85,8 @@ func userOf(ctx context.Context) string {
 	return user
 }
 
-// who says whose the request is, or the code to refuse it with.
+// who says whose the request is, or the code to refuse it with: 401 where signing in
+// would help, 403 where nothing would, 429 where too many have guessed wrong.
 func (g *guard) who(r *http.Request) (user string, code int) {
 	switch {
 	case g.Authenticate != nil:
@@ -91,7 +106,8 @@ func (g *guard) who(r *http.Request) (user string, code int) {
 	return g.header(r)
 }
 
-// header checks the Authorization of a request that has one.
+// header checks the Authorization of a request that has one: a Bearer token, or a user
+// and a password. A wrong one costs time, as at the sign-in.
 func (g *guard) header(r *http.Request) (user string, code int) {
 	text := r.Header.Get("Authorization")
 	if text == "" {
@@ -111,7 +127,9 @@ func (g *guard) header(r *http.Request) (user string, code int) {
 	return "", http.StatusUnauthorized
 }
 
-// delay makes a wrong guess cost time, and reports false where too many wait.
+// delay makes a wrong guess cost time, and reports false where too many wait: that is
+// wrongAtOnce guesses a second at most, from all the world together, and no memory
+// for those beyond. Right ones are not held up by it.
 func (g *guard) delay(ctx context.Context) bool {
 	select {
 	case g.wrong <- struct{}{}:
@@ -126,21 +144,24 @@ func (g *guard) delay(ctx context.Context) bool {
 	return true
 }
 
+// isToken reports whether it is the page's token. Without one none is.
 func (g *guard) isToken(token string) bool { return g.Token != "" && same(token, g.Token) }
 
+// isUser reports whether they are the page's user and password.
 func (g *guard) isUser(user, password string) bool {
 	right := same(user, g.User) // both are compared, whichever is wrong
 	return same(password, g.Password) && right && g.User != ""
 }
 
 // same compares in a time that tells nothing of where, or in what length, the
-// two differ.
+// two differ: sums of one length are compared, not the texts.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// signIn takes what was typed, and gives a session for it.
+// signIn takes what was typed, and gives a session for it: a token, or a user and a
+// password. The cookie is for this site alone and out of reach of scripts.
 func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
 	user, password := r.PostFormValue("user"), r.PostFormValue("password")
 	ok := g.isUser(user, password)
@@ -163,12 +184,13 @@ func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "./")
 }
 
+// signOut takes the cookie from the browser. It remains valid elsewhere to its end.
 func (g *guard) signOut(w http.ResponseWriter) {
 	http.SetCookie(w, &http.Cookie{Name: g.cookie, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	redirect(w, "./")
 }
 
-// sign is a session: until when, whose, and a signature.
+// sign is a session: until when, whose, and a signature of both (HMAC-SHA256).
 func (g *guard) sign(user string, until time.Time) string {
 	text := strconv.FormatInt(until.Unix(), 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(user))
 	mac := hmac.New(sha256.New, g.key)
@@ -176,7 +198,8 @@ func (g *guard) sign(user string, until time.Time) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// session says whose session a request has.
+// session says whose session a request has, if it has not ended and nobody has changed
+// it: what it says is signed once more and must come out the same.
 func (g *guard) session(r *http.Request) (user string, ok bool) {
 	cookie, err := r.Cookie(g.cookie)
 	if err != nil {
@@ -221,7 +244,8 @@ func local(r *http.Request) bool {
 	return err == nil && from.Addr().Unmap().IsLoopback() && isLoopback(r.Host)
 }
 
-// isLoopback reports whether a host, with or without a port, is this machine.
+// isLoopback reports whether a host, with or without a port, is this machine: an
+// address of it, or a name that browsers lead there without asking (RFC 6761 6.3).
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

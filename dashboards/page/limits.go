@@ -11,7 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limitRow is a limit as the table shows it.
+// limitRow is a limit as the table shows it: what it says, what waits for it, how its
+// meters stand, and what became of the last 15 minutes, with a word for all that.
 type limitRow struct {
 	throttle.Limit
 	By      string           // what it counts by
@@ -167,7 +168,10 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	return nil
 }
 
-// judge says how the limit stands, in numbers and in a word.
+// judge says how the limit stands, in numbers and in a word. What an operator would do
+// something about comes first: a pause, a block of all, what waits, blocks of single
+// keys; then whether it is in use. "Used up" is a limit without keys that has nothing
+// left for more than a minute, "saturated" one that gives all it has to those who wait.
 func (r *limitRow) judge(now time.Time) {
 	r.Known = len(r.Meters) > 0
 	for i, m := range r.Meters {
@@ -214,6 +218,8 @@ func (r *limitRow) Allowed() float64 {
 	return float64(r.Limit.Rate.N) / (r.Limit.Rate.Per + r.margin()).Seconds()
 }
 
+// margin is by how much the limit's period is longer than it says. A fixed window opens
+// later and closes earlier, which does not make it give less in a period.
 func (r *limitRow) margin() time.Duration {
 	if r.Kind == throttle.FixedWindow {
 		return 0
@@ -261,7 +267,8 @@ func (r *limitRow) Rule() string {
 	return l.String()
 }
 
-// says is the answer, before all figures.
+// says is the answer, before all figures: how many jobs wait, for what, and until when
+// the last of them will have run.
 type says struct {
 	Jobs     int
 	Chief    string    // the limit that most wait for
@@ -275,9 +282,12 @@ type says struct {
 	Troubles []trouble
 }
 
-// trouble is something that needs a look.
+// trouble is something that needs a look, and how much: its Level is a class of the
+// style sheet.
 type trouble struct{ Level, Text string }
 
+// summarize makes the answer of what is known. More than four troubles are three and a
+// number, so that the answer stays one.
 func summarize(k knowledge, now time.Time) says {
 	now = now.Local()
 	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running}
@@ -328,6 +338,7 @@ func summarize(k knowledge, now time.Time) says {
 	return s
 }
 
+// whoPaused says since when and by whom a limit is paused, if the changelog still knows.
 func whoPaused(log []throttle.Change, limit string, now time.Time) string {
 	for _, c := range log {
 		if c.What == "paused" && c.Limit == limit {
@@ -347,6 +358,7 @@ func whoBlocked(log []throttle.Change, limit, key string) string {
 	return ""
 }
 
+// by is the end of a sentence, if anybody is known to have done it.
 func by(who string) string {
 	if who == "" {
 		return ""

@@ -13,7 +13,8 @@ import (
 
 // Options say what a page shows, and to whom. Redis and Limiter are required.
 type Options struct {
-	// Redis is where the asynq queues are.
+	// Redis is where the asynq queues and the limiter's scope are. It is the
+	// caller's to close, after the page.
 	Redis redis.UniversalClient
 	// Limiter is the scope's.
 	Limiter *throttle.Lanes
@@ -27,12 +28,16 @@ type Options struct {
 	KeyOf func(limit string) (by string, known bool)
 
 	// Token, or User and Password, let a browser in. Without any of them, and
-	// without Authenticate, only browsers on this machine are let in.
+	// without Authenticate, only browsers on this machine are let in. They are also
+	// what sessions are signed with: another one ends all sessions, and replicas
+	// with the same know each other's.
 	Token, User, Password string
 	// Authenticate lets a request in, and says whose it is, instead of Token, User
-	// and Password: for programs that know their users.
+	// and Password: for programs that know their users. The user stands in the
+	// changelog beside what was changed. It is asked for every request.
 	Authenticate func(*http.Request) (user string, ok bool)
-	// ReadOnly takes away everything that changes anything.
+	// ReadOnly takes away everything that changes anything: the buttons, and what
+	// they ask for.
 	ReadOnly bool
 	// Redact names fields of payloads and headers whose values are not shown, in
 	// any case, where * stands for any text. Authorization and cookies never are,
@@ -42,6 +47,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// validate reports everything that is wrong with the options.
 func (o Options) validate() error {
 	var errs []error
 	if o.Redis == nil || o.Limiter == nil {

@@ -13,7 +13,8 @@ import (
 )
 
 // Page is the handler of the page. It may be mounted at any prefix that ends with
-// a slash, with http.StripPrefix.
+// a slash, with http.StripPrefix: links are relative, so it need not know it. It is
+// safe for concurrent use, as handlers are.
 type Page struct {
 	Options
 	inspector *asynq.Inspector
@@ -26,7 +27,8 @@ type Page struct {
 	cancel    context.CancelFunc
 }
 
-// New makes a page. It reads nothing before somebody looks.
+// New makes a page. It reads nothing before somebody looks. Its error joins all that
+// is wrong with the options.
 func New(o Options) (*Page, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -49,13 +51,17 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// Close ends the streams of all who look, which http.Server's Shutdown waits for.
+// Close ends the streams of all who look, which http.Server's Shutdown waits for: so
+// call it before, or have http.Server.RegisterOnShutdown call it. It returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	return nil
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. Nothing from other hosts is loaded into a page,
+// no script stands in one, and nobody may frame it: a text that got into it unescaped
+// could still run nothing. Posts from other sites are refused before anybody is asked
+// who they are.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
@@ -70,7 +76,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.handler.ServeHTTP(w, r)
 }
 
-// mount is the path that the browser asked for.
+// mount is the path that the browser asked for, with the prefix that StripPrefix has
+// taken away.
 func mount(r *http.Request) string {
 	at, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil || at.Path == "" {
@@ -106,8 +113,9 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirect sends the browser to another page of the folder. The path is relative,
-// as the prefix is not known.
+// redirect sends the browser to another page of the folder, to be read with GET (303).
+// The path is relative, as the prefix is not known; http.Redirect would make it absolute
+// without it.
 func redirect(w http.ResponseWriter, to string) {
 	if to == "" {
 		to = "./"
@@ -116,12 +124,14 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// fail answers with a page that says what is wrong.
+// fail answers with a page that says what is wrong. What it says is shown as it is, so
+// foreign texts in it have been made visible and freed of secrets before.
 func (p *Page) fail(w http.ResponseWriter, _ *http.Request, code int, says string) {
 	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: says})
 }
 
-// frame is what every template gets.
+// frame is what every template gets: the page itself with its options, and what is
+// this one's.
 type frame struct {
 	*Page
 	Title string
@@ -132,7 +142,8 @@ type frame struct {
 	Data  any
 }
 
-// write executes a whole page.
+// write executes a whole page, into memory first: one that cannot be made is an error
+// to the browser and no half of a page.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	var out bytes.Buffer
 	if err := execute(&out, name, "page", f); err != nil {

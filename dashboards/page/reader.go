@@ -21,7 +21,12 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// reader reads for all who look. It works only while somebody does.
+// reader reads for all who look. It works only while somebody does, so an open page
+// costs Redis the same whether one looks or hundreds, and a closed one nothing.
+//
+// reading guards state, which is what one turn leaves to the next. mu guards the
+// rest and is never held while Redis is asked, so that a slow Redis keeps nobody
+// from what was read before.
 type reader struct {
 	page *Page
 	ctx  context.Context
@@ -35,7 +40,8 @@ type reader struct {
 	running bool
 }
 
-// state is what the reader knows from turn to turn.
+// state is what the reader knows from turn to turn: what is read more seldom than each
+// second, and what adds up.
 type state struct {
 	changes int64 // as of the limits
 	limits  []throttle.Limit
@@ -51,11 +57,12 @@ type state struct {
 	limitsAt, queuesAt, wantsAt, surveyAt time.Time // when each is to be read again
 }
 
+// newReader makes the reader of a page. It ends with ctx.
 func newReader(ctx context.Context, p *Page) *reader {
 	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1}}
 }
 
-// maxViewers bounds how many may look at once.
+// maxViewers bounds how many may look at once: each has a connection and a goroutine.
 const maxViewers = 500
 
 // watch has a viewer woken after each turn, until done is called. It reports false
@@ -79,7 +86,8 @@ func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
 	}, true
 }
 
-// run reads once a turn until nobody looks.
+// run reads once a turn until nobody looks. That it ends and that a new viewer starts
+// it again are decided under one lock, so no viewer is left without.
 func (r *reader) run() {
 	ticker := time.NewTicker(turn)
 	defer ticker.Stop()
@@ -121,13 +129,17 @@ func (r *reader) latest(ctx context.Context) *snapshot {
 	return r.read(ctx)
 }
 
+// current is the last snapshot, of whatever age, or nil.
 func (r *reader) current() *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.snap
 }
 
-// read makes a new snapshot. Of those who want one at the same time one reads.
+// read makes a new snapshot. Of those who want one at the same time one reads, and the
+// others wait and take what it has read. A viewer who leaves does not stop it, since
+// others may wait; readTimeout does. Its result is never nil: where Redis cannot be
+// read it has an Err and what was known before.
 func (r *reader) read(ctx context.Context) *snapshot {
 	before := r.current()
 	r.reading.Lock()

@@ -20,13 +20,17 @@ var always = []string{
 	"*password*", "*passwd*", "*secret*", "*token*", "*api?key*", "*apikey*", "*private?key*", "*credential*",
 }
 
-// redactor takes secrets out of texts that are shown.
+// redactor takes secrets out of texts that are shown. In JSON it knows what is a field,
+// and hides its value whole. In any other text, an error or a log line, it looks for
+// names followed by what may be a value, and rather hides too much. What is a secret
+// by no name at all it cannot know.
 type redactor struct {
 	names []string       // in lower case
 	field *regexp.Regexp // a name with its value, in any text
 }
 
-// newRedactor hides the always and the names.
+// newRedactor hides what is in always, and the names. They are patterns of path.Match
+// without sets; the error names one that is not.
 func newRedactor(names []string) (redactor, error) {
 	r := redactor{names: slices.Clone(always)}
 	for _, name := range names {
@@ -47,12 +51,14 @@ func newRedactor(names []string) (redactor, error) {
 	return r, nil
 }
 
+// Secrets without a name beside them: scheme finds the value of an Authorization
+// header wherever it stands, and userinfo the user and the password of a URL.
 var (
 	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate)([ +]|%20)+[\w.~+/=:-]{4,}`)
 	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)
 )
 
-// hides reports whether a field's value is a secret.
+// hides reports whether a field's value is a secret, by its name in any case.
 func (r redactor) hides(name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(r.names, func(pattern string) bool {
@@ -61,14 +67,17 @@ func (r redactor) hides(name string) bool {
 	})
 }
 
-// text is a text without what looks like a secret.
+// text is a text without what looks like a secret: the value goes, and its name stays.
 func (r redactor) text(text string) string {
 	text = r.field.ReplaceAllString(text, "${1}"+hidden)
 	text = scheme.ReplaceAllString(text, "$1 "+hidden)
 	return userinfo.ReplaceAllString(text, "$1"+hidden+"@")
 }
 
-// block is a payload, a result or an error as it is shown: JSON is indented.
+// block is a payload, a result or an error as it is shown: JSON is indented, with its
+// numbers as they were written. What is too long to be read as JSON, and a JSON text,
+// are taken as any text. Secrets are looked for in twice as much as is shown, so that
+// one at the cut is found.
 func (r redactor) block(data []byte) string {
 	if len(data) <= 4*longText {
 		var value any
@@ -89,6 +98,7 @@ func (r redactor) block(data []byte) string {
 	return visible(r.text(string(data[:min(len(data), 2*longText)])), longText) + cutNote(len(data))
 }
 
+// cutNote says how long a text is of which not even the rest was looked at.
 func cutNote(length int) string {
 	if length > 2*longText {
 		return fmt.Sprintf("\n… of %s bytes", number(length))
@@ -96,7 +106,9 @@ func cutNote(length int) string {
 	return ""
 }
 
-// value is a JSON value without secrets, however deep they are.
+// value is a JSON value without secrets, however deep they are. It changes what it is
+// given. Headers come in three forms: as fields, as objects of a name and a value, and
+// as pairs.
 func (r redactor) value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -121,6 +133,7 @@ func (r redactor) value(v any) any {
 	return v
 }
 
+// first is the first of a list, if that is a text.
 func first(list []any) (string, bool) {
 	if len(list) == 0 {
 		return "", false

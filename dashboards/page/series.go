@@ -11,16 +11,19 @@ const (
 	parts = 90
 )
 
-// tally is what became of the calls of a limit.
+// tally is what became of the calls of a limit: permits that were taken, calls that were
+// allowed and calls that were denied.
 type tally struct{ Permits, Allowed, Denied int }
 
+// add counts more to it.
 func (t *tally) add(more tally) {
 	t.Permits += more.Permits
 	t.Allowed += more.Allowed
 	t.Denied += more.Denied
 }
 
-// denial is one call that was denied, for example.
+// denial is one call that was denied, for example: a process tells at most one a second
+// for each limit.
 type denial struct {
 	At         time.Time
 	Limit, Key string
@@ -28,7 +31,8 @@ type denial struct {
 	RetryAfter time.Duration
 }
 
-// series is what the processes said they did, by limit.
+// series is what the processes said they did, by limit. A limit's row is a ring of
+// parts: part i of time stands at i modulo parts, so that nothing moves as time does.
 type series struct {
 	since   string // the last summary that was read
 	last    int64  // the newest part, as a number since 1970
@@ -37,6 +41,7 @@ type series struct {
 	denials []denial                   // the newest first
 }
 
+// newSeries is one that has heard nothing yet.
 func newSeries() *series {
 	return &series{limits: map[string]*[parts]tally{}, seconds: map[string]map[int64]tally{}}
 }
@@ -44,7 +49,9 @@ func newSeries() *series {
 // nowSeconds is what the rate now is the mean of.
 const nowSeconds = 10
 
-// move makes room up to a moment, and forgets what is too old.
+// move makes room up to a moment, and forgets what is too old, limits too of which
+// nothing was heard for so long. After a pause of more than the whole row it begins
+// anew.
 func (s *series) move(now time.Time) {
 	to := now.UnixMilli() / part.Milliseconds()
 	if s.last == 0 || to-s.last > parts {
@@ -70,7 +77,8 @@ func (s *series) move(now time.Time) {
 	}
 }
 
-// add notes what a process said.
+// add notes what a process said. What is older than the row, or ahead of Redis's clock,
+// is left out.
 func (s *series) add(at time.Time, limit string, t tally) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {
@@ -91,6 +99,7 @@ func (s *series) add(at time.Time, limit string, t tally) {
 // maxDenials bounds the denials that are remembered.
 const maxDenials = 50
 
+// deny notes a denial. They come oldest first.
 func (s *series) deny(d denial) {
 	s.denials = slices.Insert(s.denials, 0, d)
 	s.denials = s.denials[:min(len(s.denials), maxDenials)]

@@ -16,7 +16,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// snapshot is all that was read in one turn. It does not change any more.
+// snapshot is all that was read in one turn. It does not change any more, but for the
+// views that are made of it, each when the first viewer asks for it. So all who look at
+// one place see the same, and it is made once.
 type snapshot struct {
 	knowledge
 	At  time.Time // when it was read
@@ -38,7 +40,8 @@ func (s *snapshot) status(p *Page) (event, error) {
 	return s.said.event, s.said.err
 }
 
-// knowledge is what a snapshot tells.
+// knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
+// that of the one before.
 type knowledge struct {
 	Latency time.Duration
 	Crowd   throttle.Crowd
@@ -59,14 +62,15 @@ type wanted struct {
 	Own     map[string]throttle.KeyState
 }
 
-// queues is what asynq says.
+// queues is what asynq says, with sums over all queues.
 type queues struct {
 	Infos             []*asynq.QueueInfo
 	Running, Archived int
 	Servers           int
 }
 
-// read asks Redis for what has changed or is due.
+// read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
+// what a turn that failed has read already is known to the next.
 func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	start := time.Now()
 	now, err := p.Redis.Time(ctx).Result()
@@ -96,7 +100,8 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
 }
 
-// readLimits reads the limits where any has changed.
+// readLimits reads the limits and their blocks where any has changed: a
+// round trip or two for each limit, which is why it is not done each second.
 func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if s.changes == crowd.Changes && now.Before(s.limitsAt) {
 		return nil
@@ -221,7 +226,8 @@ func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 	return limits
 }
 
-// readQueues asks asynq.
+// readQueues asks asynq for its queues and servers, with some round trips for each
+// queue. A queue that was removed meanwhile is left out.
 func (s *state) readQueues(p *Page, now time.Time) error {
 	if now.Before(s.queuesAt) {
 		return nil
@@ -253,7 +259,8 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 	return nil
 }
 
-// readHistory reads what the processes have said since the last turn.
+// readHistory reads what the processes have said since the last turn. In the first it
+// reads 15 minutes at once, so that a curve is there as soon as somebody looks.
 func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = history.StreamID(now.Add(-parts * part))

@@ -26,6 +26,8 @@ func visible(text string, max int) string {
 	return strings.Map(mark, strings.ToValidUTF8(text, "\uFFFD")) + cut
 }
 
+// mark is a character as it is shown: itself, or what stands for one that cannot be
+// seen or does something. Line breaks and tabs stay, as blocks of text have them.
 func mark(c rune) rune {
 	switch {
 	case c == '\n' || c == '\t':
@@ -46,7 +48,7 @@ const (
 	longText  = 64 << 10
 )
 
-// short is a foreign text on one line.
+// short is a foreign text on one line, with each run of blanks as one.
 func short(text string) string {
 	return strings.Join(strings.Fields(visible(text, shortText)), " ")
 }
@@ -64,7 +66,8 @@ func number[N int | int64](n N) string {
 	return sign + text
 }
 
-// perSecond is a rate with as many digits as matter.
+// perSecond is a rate with as many digits as matter: two of them below ten, and whole
+// permits above.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -77,7 +80,8 @@ func perSecond(rate float64) string {
 	return number(int64(math.Round(rate)))
 }
 
-// span is a duration for people, in at most two units.
+// span is a duration for people, in at most two units. It is rounded before it is
+// split, so there are no 60 seconds beside a minute.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	pair := func(big, small time.Duration, bigName, smallName string) string {
@@ -106,7 +110,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
-// latency is a short duration with one more digit.
+// latency is a short duration with one more digit, as Redis answers within a few ms.
 func latency(d time.Duration) string {
 	if d < 10*time.Millisecond {
 		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
@@ -114,7 +118,8 @@ func latency(d time.Duration) string {
 	return span(d)
 }
 
-// since is how long ago a moment was, for people.
+// since is how long ago a moment was, for people. One that lies ahead is now, as clocks
+// differ.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"

@@ -15,14 +15,17 @@ import (
 )
 
 // A view is a page that changes while somebody looks: from what was read in a turn
-// and its own query it makes what its template shows.
+// and its own query it makes what its template shows. What it needs beside the
+// snapshot it reads itself, with the ctx, for that query alone: a lane's jobs, a key.
 type view struct {
 	title string
 	make  func(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error)
-	// again is for how long what the view itself read is good for.
+	// again is for how long what the view itself has read is good. The zero value is
+	// for views that read nothing.
 	again time.Duration
 }
 
+// views are those that there are, by their name in the address.
 var views = map[string]*view{
 	"":          {"Limits", makeLimits, time.Second},
 	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
@@ -36,12 +39,16 @@ var views = map[string]*view{
 // parameters are what a view's query may have.
 var parameters = []string{"open", "q", "page", "lane", "queue", "id"}
 
-// maxQuery bounds what a query may say.
+// maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
+// name is the longest that a link has.
 const maxQuery = 4 << 10
 
+// errQuery and the like are shown as they are, so they are sentences.
 var errQuery = errors.New("The address is too long.")
 
-// place is a view with its query: each has one text, whatever else was asked.
+// place is a view with its query: each has one text, whatever else was asked. By that
+// text viewers of the same share what is made, so parameters that no view knows are
+// left out, and the others come in one order. It fails only for what is too long.
 func place(name string, q url.Values) (string, url.Values, error) {
 	known := url.Values{}
 	for _, parameter := range parameters {
@@ -74,7 +81,8 @@ func parsePlace(text string) (name string, q url.Values, err error) {
 	return name, q, err
 }
 
-// rendered is the part of a view that changes, made once for all who look at it.
+// rendered is the part of a view that changes, made once for all who look at it by the
+// first of them, while the others wait.
 type rendered struct {
 	once sync.Once
 	html template.HTML
@@ -114,6 +122,7 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 	return r, r.err
 }
 
+// templateOf is the template of a view, which has its name. The first has none.
 func templateOf(view string) string {
 	if view == "" {
 		return "limits"
@@ -121,7 +130,8 @@ func templateOf(view string) string {
 	return view
 }
 
-// serveView answers with a whole page, which then keeps itself up to date.
+// serveView answers with a whole page, which then keeps itself up to date. Where Redis
+// is away it has what was known before, and says so.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	s := p.reader.latest(r.Context())
 	if s.Err != nil && s.Now.IsZero() {
@@ -136,7 +146,8 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
 }
 
-// failRead answers where Redis cannot be read, or was asked for nonsense.
+// failRead answers where Redis cannot be read, with 503, or was asked for nonsense, with
+// 414.
 func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errQuery) {
 		p.fail(w, r, http.StatusRequestURITooLong, errQuery.Error())
@@ -146,13 +157,15 @@ func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 	p.fail(w, r, http.StatusServiceUnavailable, "Redis cannot be read: "+visible(p.redactor.text(err.Error()), 300))
 }
 
-// cache keeps what views have read for a moment, for others and for later turns.
+// cache keeps what views have read for a moment, for others and for later turns. It
+// bounds what many viewers with a query each can ask of Redis: maxReads at a time.
 type cache struct {
 	mu    sync.Mutex
 	kept  map[string]*cached
 	slots chan struct{}
 }
 
+// cached is what was read once, or is being read.
 type cached struct {
 	once  sync.Once
 	until time.Time
@@ -167,7 +180,9 @@ const (
 	maxCached = 300
 )
 
-// get is what read returned less than a while ago, or returns now.
+// get is what read returned less than a while ago, or returns now. Who asks for the
+// same while it is read waits for it. An error is kept as long as a value. Beyond
+// maxCached that are still good nothing more is kept, and everyone reads alone.
 func (c *cache) get(key string, good time.Duration, read func() (any, error)) (any, error) {
 	if good == 0 {
 		return read()
@@ -213,7 +228,8 @@ type pages struct {
 	Of                string // the place, without its page
 }
 
-// newPages reads the page from a query.
+// newPages reads the page from a query. What is no page is the first. The total is set
+// when it is known.
 func newPages(name string, q url.Values, size int) pages {
 	n, err := strconv.Atoi(q.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
@@ -229,9 +245,10 @@ func newPages(name string, q url.Values, size int) pages {
 	return pages{Page: n, Size: size, Of: of}
 }
 
+// offset is how many come before the page.
 func (p pages) offset() int { return (p.Page - 1) * p.Size }
 
-// From and To are the numbers of the first and the last that are shown.
+// From is the number of the first that is shown, counted from 1; 0 of none.
 func (p pages) From() int { return min(p.offset()+1, p.Total) }
 
 // To is the number of the last that is shown.
@@ -256,6 +273,7 @@ func (p pages) After() string {
 	return p.at(p.Page + 1)
 }
 
+// at is the address of the n-th page.
 func (p pages) at(n int) string {
 	glue := "?"
 	if strings.Contains(p.Of, "?") {
@@ -264,7 +282,7 @@ func (p pages) at(n int) string {
 	return "./" + p.Of + glue + "page=" + strconv.Itoa(n)
 }
 
-// window is the part of a list that a page shows.
+// window is the part of a list that a page shows: nothing beyond its end.
 func window[T any](list []T, p pages) []T {
 	from := min(p.offset(), len(list))
 	return list[from:min(from+p.Size, len(list))]

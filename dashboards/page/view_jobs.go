@@ -23,7 +23,7 @@ const (
 	archivedPage = 20
 )
 
-// waitingData is the lanes, or one lane's jobs.
+// waitingData is the lanes, or one lane's jobs where Lane is not nil.
 type waitingData struct {
 	Lanes []laneRow
 	Lane  *throttle.Lane
@@ -31,16 +31,20 @@ type waitingData struct {
 	Pages pages
 }
 
+// laneRow is a lane as the table shows it.
 type laneRow struct {
 	throttle.Lane
 	First *jobRow // the next to be called
 }
 
+// jobRow is a waiting job and where it stands.
 type jobRow struct {
 	throttle.JobID
 	throttle.Place
 }
 
+// makeWaiting makes the view of what waits: a page of lanes, each with its first job,
+// whose place says when the lane goes on; or one lane that the query names.
 func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
 	if name := q.Get("lane"); name != "" {
 		return laneOf(ctx, p, name, q)
@@ -73,6 +77,7 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 	return d, nil
 }
 
+// laneOf is a page of a lane's jobs. One that has gone meanwhile has none.
 func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
 	queue, meters, _ := strings.Cut(name, "\n")
@@ -94,7 +99,8 @@ func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error
 	return d, nil
 }
 
-// jobData is one job, as asynq and the limiter know it.
+// jobData is one job, as asynq and the limiter know it. Its texts are free of secrets
+// and cut to what is shown.
 type jobData struct {
 	ID, Queue string
 	Info      *asynq.TaskInfo // nil where there is no such job
@@ -107,6 +113,8 @@ type jobData struct {
 	Failures  int
 }
 
+// makeJob makes the view of one job, of any state. asynq's retry set holds jobs that
+// failed and jobs that were denied; the limiter knows which of them wait.
 func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
 	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
 	info, err := p.inspector.GetTaskInfo(d.Queue, d.ID)
@@ -143,7 +151,8 @@ func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, erro
 	return d, nil
 }
 
-// findJob returns the queues that have a job of an ID.
+// findJob returns the queues that have a job of an ID, by name: a round trip or two for
+// each queue there is.
 func (p *Page) findJob(id string) (queues []string, err error) {
 	names, err := p.inspector.Queues()
 	if err != nil {
@@ -161,7 +170,8 @@ func (p *Page) findJob(id string) (queues []string, err error) {
 	return queues, nil
 }
 
-// found is what a search has found.
+// found is what a search has found: of limits and keys those of which the text is a
+// part, of jobs those whose ID it is.
 type found struct {
 	Query  string
 	Queues []string // that have a job of this ID
@@ -170,11 +180,12 @@ type found struct {
 	More   int // keys that are not shown
 }
 
-// maxFound bounds the keys that a search shows.
+// maxFound bounds the keys that a search shows, the most wanted first.
 const maxFound = 50
 
 // serveFind finds a job by its ID, and limits and keys by a part of their names.
-// Where only one thing is meant it goes there.
+// Where only one thing is meant it goes there: a job that is in one queue, or a limit
+// by its whole name. Of keys it knows those that anything waits for.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if f.Query == "" || len(f.Query) > maxQuery/4 {
@@ -220,11 +231,14 @@ type archivedData struct {
 	Pages pages
 }
 
+// archivedRow is an archived job and, without secrets, why it is there.
 type archivedRow struct {
 	*asynq.TaskInfo
 	Reason string
 }
 
+// makeArchived makes the view of a queue's archived jobs: of the one that the query
+// names, or else the first that has any.
 func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := archivedData{Queue: q.Get("queue")}
 	for _, info := range s.Queues.Infos {
@@ -257,6 +271,7 @@ type scheduleRow struct {
 	Zone string
 }
 
+// makeSchedules makes the view of the schedules, with three ticks to come of each.
 func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
 	if p.Schedules == nil {
 		return []scheduleRow(nil), nil
@@ -272,5 +287,6 @@ func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any
 	return rows, nil
 }
 
-// tick is a schedule's moment in its own zone.
+// tick is a schedule's moment in its own zone, in which cron hands it over, with the
+// offset: around a change of the clocks two ticks can show the same time.
 func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }

@@ -17,7 +17,7 @@ const (
 	keysPage   = 15
 )
 
-// limitsData is the table of limits, one of which may be open.
+// limitsData is the table of limits, one of which may be open, and what happened last.
 type limitsData struct {
 	Rows   []limitRow
 	Pages  pages
@@ -55,6 +55,8 @@ func ownRate(k throttle.KeyState) string {
 	return text
 }
 
+// makeLimits makes the first view. Where a limit is open the table shows the page that
+// it is on, and the query's page is one of the limit's keys.
 func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := limitsData{Pages: newPages("", url.Values{}, limitsPage), Events: events(s, 8)}
 	d.Pages.Total = len(s.Limits)
@@ -72,6 +74,8 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 	return d, err
 }
 
+// openOf is what is shown of an open limit. Its keys are those that are waited for, the
+// most wanted first, and those that are blocked; meters are read of one page of them.
 func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
 	var keys []string
@@ -124,7 +128,8 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 }
 
 // chart is what the script draws: times, permits and denials a second, and how
-// many are allowed, where one number says that.
+// many are allowed, where one number says that: not of a limit with keys, whose row is
+// the sum over all of them.
 func chart(row *limitRow) string {
 	data := struct {
 		Times   []int64   `json:"times"`
@@ -211,6 +216,7 @@ type changesData struct {
 	BlocksInAll      int
 }
 
+// blockRow is a key that is shut, and who did that.
 type blockRow struct {
 	Limit string
 	throttle.Blocked
@@ -223,6 +229,9 @@ const (
 	maxBlocks   = 100
 )
 
+// makeChanges makes the view of the changelog, with the last denials and maxBlocks
+// blocks at most, those that end first on top. It reads nothing itself: all is in the
+// snapshot.
 func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
 	d := changesData{Pages: newPages("changes", q, changesPage)}
 	d.Pages.Total = len(s.Log)
@@ -244,5 +253,6 @@ func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, er
 	return d, nil
 }
 
-// Row1 is the row of the table that is open.
+// Row1 is the row of the table that is open. Templates reach no embedded struct by a
+// name that is not exported, so they call this.
 func (o *openLimit) Row1() limitRow { return *o.limitRow }

@@ -8,7 +8,7 @@ import (
 )
 
 // The functions below are what Missed and Overlap have in common. A value's
-// text stands at its place in texts.
+// text stands at its place in texts, so that the zero value has the first.
 
 // isChoice reports whether a value has a text.
 func isChoice(texts []string, value int) bool { return value >= 0 && value < len(texts) }

@@ -15,7 +15,7 @@ var ErrNoEntry = errors.New("no such schedule")
 
 // Pause keeps the entry from ticking on every replica until Resume, also over
 // restarts. A tick that was due before still runs. Pausing twice is pausing
-// once.
+// once. Since when the entry is paused is by Redis's clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
@@ -46,7 +46,9 @@ func (r *Runner) note(ctx context.Context, name, what string) error {
 
 // Resume ends a Pause. The ticks during the pause are gone; they do not count
 // as missed. One that was due before the pause, and that nobody has enqueued
-// yet, is enqueued by Resume.
+// yet, is enqueued by Resume. That can take some seconds, where another replica has
+// begun it; ctx ends the wait, and the entry stays paused then. For an entry that is
+// not paused it does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
 	s, err := r.schedule(name)
 	if err != nil {
@@ -95,7 +97,13 @@ func (r *Runner) finish(ctx context.Context, s *schedule, v *view) error {
 }
 
 // Trigger enqueues a job of the entry at once, beside its ticks, and gives the
-// job's id. OverlapSkip drops the entry's ticks while that job is unfinished.
+// job's id. OverlapSkip drops the entry's ticks while that job is unfinished, but
+// not the other way round: nothing keeps a Trigger from running beside a tick's job.
+// It has no Jitter, and works while the entry is paused or disabled. Payload gets
+// the moment by Redis's clock, in whole seconds.
+//
+// An id that comes with an error means that the job is enqueued, and that only
+// OverlapSkip does not know of it.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, err := r.schedule(name)
 	if err != nil {

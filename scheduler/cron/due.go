@@ -3,13 +3,17 @@ package cron
 import "time"
 
 // missedAfter is how late a tick may come and still run whatever Missed says.
-// It covers a restart, a Redis failover and clocks that differ.
+// It covers a restart and a failover of Redis, to a replica whose clock differs.
 const missedAfter = 30 * time.Second
 
 // dueTick chooses what to do at now about the ticks in (last, upTo]: run is the
 // first that is to run, or the zero time; missed is the newest of those that
 // are too late and are dropped, or the zero time. A tick that runs is newer
 // than any that is dropped.
+//
+// It chooses one at a time. The state then moves past it, and the next call finds
+// the rest: so with MissedAll the late ones run oldest first, and a process that
+// stops halfway leaves the others to whoever goes on.
 func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
 	// Of the late ones only the newest so many can matter.
 	keep := 0
@@ -40,7 +44,8 @@ func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed tim
 
 // newestTicks gives the last n ticks in (after, upTo], oldest first. It looks
 // back over ever longer stretches, because after may be long ago and the ticks
-// in between too many to walk through.
+// in between too many to walk through: each second of a year, say. A timetable can
+// only be walked forwards.
 func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	if at := by.next(after); at.IsZero() || at.After(upTo) {
 		return nil

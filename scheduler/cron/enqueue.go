@@ -21,7 +21,12 @@ const (
 )
 
 // carryOut enqueues the tick that the state intends, and moves the state past
-// it. It leaves the intent if the enqueuer fails, to be tried again.
+// it. It leaves the intent if the enqueuer fails, to be tried again, by this replica
+// or another.
+//
+// The payload is made before the state is looked at once more: it is the one thing
+// here that can take any time, and what is enqueued on the ground of an old state
+// could be a job that has been done and forgotten.
 func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, error) {
 	tick := v.intent
 	payload, payloadErr := r.payload(s, tick)
@@ -89,7 +94,7 @@ func (r *Runner) payload(s *schedule, tick time.Time) (payload []byte, err error
 }
 
 // delay is a job's share of the entry's jitter: random looking, but the same
-// for every replica.
+// for every replica, so that it does not matter which one enqueues the tick.
 func (s *schedule) delay(id string) time.Duration {
 	steps := uint64(s.entry.Jitter/time.Second) + 1
 	hash := fnv.New64a()
@@ -98,7 +103,7 @@ func (s *schedule) delay(id string) time.Duration {
 }
 
 // enqueue adds a job under an id. A job that is there already is as good as a
-// new one.
+// new one: another replica, or a try whose answer got lost, has enqueued the tick.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (jobRef, error) {
 	queue := cmp.Or(e.Queue, "default")
 	// A late replica's try has to find the id taken, even if the job is done.

@@ -25,8 +25,9 @@ type Entry struct {
 	// Type is the type of the task.
 	Type string
 	// Payload gives the task's payload for a tick, in the entry's zone. When it
-	// fails or panics there is no job for that tick. More than one replica may
-	// ask for the same tick. Nil means an empty payload.
+	// fails or panics there is no job for that tick, which counts as failed. More
+	// than one replica may ask for the same tick, and calls for several entries
+	// come at once. Nil means an empty payload.
 	Payload func(tick time.Time) ([]byte, error)
 	// Queue is the task's queue. The zero value means asynq's default queue.
 	Queue string
@@ -37,7 +38,8 @@ type Entry struct {
 	// can add it again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by up to so much, in whole seconds.
-	// The delay of a tick is the same whoever enqueues it.
+	// The delay of a tick is the same whoever enqueues it. The zero value means
+	// none.
 	Jitter time.Duration
 	// Missed says what becomes of ticks that no process was there for.
 	Missed Missed
@@ -52,7 +54,9 @@ type Entry struct {
 }
 
 // Next gives the entry's first tick after a moment, in the entry's zone. It is
-// the zero time when the entry is invalid.
+// the zero time when the entry is invalid. It asks nobody: whether the entry is
+// paused or disabled, and what became of earlier ticks, does not matter to it. It
+// reads the cron line anew each time.
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the
 // zone's wall clock matches its fields, so it goes on through a change of the

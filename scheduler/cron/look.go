@@ -34,8 +34,10 @@ func (r *Runner) clock() time.Time {
 	return r.now.Add(time.Since(r.asked))
 }
 
-// due lists the schedules to look at by now. Their order is random, so that
-// replicas that wake up for many ticks at once each win some of them.
+// due lists the schedules to look at by now. Their order is random, as a map's is, so
+// that replicas that wake up for many ticks at once each win some of them. Before
+// Redis was first asked its time counts as the zero time, and so does look of a new
+// schedule: all of them are due.
 func (r *Runner) due() []*schedule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +51,8 @@ func (r *Runner) due() []*schedule {
 	return due
 }
 
-// untilNext says how long no schedule is due. It may be overdue already, as
-// looking after the others took its time.
+// untilNext says how long no schedule is due, syncEvery at most. One may be overdue
+// already, as looking after the others took its time; then it is 0.
 func (r *Runner) untilNext() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,8 @@
 package cron
 
 // Missed says what becomes of missed ticks: those that are more than 30
-// seconds late when a process comes back to look.
+// seconds late when a process comes back to look, as after an outage of Redis or of
+// all replicas. Ticks during a Pause are not missed.
 type Missed int
 
 const (
@@ -19,10 +20,10 @@ var missedTexts = []string{MissedSkip: "skip", MissedOnce: "once", MissedAll: "a
 // String is the text as config files write it: skip, once or all.
 func (m Missed) String() string { return choiceText(missedTexts, int(m)) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText writes what String does. It fails for what is not one of the three.
 func (m Missed) MarshalText() ([]byte, error) { return marshalChoice(missedTexts, int(m)) }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText reads what String writes. Its error lists the three.
 func (m *Missed) UnmarshalText(text []byte) error {
 	n, err := parseChoice(missedTexts, string(text))
 	*m = Missed(n)

@@ -6,7 +6,9 @@ import "time"
 //
 // It walks through the stretches of time in which the zone's offset is
 // constant. Within one, wall clock and time differ by that offset only, so
-// that the search runs on the wall clock's labels, which know no zone.
+// that the search runs on the wall clock's labels, which know no zone. A label is
+// what the clock shows, kept as a time in UTC: there it can be reckoned with, as UTC
+// has no gaps and nothing twice.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)

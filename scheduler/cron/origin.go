@@ -15,7 +15,8 @@ type Origin struct {
 }
 
 // OriginOf reads the id of a job that an entry enqueued. It reports false for
-// every other id.
+// every other id, but cannot tell one that somebody has made up in the same form.
+// The scope must have the letters of an entry's name.
 func OriginOf(id string) (o Origin, ok bool) {
 	scope, name, scoped := strings.Cut(id, "/")
 	if !scoped {

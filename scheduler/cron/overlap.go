@@ -23,17 +23,18 @@ var overlapTexts = []string{OverlapAllow: "allow", OverlapSkip: "skip"}
 // String is the text as config files write it: allow or skip.
 func (o Overlap) String() string { return choiceText(overlapTexts, int(o)) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText writes what String does. It fails for what is neither.
 func (o Overlap) MarshalText() ([]byte, error) { return marshalChoice(overlapTexts, int(o)) }
 
-// UnmarshalText reads what String writes.
+// UnmarshalText reads what String writes. Its error names both.
 func (o *Overlap) UnmarshalText(text []byte) error {
 	n, err := parseChoice(overlapTexts, string(text))
 	*o = Overlap(n)
 	return err
 }
 
-// unfinished reports whether any of the jobs still waits or runs.
+// unfinished reports whether any of the jobs still waits or runs. One that was
+// completed, archived or deleted is finished; one that asynq will try again is not.
 func (r *Runner) unfinished(jobs ...jobRef) (bool, error) {
 	for _, job := range jobs {
 		if job.id == "" {

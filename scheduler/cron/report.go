@@ -8,7 +8,8 @@ import (
 
 // report logs the first of several errors when things start to fail, and one
 // line when they are well again: an outage of Redis with a thousand entries is
-// two lines. Errors because ctx has ended are none.
+// two lines. Errors because ctx has ended are none. Things are well only when no
+// schedule is held up, also of those that this pass did not look at.
 func (r *Runner) report(ctx context.Context, errs ...error) {
 	if ctx.Err() != nil {
 		return

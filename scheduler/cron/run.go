@@ -12,6 +12,8 @@ const workers = 8
 
 // Run enqueues ticks until ctx ends, then finishes the tick at hand and
 // returns nil. When Redis fails it says so in the log once and goes on trying.
+// Between ticks it asks Redis every five minutes. One call of it is enough for a
+// Runner.
 //
 // Entries whose ticks come together wait for one another's Payload, some at a
 // time, so that one should be quick.
@@ -63,7 +65,9 @@ func (r *Runner) tendAll(ctx context.Context, due []*schedule, views []view) []e
 	return errs
 }
 
-// tendOne looks after a copy of the schedule, as Set may read it meanwhile.
+// tendOne looks after a copy of the schedule, as Set may read it meanwhile, and then
+// keeps what has changed. Where Set has replaced the schedule by then, that is lost:
+// the new one looks at the state, which is what counts.
 func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
 	r.mu.Lock()
 	after := *s

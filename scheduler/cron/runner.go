@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Enqueuer adds a task to its queue. An asynq.Client is one.
+// Enqueuer adds a task to its queue. An asynq.Client is one, and so is package
+// scheduler's. It must hand asynq.ErrTaskIDConflict on, wrapped or not: that is how
+// a Runner learns that a tick is enqueued already.
 type Enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }

@@ -21,7 +21,8 @@ type progress struct {
 }
 
 // inherit takes over what is known from the schedule of the same name before.
-// A new timetable has still to be adopted.
+// A new timetable has still to be adopted. One that was disabled knows nothing of
+// use: the ticks of that time are not to be made up for.
 func (s *schedule) inherit(old *schedule) {
 	if old == nil || old.entry.Disabled {
 		return

@@ -48,7 +48,8 @@ func (r *Runner) Set(entries []Entry) error {
 	return nil
 }
 
-// newSchedules reads entries, and reports all that is wrong with any of them.
+// newSchedules reads entries, and reports all that is wrong with any of them. A name
+// that is there twice is wrong, even if both entries are alike.
 func newSchedules(entries []Entry) (map[string]*schedule, error) {
 	schedules := make(map[string]*schedule, len(entries))
 	var errs []error

@@ -10,6 +10,10 @@ import (
 // fields below in snake case. Moments are Unix seconds there, absent when
 // zero. Only a move changes last and intent, so that a state whose last and
 // intent are still the same is one that no replica has worked on.
+//
+// It holds no entry: what a tick enqueues is in the replicas' own programs, and of
+// the cron line only what is needed to see that it has changed, and to do the ticks
+// of the line before up to the change.
 type state struct {
 	last     time.Time // no tick up to here is to be enqueued any more
 	spec     string    // zone and cron line that ran last; empty after removal

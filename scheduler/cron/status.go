@@ -28,7 +28,8 @@ type Status struct {
 }
 
 // List gives the status of all entries, sorted by name, with the next n ticks
-// of each. It asks Redis once, and sees what all replicas have done.
+// of each. It asks Redis once, and sees what all replicas have done. The entries are
+// those that this Runner was given, disabled ones too; Run need not be called.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := maps.Clone(r.schedules)

@@ -59,8 +59,8 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //	another replica has released it        reclaim
 //	a tick is due                          tick
 //
-// It sets s.look if nothing more is
-// due; otherwise it reports whether v is still what Redis holds.
+// It sets s.look if nothing more is due; otherwise it reports whether v is still
+// what Redis holds.
 func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 	switch {
 	case v.ahead(v.last) || v.ahead(v.intentAt):

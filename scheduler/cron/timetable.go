@@ -109,7 +109,8 @@ func parser(seconds bool) robfig.Parser {
 }
 
 // timetableOf is the timetable that spec was taken from. That it had a field for
-// the second shows in the number of fields.
+// the second shows in the number of fields. It fails for what another version, which
+// knew other lines, has written.
 func timetableOf(spec string) (*timetable, error) {
 	zone, line, _ := strings.Cut(spec, " ")
 	seconds := len(strings.Fields(line)) == 6

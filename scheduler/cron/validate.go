@@ -29,7 +29,8 @@ func (e *EntryError) Error() string {
 var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
 // Validate reports everything that is wrong with the entry: an error that joins
-// an EntryError for each, or nil.
+// an [EntryError] for each, or nil. A line that never ticks, such as one for 31
+// February, is wrong. Whether anything handles the task's type it cannot know.
 func (e Entry) Validate() error {
 	var errs []error
 	wrong := func(bad bool, field, value, hint string) {

@@ -10,7 +10,9 @@ import (
 	whatwg "github.com/nlnwa/whatwg-url/url"
 )
 
-// MaxURL is how long a URL may be. Longer ones are traps or mistakes.
+// MaxURL is how long a URL may be, in bytes of its canonical form. Longer ones are
+// traps or mistakes: of a calendar without an end, or a path that a link makes
+// longer each time that it is followed.
 const MaxURL = 2048
 
 // Canonical is the one form of a URL, by which a crawl knows that it has been
@@ -21,8 +23,13 @@ const MaxURL = 2048
 // to some servers it matters. The reference is resolved against base; an empty
 // base means that it is absolute.
 //
+// The form is that of the URL Standard of the WHATWG, with what RFC 3986 6.2.2 says
+// of equal percent-encodings. So two texts with one form are the same page; two
+// forms may be the same page still, as http and https or with and without a slash
+// at the end, which only the server knows. The form of a form is itself.
+//
 // It is an error if the URL is not http or https, has a user or a password, or
-// is longer than MaxURL.
+// is longer than MaxURL. The error shows no more than the beginning of the URL.
 func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
@@ -48,7 +55,9 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// parse reads a reference as browsers do, relative to a base.
+// parse reads a reference as browsers do, relative to a base. net/url reads by RFC
+// 3986, which pages do not keep to: browsers take backslashes, blanks and tabs, and
+// a crawl has to go where they go.
 func parse(base, reference string) (*whatwg.Url, error) {
 	if base == "" {
 		return whatwg.Parse(reference)
@@ -58,7 +67,8 @@ func parse(base, reference string) (*whatwg.Url, error) {
 
 // normalizeEncoding decodes the unreserved characters of RFC 3986, writes all
 // other percent-encoding with capital digits, and encodes a percent sign that
-// stands for itself, which net/url does not take.
+// stands for itself, which net/url does not take. All other characters have been
+// encoded where they must be by the parser before.
 func normalizeEncoding(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -87,14 +97,17 @@ func normalizeEncoding(text string) string {
 	return b.String()
 }
 
-// unreserved leaves the dot out: decoded, it could become a part of the path
-// that has to be resolved.
+// unreserved reports whether a character means the same encoded and not, by RFC 3986
+// 2.3, but for the dot: decoded, it could become a part of the path that has to be
+// resolved.
 func unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_~", c) >= 0
 }
 
 // Within reports whether the URL's host is one of those allowed: "example.com"
-// is that host alone, "*.example.com" all below it.
+// is that host alone, "*.example.com" all below it and not that host itself. Case
+// and a dot at the host's end do not matter, nor does the port. Without any pattern
+// no host is allowed.
 func Within(text string, allowed []string) bool {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is how many links are taken from one page.
+// MaxLinks is how many different links are taken from one page. A page with more is
+// mostly made by a program that has no end of them.
 const MaxLinks = 10_000
 
 // Page is what a crawl needs of an HTML page.
@@ -18,7 +19,8 @@ type Page struct {
 	// each once. Those marked nofollow are left out, and so are all if the page
 	// asks for that.
 	Links []string
-	// NoIndex is whether the page asks not to be kept.
+	// NoIndex is whether the page asks not to be kept. Its links may be followed all
+	// the same, unless it asks against that, too.
 	NoIndex bool
 }
 
@@ -26,6 +28,11 @@ type Page struct {
 // and the X-Robots-Tag values that it came with. The agent is the crawler's
 // product token, by which a page can speak to it alone. It takes anything: HTML
 // has no errors.
+//
+// Links are those of a, area, iframe and frame elements and of link elements that
+// are next or canonical: what leads to pages, not what a page is made of, such as
+// images, styles and scripts. Forms are not followed. The text is read tag by tag,
+// and no tree is made of it; from the MaxLinks'th link on it is not read further.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
 	r := reader{agent: strings.ToLower(agent), base: url, seen: map[string]bool{}}
 	for _, tag := range robotsTags {
@@ -48,17 +55,19 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 	return r.page
 }
 
-// reader goes through the tags of a page.
+// reader goes through the tags of a page. A meta element may come after links that
+// it takes back, so that is done in the end.
 type reader struct {
 	agent    string
 	base     string
-	based    bool // whether there has been a base with href: the first counts
+	based    bool // whether there has been a base with href: the first counts, even a wrong one
 	noFollow bool
 	seen     map[string]bool
 	page     Page
 }
 
-// tag takes in what one start tag says: a base, a link, or what robots may do.
+// tag takes in what one start tag says: a base, a link, or what robots may do. What
+// stands in scripts and comments is no tag to the tokenizer.
 func (r *reader) tag(token html.Token) {
 	attr := attributes(token)
 	switch token.DataAtom {
@@ -90,7 +99,8 @@ func (r *reader) tag(token html.Token) {
 	}
 }
 
-// link keeps a link that leads somewhere that can be fetched.
+// link keeps a link that leads somewhere that can be fetched: not mailto:, a script,
+// or what is no URL. A fragment leads to the page itself, whose URL is a link then.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if to, err := Canonical(r.base, reference); err == nil && !r.seen[to] {
@@ -100,6 +110,9 @@ func (r *reader) link(reference string) {
 }
 
 // header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler.
+// Some directives have a colon of their own, such as "unavailable_after: 1 Jan 2030":
+// alone it looks like a crawler of that name, which is not us, and after a comma it
+// is one of several, of which the others count.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {
@@ -110,7 +123,9 @@ func (r *reader) header(tag string) {
 	}
 }
 
-// directives reads what a page says to robots.
+// directives reads what a page says to robots, of which only noindex, nofollow and
+// none, which is both, mean anything here. What was said once is not taken back: of
+// two that contradict each other the stricter counts.
 func (r *reader) directives(text string) {
 	for word := range strings.SplitSeq(strings.ToLower(text), ",") {
 		switch strings.TrimSpace(word) {
@@ -124,7 +139,8 @@ func (r *reader) directives(text string) {
 	}
 }
 
-// attributes are a tag's by name; of two with one name HTML takes the first.
+// attributes are a tag's by name, in lower case as the tokenizer has them; of two
+// with one name HTML takes the first.
 func attributes(token html.Token) map[string]string {
 	found := make(map[string]string, len(token.Attr))
 	for _, a := range token.Attr {
@@ -135,7 +151,8 @@ func attributes(token html.Token) map[string]string {
 	return found
 }
 
-// hasWord reports whether a list of words has a word, in whatever case.
+// hasWord reports whether a list of words has a word, in whatever case, as rel has
+// several: "nofollow noopener".
 func hasWord(text, word string) bool {
 	for w := range strings.FieldsSeq(text) {
 		if strings.EqualFold(w, word) {

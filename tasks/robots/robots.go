@@ -1,5 +1,10 @@
 // Package robots reads robots.txt as RFC 9309 has it, and says what a crawler
 // may fetch. It does no I/O: fetching and keeping the file is the caller's.
+//
+// A robots.txt speaks for one origin: scheme, host and port. The caller asks for the
+// file once, follows at least five redirects (2.3.1.2), hands the answer to
+// [FromAnswer], and asks [File.Allowed] for every URL of that origin. It should not
+// keep a file for longer than a day (2.4).
 package robots
 
 import (
@@ -15,20 +20,23 @@ import (
 // least. A line that this cuts through is left out.
 const MaxSize = 500 << 10
 
-// maxDelay keeps a nonsensical Crawl-delay from stopping a crawl for good.
+// maxDelay keeps a nonsensical Crawl-delay from stopping a crawl for good. Such a one
+// is cut down and not dropped: whoever wrote it wants few requests.
 const maxDelay = 24 * time.Hour
 
 // File is what a host's robots.txt says. The zero value is an empty file, which
-// allows everything.
+// allows everything. Once read it does not change, so it is safe for concurrent use.
 type File struct {
-	// Sitemaps are the URLs of its Sitemap lines, as they are written.
+	// Sitemaps are the URLs of its Sitemap lines, as they are written. They are for
+	// every crawler, and may be on other hosts.
 	Sitemaps []string
 
 	groups  map[string]*group // by product token in lower case, or "*"
 	nothing bool              // whether nothing may be fetched
 }
 
-// group is what the file says to one crawler, in all of its groups for it.
+// group is what the file says to one crawler, in all of its groups for it: the RFC
+// has them combined (2.2.1), wherever in the file they stand.
 type group struct {
 	rules []rule
 	delay time.Duration
@@ -37,7 +45,9 @@ type group struct {
 // FromAnswer is the file of a host that answered the request for it like that,
 // after redirects. Without a file (4xx, or a redirect that leads nowhere)
 // everything is allowed; as long as the host cannot tell (5xx) nothing is. A
-// host that cannot be reached counts as one that answered 503.
+// host that cannot be reached counts as one that answered 503. That is 2.3.1 of the
+// RFC, which makes no exception for 429: who is told to slow down should ask again
+// later instead of taking it for a host without rules.
 func FromAnswer(status int, body []byte) *File {
 	switch {
 	case status >= http.StatusInternalServerError:
@@ -49,7 +59,8 @@ func FromAnswer(status int, body []byte) *File {
 }
 
 // Parse reads a file. It takes anything: a line that it does not know is
-// skipped, as the RFC asks.
+// skipped, as the RFC asks. Lines end with CR, LF or both, and # begins a comment
+// anywhere in a line.
 func Parse(text []byte) *File {
 	if len(text) > MaxSize {
 		text = text[:MaxSize]
@@ -67,14 +78,16 @@ func Parse(text []byte) *File {
 }
 
 // parser reads lines in their order: those that name crawlers, and then rules
-// for all of these.
+// for all of these. A name after a rule begins a new list of crawlers. Rules before
+// the first name are nobody's.
 type parser struct {
 	file   *File
 	agents []*group // that the next rule is for
 	ruled  bool     // whether there has been a rule for them
 }
 
-// line takes in one line, split into its key and its value.
+// line takes in one line, split into its key, in lower case, and its value. A key that
+// it does not know changes nothing, and so does not end a list of crawlers.
 func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
@@ -116,11 +129,14 @@ func (f *File) group(token string) *group {
 }
 
 // Token is the product token of a User-Agent, in lower case, by which a
-// robots.txt and the pages know the crawler: letters, hyphens and underscores.
+// robots.txt and the pages know the crawler: letters, hyphens and underscores. That
+// of "Headgate/1.2 (+https://example.com)" is "headgate". It is empty where a
+// User-Agent begins with anything else: only rules for * can mean that one.
 func Token(agent string) string { return agentToken(agent) }
 
 // agentToken is the product token at the beginning of a User-Agent, in lower
-// case: letters, hyphens and underscores, or "*".
+// case: letters, hyphens and underscores, or "*". A file's names are read in the
+// same way: what many write there, a version or a whole User-Agent, does no harm.
 func agentToken(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "*" || strings.HasPrefix(text, "* ") || strings.HasPrefix(text, "*\t") {
@@ -134,7 +150,8 @@ func agentToken(text string) string {
 }
 
 // forAgent is the group for a crawler: those that name it, or else those for
-// all that are not named.
+// all that are not named. A token is compared whole: "foo" does not bind "foobot".
+// Rules for * are not added to a crawler's own.
 func (f *File) forAgent(agent string) *group {
 	if g, ok := f.groups[agentToken(agent)]; ok {
 		return g
@@ -149,7 +166,11 @@ func (f *File) forAgent(agent string) *group {
 // a path with its query. The crawler is named by its product token or its
 // whole User-Agent: "headgate" or "headgate/1.2 (+https://example.com)". The
 // rule with the longest path that matches decides, and of two as long the one
-// that allows.
+// that allows (2.2.2): in octets of the canonical path, of which a * is one and the $
+// at the end none. Without such a rule the URL is allowed, and /robots.txt is always.
+//
+// That the URL is of the file's own origin is not checked. It takes time in
+// proportion to the rules and the URL.
 func (f *File) Allowed(agent, url string) bool {
 	target := canonical(pathOf(url), false)
 	if target == "/robots.txt" {
@@ -169,5 +190,6 @@ func (f *File) Allowed(agent, url string) bool {
 }
 
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the
-// file does not say, and at most a day.
+// file does not say, and at most a day. It is no part of the RFC, but of many files;
+// of several for one crawler the last counts.
 func (f *File) CrawlDelay(agent string) time.Duration { return f.forAgent(agent).delay }

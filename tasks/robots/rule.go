@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// rule allows or disallows what its path matches.
+// rule allows or disallows what its path matches: all targets that begin like it,
+// since a path without $ is open at its end.
 type rule struct {
 	path  string // canonical, with * as it is written
 	end   bool   // whether the match has to end where the path does
 	allow bool
 }
 
-// newRule reads a path with its wildcards: * and, at the end, $.
+// newRule reads a path with its wildcards: * for any number of characters and, at
+// the end, $ for the end of the URL. Stars in a row are one.
 func newRule(path string, allow bool) rule {
 	trimmed, end := strings.CutSuffix(path, "$")
 	r := rule{path: canonical(trimmed, true), end: end, allow: allow}
@@ -24,7 +26,8 @@ func newRule(path string, allow bool) rule {
 
 // matches reports whether the rule is about a canonical target. It takes every
 // part between stars where it comes first; only the last can have to be at the
-// end.
+// end. To take the first place is always right, as what follows a star may begin
+// anywhere after it: no way has to be gone back, so no rule can make this slow.
 func (r rule) matches(target string) bool {
 	first, rest, starred := strings.Cut(r.path, "*")
 	target, ok := strings.CutPrefix(target, first)
@@ -45,7 +48,8 @@ func (r rule) matches(target string) bool {
 	return !r.end || target == ""
 }
 
-// pathOf is the path and the query of a URL.
+// pathOf is the path and the query of a URL, which begin with a slash, without its
+// fragment. A "://" in a path or a query is no scheme's.
 func pathOf(url string) string {
 	url, _, _ = strings.Cut(url, "#")
 	if scheme, rest, ok := strings.Cut(url, "://"); ok && !strings.ContainsAny(scheme, "/?") {
@@ -61,9 +65,10 @@ func pathOf(url string) string {
 }
 
 // canonical writes a path with its query such that two that mean the same are
-// the same: what need not be percent-encoded is not, everything else is, with
-// capital digits. A star and a dollar that stand for themselves are encoded, so
-// that in a pattern a star is always a wildcard.
+// the same, as 2.2.2 of the RFC wants them compared: what need not be
+// percent-encoded is not, everything else is, with capital digits. A star and a
+// dollar that stand for themselves are encoded, so that in a pattern a star is
+// always a wildcard.
 func canonical(path string, pattern bool) string {
 	var b strings.Builder
 	inQuery := false
@@ -91,7 +96,7 @@ func canonical(path string, pattern bool) string {
 
 // keepsMeaning reports whether a character means the same percent-encoded and
 // not: the unreserved ones of RFC 3986, and such reserved ones as part nothing
-// where they stand.
+// where they stand. So %2F in a path is no slash, and in a query it is.
 func keepsMeaning(c byte, inQuery bool) bool {
 	switch {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
@@ -102,7 +107,8 @@ func keepsMeaning(c byte, inQuery bool) bool {
 	return strings.IndexByte("-._~:@!'(),;[]", c) >= 0
 }
 
-// unhex is the character that a text begins with percent-encoded, if it does.
+// unhex is the character that a text begins with percent-encoded, if it does. A
+// percent sign alone stands for itself.
 func unhex(text string) (byte, bool) {
 	if len(text) < 3 || text[0] != '%' {
 		return 0, false
@@ -112,7 +118,7 @@ func unhex(text string) (byte, bool) {
 	return high<<4 | low, ok1 && ok2
 }
 
-// hexDigit is the value of a digit, and false for what is none.
+// hexDigit is the value of a digit, in either case, and false for what is none.
 func hexDigit(c byte) (byte, bool) {
 	switch {
 	case c >= '0' && c <= '9':

@@ -18,17 +18,23 @@ import (
 	"github.com/headgate/headgate/internal/filelock"
 )
 
-// unfinished ends the name of a file that is still written to.
+// unfinished ends the name of a file that is still written to. Who collects files
+// takes those that end in .warc.gz: they do not change any more.
 const unfinished = ".open"
 
 // Folder keeps exchanges in files of a folder: one for each name and process,
 // called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
 // what a process left behind that died in the middle of one is cut off by Recover,
 // or as soon as another writes under that name. It is for several goroutines.
+//
+// A file that is still written to ends in .open and is locked, which is how others
+// know that its process lives. Files have no greatest size: Close ends them, and the
+// next exchange begins another.
 type Folder struct {
 	// Dir must exist.
 	Dir string
-	// Info is said at the beginning of each file.
+	// Info is said at the beginning of each file, in its warcinfo record, such as
+	// the software that made it.
 	Info []Field
 
 	mu    sync.Mutex
@@ -36,7 +42,7 @@ type Folder struct {
 	open  func(name string) (appender, error) // nil means openFile
 }
 
-// appender is what of an *os.File is used.
+// appender is what of an *os.File is used, so that tests can fill the disk.
 type appender interface {
 	io.WriteCloser
 	Sync() error
@@ -44,7 +50,7 @@ type appender interface {
 	Name() string
 }
 
-// file is one that is written to.
+// file is one that is written to. Up to size it is whole records.
 type file struct {
 	to   appender
 	size int64
@@ -52,7 +58,12 @@ type file struct {
 }
 
 // Add writes an exchange, and returns once it is on disk: in which file, without
-// the folder, and where in it.
+// the folder, and where in it. The file's name is the one that it will have once it
+// is finished. The name is part of that, so it must be fit for one.
+//
+// Exchanges are written one after the other, with an fsync each: some milliseconds
+// on a disk. After an error nothing of the exchange stays in the file, and the next
+// may well be written.
 func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +79,8 @@ func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err
 	return strings.TrimSuffix(filepath.Base(to.to.Name()), unfinished), at, err
 }
 
-// file is the process's own of that name.
+// file is the process's own of that name, made at the first exchange, after what dead
+// processes have left under the name was finished.
 func (f *Folder) file(name string) (*file, error) {
 	if to := f.files[name]; to != nil {
 		return to, nil
@@ -97,6 +109,8 @@ func (f *Folder) file(name string) (*file, error) {
 	return to, nil
 }
 
+// openFile makes a file that did not exist, and locks it. What is written goes to its
+// end, wherever a cut has put that.
 func openFile(name string) (appender, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
@@ -106,7 +120,9 @@ func openFile(name string) (appender, error) {
 }
 
 // append writes records all or none: in one piece, and where that fails, the
-// file is cut back to what it was.
+// file is cut back to what it was. Also where only the fsync failed: nobody knows
+// what of it is on disk then. The file is open for appending, so after a cut the
+// next record follows where that is.
 func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 	var b bytes.Buffer
 	at, err := write(NewWriter(&b, f.size))
@@ -126,7 +142,9 @@ func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 	return at, nil
 }
 
-// Close finishes the files. The folder can be used again.
+// Close finishes the files, which takes .open from their names. The folder can be used
+// again. Its error joins those of single files; one that could not be finished
+// keeps its name, and the next process that writes under it does that.
 func (f *Folder) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,6 +156,7 @@ func (f *Folder) Close() error {
 	return failed
 }
 
+// finish gives a file its final name, which says that it is whole.
 func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
 
 // Recover finishes the files in the folder whose processes have died.
@@ -158,7 +177,8 @@ func (f *Folder) recover(name string) error {
 }
 
 // repair cuts a file that nobody writes to any more back to its whole records,
-// and finishes it.
+// and finishes it. One without any goes. It holds the lock meanwhile, so that of
+// several processes only one repairs.
 func repair(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -184,7 +204,10 @@ func repair(path string) error {
 	return finish(path)
 }
 
-// whole is how many bytes of a file are records that are complete.
+// whole is how many bytes of a file are records that are complete: it unpacks each, so
+// that gzip's own checksum says it. What follows the first that is not is no record
+// that anybody could find. A file that cannot be read is an error, and nothing is cut
+// off it then.
 func whole(file io.Reader) (int64, error) {
 	in := &counter{in: bufio.NewReader(file)}
 	var size int64
@@ -205,13 +228,15 @@ func whole(file io.Reader) (int64, error) {
 }
 
 // counter counts the bytes that are read, one by one where gzip asks for that,
-// so that it takes none of the record after.
+// so that it takes none of the record after: from a reader that cannot give single
+// bytes gzip would read ahead.
 type counter struct {
 	in     *bufio.Reader
 	n      int64
 	broken error // in reading
 }
 
+// Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
 	c.n += int64(n)
@@ -227,6 +252,8 @@ func (c *counter) ReadByte() (byte, error) {
 	return b, c.note(err)
 }
 
+// note tells an end, which is how whole finds that it is done, from a failure, after
+// which nobody knows where the records end.
 func (c *counter) note(err error) error {
 	if err != nil && err != io.EOF {
 		c.broken = err

@@ -1,6 +1,11 @@
 // Package warc writes web archives: WARC 1.1 (ISO 28500:2017), each record a
 // gzip member of its own, so that a reader can start at any record and files
 // can be joined. Whoever replays archives of the web reads it.
+//
+// A [Folder] is what most programs want: it makes files, and keeps them whole
+// through crashes and full disks. A [Writer] writes records to a file of the
+// caller's. Neither reads archives, and neither writes revisit records: a body that
+// was archived before is archived again.
 package warc
 
 import (
@@ -22,7 +27,10 @@ import (
 
 // Writer writes records one after the other. A record is written by one Write
 // of the file below, whole; after an error the file may end in a part of one,
-// and should be cut back to where it was. It is not for several goroutines.
+// and should be cut back to where it was. Every later call fails with the same error
+// then, as nothing may follow a broken record. It is not for several goroutines.
+//
+// A record is in memory until it is written: twice the size of its body, about.
 type Writer struct {
 	to     io.Writer
 	offset int64
@@ -30,10 +38,11 @@ type Writer struct {
 }
 
 // NewWriter writes to a file that is empty, or to the end of one that has so
-// many bytes already.
+// many bytes already. It buffers nothing, so there is nothing to flush or to close.
 func NewWriter(to io.Writer, size int64) *Writer { return &Writer{to: to, offset: size} }
 
-// Position is where a record is: what an index has to know.
+// Position is where a record is: what an index, such as a CDX, has to know. A reader
+// that starts at Offset and reads Length bytes has the record whole.
 type Position struct {
 	Offset, Length int64  // of its gzip member, in bytes
 	ID             string // its WARC-Record-ID
@@ -41,31 +50,38 @@ type Position struct {
 
 // Exchange is a request and its answer, as a crawler saw them.
 type Exchange struct {
+	// Request is what was asked: its Method, URL, Host and Header are archived.
 	Request *http.Request
 	// RequestBody is what the request sent; nil for none.
 	RequestBody []byte
-	Response    *http.Response
+	// Response is what was answered, of which StatusCode and Header are archived.
+	Response *http.Response
 	// Body is the whole body of the answer, without transfer coding and
-	// unpacked if the transport did that.
+	// unpacked if the transport did that, which Response.Uncompressed says.
+	// Response.Body is not looked at.
 	Body []byte
-	// At is when the request was sent.
+	// At is when the request was sent, to the microsecond.
 	At time.Time
-	// Address is the IP address that answered. Empty means not known.
+	// Address is the IP address that answered, without a port. Empty means not
+	// known, as behind a proxy.
 	Address string
-	// Truncated is why Body is not whole: "length", "time" or "disconnect".
-	// Empty means that it is.
+	// Truncated is why Body is not whole: "length", "time" or "disconnect", the
+	// standard's words. Empty means that it is. It is not checked.
 	Truncated string
-	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink".
-	// Without any there is no metadata record.
+	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink", the
+	// names that the standard knows. Without any there is no metadata record.
 	Metadata []Field
 }
 
-// Field is a line of a metadata record. A name may come more than once.
+// Field is a line of a metadata or warcinfo record. A name may come more than once.
+// A name with a colon, and either with a line break, is refused by the methods that
+// write fields.
 type Field struct{ Name, Value string }
 
 // WriteInfo writes the record that a file should begin with: who made it, with
 // fields such as "software", "format" and "description". The file's name is for
-// readers who get it without.
+// readers who get it without. An error is about a field that cannot be, with nothing
+// written, or the file's own.
 func (w *Writer) WriteInfo(filename string, at time.Time, fields ...Field) (Position, error) {
 	block, err := fieldBlock(fields)
 	if err != nil {
@@ -77,7 +93,11 @@ func (w *Writer) WriteInfo(filename string, at time.Time, fields ...Field) (Posi
 }
 
 // WriteExchange writes the answer, the request that led to it and what there is
-// to say about both. The position is the answer's.
+// to say about both: a response, a request and a metadata record. The position is the
+// answer's, by which a replay finds the exchange.
+//
+// A URL with a user or a password, or a field that cannot be, is an error with
+// nothing written. Where the file fails, some of the records may be there whole.
 func (w *Writer) WriteExchange(e Exchange) (Position, error) {
 	records, err := e.records()
 	if err != nil {
@@ -96,8 +116,9 @@ func (w *Writer) WriteExchange(e Exchange) (Position, error) {
 	return first, nil
 }
 
-// records are the answer's, the request's and the metadata's, of which each
-// refers to the answer's.
+// records are the answer's, the request's and the metadata's, of which the latter two
+// refer to the answer's. They are made before the first is written, so that what
+// cannot be archived leaves no part of itself.
 func (e Exchange) records() ([]record, error) {
 	target, err := targetOf(e.Request.URL)
 	if err != nil {
@@ -131,8 +152,8 @@ func (e Exchange) records() ([]record, error) {
 	return records, nil
 }
 
-// targetOf is the URL as the archive names it, without what is nobody's
-// business.
+// targetOf is the URL as the archive names it: without its fragment, which is not sent.
+// One with a user or a password is refused.
 func targetOf(u *url.URL) (string, error) {
 	if u.User != nil {
 		return "", errors.New("URL with user or password: want it without in an archive")
@@ -142,11 +163,15 @@ func targetOf(u *url.URL) (string, error) {
 	return plain.String(), nil
 }
 
-// secretHeaders are not written: archives are made to be passed on.
+// secretHeaders are those of requests that are not written: archives are made to be
+// passed on. What else is a secret, such as a key in a header of a name of its own,
+// nobody can know here.
 var secretHeaders = map[string]bool{"Authorization": true, "Cookie": true, "Proxy-Authorization": true}
 
-// requestHead is the request line and the headers as they went over the wire, but
-// for those that carry secrets.
+// requestHead is the request line and the headers as HTTP/1.1 has them, whatever
+// version was spoken, but for those that carry secrets. What the transport adds by
+// itself, such as Accept-Encoding, is not among the Request's headers, so it is
+// missing here.
 func (e Exchange) requestHead() []byte {
 	var b bytes.Buffer
 	method := e.Request.Method
@@ -165,7 +190,8 @@ func (e Exchange) requestHead() []byte {
 
 // responseHead is the answer's status and header as HTTP/1.1 has them. The
 // codings that are gone from the body go from the header too, or a reader would
-// try to undo them, and the length is that of the body as it is here.
+// try to undo them, and the length is that of the body as it is here. The reason is
+// the usual one of the status, not the server's own.
 func (e Exchange) responseHead() []byte {
 	var b bytes.Buffer
 	h := e.Response.Header.Clone()
@@ -184,7 +210,8 @@ func (e Exchange) responseHead() []byte {
 	return b.Bytes()
 }
 
-// fieldBlock is application/warc-fields.
+// fieldBlock is application/warc-fields: a line for each. It refuses what would end a
+// line or a name early, and so say something else than it was given.
 func fieldBlock(fields []Field) ([]byte, error) {
 	var b bytes.Buffer
 	for _, f := range fields {
@@ -197,16 +224,18 @@ func fieldBlock(fields []Field) ([]byte, error) {
 }
 
 // digest is a hash in the form that archives of the web have used since their
-// beginning. It finds equal bodies; it keeps nobody from forging one.
+// beginning, and their tools compare: SHA-1 in base 32. It finds equal bodies; it
+// keeps nobody from forging one.
 func digest(block []byte) string {
 	sum := sha1.Sum(block)
 	return "sha1:" + base32.StdEncoding.EncodeToString(sum[:])
 }
 
-// newID is a record ID that no other record has.
+// newID is a record ID that no other record has, in any file: archives are joined.
 func newID() string { return "<urn:uuid:" + uuid.NewString() + ">" }
 
-// record is one of the file's.
+// record is one of the file's: a header of its own, and a block, which for an answer
+// or a request is that message with its own header again.
 type record struct {
 	kind        string
 	id          string // empty means a new one
@@ -216,14 +245,15 @@ type record struct {
 	block       []byte
 }
 
-// add adds a field, unless it is empty.
+// add adds a field, unless it is empty: the format has no fields without a value.
 func (r *record) add(name, value string) {
 	if value = textproto.TrimString(value); value != "" {
 		r.fields = append(r.fields, Field{name, value})
 	}
 }
 
-// write compresses a record and writes it at once.
+// write compresses a record and writes it at once: its length must be known for the
+// Position, and a file below that fails should fail between records.
 func (w *Writer) write(r record) (Position, error) {
 	if w.broken != nil {
 		return Position{}, w.broken
@@ -249,7 +279,8 @@ func (w *Writer) write(r record) (Position, error) {
 	return at, nil
 }
 
-// writeTo writes the record: its headers, an empty line, the block, two more.
+// writeTo writes the record: its headers, an empty line, the block, two more. The
+// block may have anything in it, as Content-Length says where it ends.
 func (r *record) writeTo(to io.Writer) error {
 	fields, err := fieldBlock(append([]Field{
 		{"WARC-Type", r.kind},

@@ -9,7 +9,8 @@ import (
 )
 
 // overAligned judges a fixed window: at most N permits in each aligned period,
-// and none in the first or the last Margin of one.
+// and none in the first or the last Margin of one. An admission is over for one of
+// these reasons at most.
 func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
 	label := labels(limit)
 	window, sum := "", 0
@@ -44,7 +45,9 @@ func start(label func(int64) string, at, margin int64) int64 {
 
 // labels returns the function that names the window of a microsecond. Where a
 // calendar decides, that is what a clock on the wall and a calendar beside it
-// show, so an hour that is gone through twice is one window.
+// show, so an hour that is gone through twice is one window. Two moments are in one
+// window if they have one name, and no boundary is computed, in which this could
+// make the mistake of the limiter that it judges.
 func labels(limit throttle.Limit) func(us int64) string {
 	zone, err := time.LoadLocation(limit.Zone)
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Admission is a call that was let through.
+// Admission is a call that was let through, of one key of a limit. The times of a
+// history must be of one clock; which one does not matter, but a FixedWindow takes
+// them as microseconds since 1970.
 type Admission struct {
 	// At is the microsecond, by the clock that the limit is judged by.
 	At int64
@@ -26,7 +28,8 @@ type Admission struct {
 
 // Check returns an error that names the first window in which the history has
 // more permits than the limit guarantees, or nil if there is none. The history
-// may be in any order.
+// may be in any order, and is not changed. The limit must be valid and must not have
+// changed meanwhile: a history over a change is no one limit's.
 func Check(limit throttle.Limit, history []Admission) error {
 	violations := judge(limit, history)
 	if len(violations) == 0 {
@@ -36,19 +39,23 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // Over is how many admissions of the history should not have been: each is the
-// last of some window that holds too much.
+// last of some window that holds too much. It says how bad a limiter is, where Check
+// says whether it is. Of a FixedWindow those within the Margin of a boundary count,
+// too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history))
 }
 
-// Busiest is the most permits in any window (t-w, t] of the history.
+// Busiest is the most permits in any window (t-w, t] of the history, for a w of a
+// microsecond or more. An empty history has none.
 func Busiest(history []Admission, w time.Duration) int {
 	most := 0
 	slide(sorted(history), w.Microseconds(), func(_, _ Admission, sum int) { most = max(most, sum) })
 	return most
 }
 
-// judge describes every violation, in order of time.
+// judge describes every violation, in order of time. A limit of a kind that it does not
+// know has one, so that no history passes unjudged.
 func judge(limit throttle.Limit, history []Admission) []string {
 	switch limit.Kind {
 	case throttle.Funnel, throttle.TokenBucket:
@@ -63,7 +70,8 @@ func judge(limit throttle.Limit, history []Admission) []string {
 	return []string{fmt.Sprintf("kind %q is unknown", limit.Kind)}
 }
 
-// sorted is the history in the order of time.
+// sorted is a copy of the history in the order of time; what is of one microsecond
+// keeps its order, which no judgement depends on but that of debts.
 func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }

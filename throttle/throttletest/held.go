@@ -10,6 +10,8 @@ import (
 
 // overHeld judges a concurrency limit: at most Capacity permits held at once. A
 // permit that ends in the microsecond in which another starts does not overlap.
+// What is held can only become too much when somebody takes more, so to look at each
+// admission is enough.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	var ended []Admission
 	for _, a := range history {

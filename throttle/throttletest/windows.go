@@ -14,6 +14,9 @@ import (
 // S(j)·period - N·j.At - (S(i-1)·period - N·i.At) <= capacity·period, so each j
 // need only be held against the least value of the bracket. The products do not
 // fit 64 bits.
+//
+// The rule is that of a leaky bucket in its words and not in its arithmetic: no
+// level, no theoretical arrival time, so no mistake in those can be made twice.
 func overRate(limit throttle.Limit, history []Admission) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))
@@ -52,7 +55,9 @@ func overSliding(limit throttle.Limit, history []Admission) (violations []string
 }
 
 // slide calls f for each admission with the permits of the w microseconds that
-// end with it, and the first admission in them.
+// end with it, and the first admission in them. The fullest of all windows ends with
+// an admission, so to look at these is to look at all. Both ends only move on: the
+// work is linear.
 func slide(history []Admission, w int64, f func(first, last Admission, sum int)) {
 	first, sum := 0, 0
 	for _, last := range history {

@@ -1,5 +1,7 @@
-// Package tasks holds the task types that are built in, one file each: the
-// name of the type, its payload, its constructor and its handler.
+// Package tasks holds the task types that are built in: for each the name of the
+// type, its payload, its handler and, where it is enqueued by programs, its
+// constructor. HTTPRequest makes one HTTP call, CrawlFetch fetches a page of a crawl
+// and goes on from there, and ExecHandler runs commands that its worker lists.
 //
 // They are plain asynq tasks with plain asynq handlers. Register adds all of
 // them to a mux; Validate checks a payload before it is enqueued, by the same

@@ -9,8 +9,9 @@ import (
 
 // AddressError refuses to connect to an address that is not public. It is a
 // worker's guard against payloads, links and name servers that lead it into
-// the network it stands in.
+// the network it stands in. It comes wrapped with asynq.SkipRetry.
 type AddressError struct {
+	// Address is the one that a host's name stood for, or that a URL had itself.
 	Address netip.Addr
 }
 
@@ -46,7 +47,7 @@ var (
 )
 
 // public reports whether the address is one of the public internet. One that
-// holds an IPv4 address is what that is.
+// holds an IPv4 address is what that is: a gateway would lead from there to it.
 func public(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	b := a.As16()
@@ -66,7 +67,8 @@ func anyContains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// guard lets connections to public addresses through, and to those listed.
+// guard lets connections to public addresses through, and to those listed. To look
+// at the URL would not do: names lead anywhere, and redirects and proxies elsewhere.
 type guard []netip.Prefix
 
 // control is a net.Dialer's. It sees the very address that is about to be

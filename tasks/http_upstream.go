@@ -25,13 +25,14 @@ type Upstream struct {
 	Quotas []Quota
 }
 
-// Quota is one of the limits that an answer speaks of.
+// Quota is one of the limits that an answer speaks of. Parts of the same name, from
+// whatever fields, are one quota.
 type Quota struct {
 	// Name is the other side's, such as "requests" or "tokens", in lower case;
 	// empty if it gave none.
 	Name string
 	// Limit is what may be used in each window, and Remaining what is left of
-	// it: -1 if not said.
+	// it: -1 if not said. Their unit is the other side's: requests, tokens, bytes.
 	Limit, Remaining int64
 	// Window is how long Limit is for. The zero value means not said.
 	Window time.Duration
@@ -57,7 +58,8 @@ func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 
 // until goes by Retry-After alone where there is one, as the IETF's draft asks.
 // Else it is when the last of the used-up quotas is there again; an answer that
-// refuses tells of a used-up one, even if it does not say how much is left.
+// refuses tells of a used-up one, even if it does not say how much is left. The zero
+// Time is for none of these: a success that leaves something, or says no moment.
 func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
 	if wait := retryAfter(r.header, r.now); wait > 0 {
 		return r.now.Add(wait)
@@ -73,7 +75,8 @@ func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
 	return last
 }
 
-// upstreamReader collects quotas by name: their parts come in several fields.
+// upstreamReader collects quotas by name: their parts come in several fields. All
+// moments that it makes are by this process's clock.
 type upstreamReader struct {
 	header http.Header
 	now    time.Time
@@ -132,7 +135,8 @@ func (r *upstreamReader) readPolicy(member httpsfv.Member) {
 	}
 }
 
-// readItem reads `"burst";r=50;t=30`.
+// readItem reads `"burst";r=50;t=30`: what is left, and the seconds until there is
+// more. An item without either is no quota.
 func (r *upstreamReader) readItem(member httpsfv.Member) {
 	item, ok := member.(httpsfv.Item)
 	if !ok {
@@ -147,7 +151,8 @@ func (r *upstreamReader) readItem(member httpsfv.Member) {
 	}
 }
 
-// readPart reads a member of a structured field that is a whole number.
+// readPart reads a member of a structured field that is a whole number. Others, such
+// as a list of windows, are passed over.
 func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	if item, ok := member.(httpsfv.Item); ok {
 		if n, ok := item.Value.(int64); ok {
@@ -167,7 +172,8 @@ func itemName(item httpsfv.Item) string {
 	return ""
 }
 
-// parameter is a number above or at zero.
+// parameter is the whole number that an item's parameter has; ok is false if it has
+// none of that name, or one that is no such number or below zero.
 func parameter(item httpsfv.Item, name string) (int64, bool) {
 	value, _ := item.Params.Get(name)
 	n, ok := value.(int64)
@@ -175,10 +181,11 @@ func parameter(item httpsfv.Item, name string) (int64, bool) {
 }
 
 // namedField matches X-RateLimit-Remaining, RateLimit-Reset, and OpenAI's
-// X-RateLimit-Limit-Tokens.
+// X-RateLimit-Limit-Tokens. What follows the part is the quota's name.
 var namedField = regexp.MustCompile(`(?i)^(?:x-)?rate-?limit-(limit|remaining|reset)(?:-(.+))?$`)
 
-// readNamed reads the fields that have one number each.
+// readNamed reads the fields that have one number each. Of a field that is there
+// twice the first counts.
 func (r *upstreamReader) readNamed() {
 	for field := range r.header {
 		if m := namedField.FindStringSubmatch(field); m != nil {
@@ -187,7 +194,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set takes one part of a quota. Some write "100, 100;w=60" for a limit.
+// set takes one part of a quota: its text, whatever field it is from. Some write
+// "100, 100;w=60" for a limit. What is no number, or is below zero, is passed over.
 func (r *upstreamReader) set(name, part, text string) {
 	if part == "reset" {
 		if at, ok := r.moment(text); ok {
@@ -209,7 +217,8 @@ func (r *upstreamReader) set(name, part, text string) {
 }
 
 // moment reads the ways to write a reset: seconds from now, seconds or
-// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own.
+// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own. Which number it is its
+// size tells. A moment that is over is now.
 func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	const anEpoch = 1e9 // as seconds from now it would be thirty years
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
@@ -234,7 +243,8 @@ func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	return r.now.Add(upTo(float64(at.UnixMilli())/1000 - r.date())), true
 }
 
-// date is what the other side's clock showed, in seconds since 1970.
+// date is what the other side's clock showed, in seconds since 1970: its Date, or
+// this process's clock where it gives none.
 func (r *upstreamReader) date() float64 {
 	at := r.now
 	if date, err := http.ParseTime(r.header.Get("Date")); err == nil {

@@ -157,7 +157,8 @@ func (c CrawlFetch) Validate() error {
 	return nil
 }
 
-// ValidateAllow reports what is wrong with an entry of CrawlFetch.Allow.
+// ValidateAllow reports what is wrong with an entry of CrawlFetch.Allow: it is one of
+// the two words, a host's name in whatever case, or an IP address.
 func ValidateAllow(host string) error {
 	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
 		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for all below it", host, SameHost, SameSite)

@@ -187,10 +187,11 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
 	}
 	err = cmd.Wait()
-	_ = killGroup(cmd) // what it left running
+	_ = killGroup(cmd) // what it left running in its group
 	h.ended(cmd)
 
 	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
+	// What stopped it explains how it ended, and not the other way round.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
@@ -291,8 +292,8 @@ type bounded struct {
 	full func()
 }
 
-// Write implements io.Writer. What is too much it drops, and calls full once: an error
-// would have os/exec close the pipe, and the command end with that and not with us.
+// Write implements io.Writer. What is too much it drops, and calls full once. To
+// return an error would close the pipe, and leave it to the command to notice.
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.over || int64(b.kept.Len()+len(p)) > b.most {
 		if !b.over {

@@ -42,6 +42,6 @@ func (h *HTTPHandler) newTransport() *http.Transport {
 		IdleConnTimeout:        90 * time.Second,
 		MaxIdleConns:           512,
 		MaxIdleConnsPerHost:    64,
-		MaxResponseHeaderBytes: 256 << 10,
+		MaxResponseHeaderBytes: 256 << 10, // of which a result keeps what was asked for
 	}
 }

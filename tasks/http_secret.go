@@ -30,8 +30,7 @@ const (
 	// minSecret is as short as a secret may be: a shorter one cannot be told
 	// from other text when it is hidden.
 	minSecret = 8
-	// maxSecret keeps a pattern that matches more than was meant, such as a device,
-	// from being read without end.
+	// maxSecret keeps a path that leads to a device from being read without end.
 	maxSecret = 16 << 10
 )
 
@@ -43,8 +42,8 @@ func checkReferences(text string) error {
 	return nil
 }
 
-// secrets are those of one call, in the order in which they are looked for: the
-// longest first. One can be the beginning of another, whose end would be left then.
+// secrets are those of one call, in the order in which they are looked for. nil is
+// a call without any.
 type secrets []secret
 
 // A secret is a value and the reference that stood for it in the payload. One in a
@@ -54,7 +53,8 @@ type secret struct{ value, reference string }
 // reveal is the call with its secrets in it, and the secrets. It exists from
 // just before the request is sent, and must not be shown to anybody. Where a secret
 // cannot be had the error names all that are missing, and nothing is sent. Values
-// are read anew for each request, so a new one counts at once.
+// are read anew for each request, so a new one counts at once. The longest is looked
+// for first: another can be its beginning, and would leave its end.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -64,6 +64,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 			if err != nil {
 				failed = errors.Join(failed, err)
 			}
+			// The other side may repeat it escaped or not.
 			found = append(found, secret{value, ref}, secret{escape(value), ref})
 			return escape(value)
 		})

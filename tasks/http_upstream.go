@@ -43,6 +43,10 @@ type Quota struct {
 // ReadUpstream reads an answer's header, of which now is the moment. All times
 // of the other side are taken as distances from its own Date, where it gives
 // one, so that the two clocks need not agree; none is further off than a year.
+//
+// The status matters where a header gives a reset and does not say how much is left:
+// with 429 and 503 the quota counts as used up. Where a quota is named by several
+// fields, those with one number each win over RateLimit and RateLimit-Policy.
 func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	r := upstreamReader{header: h, now: now, quotas: map[string]*Quota{}}
 	r.readStructured()
@@ -101,6 +105,7 @@ func (r *upstreamReader) readStructured() {
 			r.readPolicy(item)
 		}
 	}
+	// The old form is no list: then this fails, and the dictionary is read.
 	fields := r.header.Values("RateLimit")
 	if items, err := httpsfv.UnmarshalList(fields); err == nil && len(items) > 0 {
 		for _, item := range items {
@@ -161,7 +166,8 @@ func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	}
 }
 
-// itemName is the name of an item: a string or a token.
+// itemName is the name of an item: a string or a token. Without one the quota has no
+// name, as that of the fields with one number.
 func itemName(item httpsfv.Item) string {
 	switch name := item.Value.(type) {
 	case string:
@@ -223,7 +229,7 @@ func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	const anEpoch = 1e9 // as seconds from now it would be thirty years
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
 		switch {
-		case n >= 1000*anEpoch:
+		case n >= 1000*anEpoch: // milliseconds since 1970
 			n = n/1000 - r.date()
 		case n >= anEpoch:
 			n -= r.date()
@@ -258,7 +264,8 @@ func (r *upstreamReader) date() float64 {
 const maxRetryAfter = 365 * 24 * time.Hour
 
 // upTo is so many seconds: at least none, at most maxRetryAfter, to the
-// millisecond, which is finer than anybody means it.
+// millisecond, which is finer than anybody means it. The bounds are applied before
+// it is a Duration, which a large number would overflow.
 func upTo(seconds float64) time.Duration {
 	seconds = min(max(0, seconds), maxRetryAfter.Seconds())
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
@@ -271,7 +278,7 @@ func upTo(seconds float64) time.Duration {
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	seconds, err := strconv.ParseUint(text, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
+	if err == nil || errors.Is(err, strconv.ErrRange) { // too many digits: very long
 		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
 	until, err := http.ParseTime(text)

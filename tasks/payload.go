@@ -28,6 +28,7 @@ func decodeStrict(payload []byte, fields ...field) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
 	}
+	// json.Decoder alone would pass over what stands behind the object.
 	var whole json.RawMessage
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
@@ -72,7 +73,7 @@ func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
 	return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
 }
 
-// fieldNames lists the fields, for errors.
+// fieldNames lists the fields, for errors, in their order in the code.
 func fieldNames(fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {

@@ -62,10 +62,9 @@ func isFailure(next func(error) bool) func(error) bool {
 	}
 }
 
-// retryDelay asks the job's rule first, the program's own function second. The
-// rule was asked already, in attempt.judge, since only there its job is known; its
-// answer comes along with the error. For a job that is put back the delay is only
-// what asynq's call says: queueRedis writes the exact moment in its place.
+// retryDelay takes the delay of the job's rule, which attempt.judge has put into the
+// error, and else asks the program's own function. For a job that is put back the
+// delay is only what asynq's call says: queueRedis writes the moment in its place.
 func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	if next == nil {
 		next = asynq.DefaultRetryDelayFunc

@@ -18,8 +18,8 @@ const forgivenCrashes = 3
 // crashed writes a job back whose worker died, as asynq's recoverer found. The
 // first crashes are forgiven: the job runs again and no attempt is spent, also
 // where it was the last. After that asynq's own script runs, for which a crash
-// is a failure, so that a job that kills its workers ends in the archive. It returns
-// nil for that.
+// is a failure, so that a job that kills its workers ends in the archive: crashed
+// returns nil then.
 //
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.

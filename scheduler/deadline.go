@@ -18,8 +18,8 @@ import (
 type deadlines struct{ byJob sync.Map }
 
 // asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
-// They are the pending, paused, active and lease keys; no other script of asynq's
-// has the second of these. ok is false for any other script.
+// They are the pending, paused, active and lease keys of the queue; no other script
+// that asynq's server runs has paused in the second place. ok is false for those.
 func asDequeue(keys []string) (queue string, ok bool) {
 	if len(keys) != 4 || !strings.HasSuffix(keys[1], "}:paused") {
 		return "", false

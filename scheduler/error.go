@@ -49,8 +49,8 @@ type spacedError struct {
 func (e spacedError) Unwrap() error { return e.error }
 
 // cause is the error that the program's own handler returned, without the delay
-// that its rule set. A finalError stays, since asynq's own SkipRetry is seen by an
-// ErrorHandler, too; both have the handler's text.
+// that its rule set. A finalError stays: it has the handler's text, and tells an
+// ErrorHandler, as asynq.SkipRetry does, that the job is archived.
 func cause(err error) error {
 	if spaced, ok := errors.AsType[spacedError](err); ok {
 		return spaced.error

@@ -16,8 +16,8 @@ import (
 type handlingKey struct{}
 
 // handling is one attempt of which the handler runs. The handler finds it in its
-// context, and tells it by way of Latency, Settle and Block how the call went; judge
-// takes that into account at the end. Handlers may start goroutines that do so.
+// context, and tells it by way of Latency and Settle how the call went; judge takes
+// that into account at the end. Goroutines of the handler may do so, too.
 type handling struct {
 	server *Server
 	attempt

@@ -51,8 +51,7 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 
 // A lease is what one attempt holds: all of its places, which were taken in one
 // step and are extended in one. Its timer runs from before the call that took or
-// renewed it, so it ends no later here than in Redis. Only extend uses it while
-// the handler runs.
+// renewed it, so it ends no later here than in Redis.
 type lease struct {
 	throttle.Decision
 	needs []throttle.Need

@@ -116,7 +116,7 @@ func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 }
 
 // has reports whether a job of that ID is being put back, in any queue. It looks
-// at all of them, and is only asked about jobs on their last attempt.
+// at all of them, and is only asked when asynq is about to archive a job.
 func (p *putBacks) has(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,8 +52,8 @@ type Limiter interface {
 // unlimited.
 //
 // A job that needs limits costs one round trip to the limiter before its handler
-// runs, and one after it if it held a lease or a limit learns from how calls go.
-// One that needs none costs nothing.
+// runs. After it there is one where a limit learns from how calls go, and one for
+// the leases that the job held. A job that needs none costs nothing.
 type Server struct {
 	asynq     *asynq.Server
 	limiter   Limiter
@@ -186,8 +186,8 @@ func (s *Server) Run(handler asynq.Handler) error {
 // limiter is unavailable its limits are defined when it is back, before a job asks.
 //
 // Turns are given from before the first job is taken, since asynq's Run returns
-// only at the end. So what was begun must end again if asynq does not start; but
-// not where it is asynq's word that the server runs already.
+// only at the end. So what was begun must end again if asynq does not start. Of a
+// server that runs already asynq says so, and nothing was begun.
 func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
 	if handler == nil {
 		return start(nil)
@@ -239,7 +239,7 @@ func (s *Server) endGiving() {
 // run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() { s.asynq.Stop() }
 
-// Shutdown stops calling waiting jobs back and taking any, and waits for those
+// Shutdown stops calling waiting jobs and taking new ones, and waits for those
 // that run as long as the configuration's ShutdownTimeout says. What then still
 // runs goes back to its queue; the handlers' contexts end, and their leases on
 // concurrency limits are kept until they return.

@@ -69,8 +69,8 @@ type CrawlFetch struct {
 }
 
 // NewCrawlFetch is a task that fetches the page. A page has the ID of CrawlFetch.ID,
-// so that asynq refuses it with ErrTaskIDConflict when it is enqueued twice in a
-// run; of opts asynq.TaskID gives it another. The error says which field is wrong,
+// so that asynq refuses it with ErrTaskIDConflict while it has another of the same
+// run; an asynq.TaskID among opts wins over it. The error says which field is wrong,
 // its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if err := c.Validate(); err != nil {

@@ -23,7 +23,8 @@ import (
 // the page has changed where an earlier run has kept what that needs.
 //
 // The page is archived before it is noted: a worker that dies in between fetches and
-// archives it twice, which is better than a page that is noted and nowhere.
+// archives it twice, which is better than a page that is nowhere. What it leads to is
+// enqueued by finish, before the note as well.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	last, err := j.Frontier.Page(ctx, j.page.Crawl, j.page.URL)
 	if err != nil {
@@ -48,6 +49,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	defer a.resp.Body.Close()
 	j.result.Status = a.resp.StatusCode
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file)}
+	// A 304 that was not asked for is a status as any other.
 	switch status := a.resp.StatusCode; {
 	case status == http.StatusNotModified && condition != nil:
 		a.drop()

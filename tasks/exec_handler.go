@@ -153,8 +153,8 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 
 // run runs a command and returns what it printed. The command is killed when its
 // time is over, when asynq ends the job's context, when it prints too much, and by
-// Close; the context's cause tells which it was. All that it started is killed with
-// it, also when it ended well: nobody would know of it afterwards.
+// Close; of all but Close the context's cause tells. All that it started is killed
+// with it, also when it ended well: nobody would know of it afterwards.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, most := c.Timeout, c.MaxOutput
 	if timeout <= 0 {
@@ -191,7 +191,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	h.ended(cmd)
 
 	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
-	// What stopped it explains how it ended, and not the other way round.
+	// What stopped it says more than the signal that it ended with.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)

@@ -27,6 +27,7 @@ func (h *HTTPHandler) transport() http.RoundTripper {
 // that every bound on bodies is one on what they unpack to. A call has no timeout
 // here: its context has, which goes on while the body is read.
 func (h *HTTPHandler) newTransport() *http.Transport {
+	// The guard is asked for each address that a name has, after it was looked up.
 	dialer := &net.Dialer{
 		Timeout:  30 * time.Second,
 		Control:  guard(h.AllowPrivate).control,

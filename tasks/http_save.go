@@ -136,8 +136,8 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// maxSave is how long a file may get: the payload may ask for less than the
-// handler allows.
+// maxSave is how long a file may get, in bytes: the payload may ask for less than the
+// handler allows, and not for more.
 func (h *HTTPHandler) maxSave(asked int64) int64 {
 	most := h.MaxSave
 	if most <= 0 {

@@ -87,7 +87,8 @@ type upstreamReader struct {
 	quotas map[string]*Quota
 }
 
-// quota is the quota of a name, made where there is none yet.
+// quota is the quota of a name, made where there is none yet. Names are told apart
+// without their case, as the names of headers are: some have them in a header's.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -260,7 +261,8 @@ func (r *upstreamReader) date() float64 {
 }
 
 // maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
-// and the sum of it and now from leaving the times that a limiter can hold.
+// and the sum of it and now from leaving the times that a limiter can hold: those
+// end in 2255.
 const maxRetryAfter = 365 * 24 * time.Hour
 
 // upTo is so many seconds: at least none, at most maxRetryAfter, to the

@@ -143,7 +143,7 @@ func validateURL(text string) error {
 }
 
 // parseReason is what is wrong with a URL, without the URL: it may hold a
-// password.
+// password, and what cannot be parsed cannot be redacted.
 func parseReason(err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		return outer.Err

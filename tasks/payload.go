@@ -37,6 +37,7 @@ func decodeStrict(payload []byte, fields ...field) error {
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), fieldNames(fields))
 	}
+	// The second value would win, and whoever wrote the payload may mean the first.
 	seen := make(map[any]bool, len(fields))
 	for dec.More() {
 		name, err := dec.Token()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -250,9 +251,7 @@ func (h *CrawlHandler) agent() string {
 // HTTPHandler: a NetworkError, or an AddressError that archives the job.
 func (j *crawlJob) get(ctx context.Context, url string, header map[string]string) (*answer, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-	for name, value := range header {
-		headers[name] = value
-	}
+	maps.Copy(headers, header)
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	a, err := j.HTTP.exchange(ctx, call, call, nil)
 	if err == nil {

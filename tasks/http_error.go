@@ -13,7 +13,7 @@ const (
 	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
 	ClassKilled  = "killed"  // a command that a signal ended, or its time
 	ClassNetwork = "network" // no answer, or one that broke off, or none in time
-	Class3xx     = "3xx"     // a status that was not expected, also the two below
+	Class3xx     = "3xx"     // by the status that was not expected, like the next two
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )

@@ -87,8 +87,8 @@ type upstreamReader struct {
 	quotas map[string]*Quota
 }
 
-// quota is the quota of a name, made where there is none yet. Names are told apart
-// without their case, as the names of headers are: some have them in a header's.
+// quota is the quota of a name, made where there is none yet. Case does not matter,
+// since some names come as a part of a header's.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {

@@ -13,7 +13,7 @@ import (
 // when a value does not fit, what would be right.
 type field struct {
 	name string
-	into any    // a pointer; a JSON null leaves what it points to as it is
+	into any    // a pointer to a zero value; a JSON null leaves it so
 	want string // completes "want …", with an example
 }
 

@@ -9,7 +9,9 @@ import (
 )
 
 // overHeld judges a concurrency limit: at most Capacity permits held at once. A
-// permit that ends in the microsecond in which another starts does not overlap.
+// permit that ends in the microsecond in which another starts does not overlap. One
+// without an end is held for good, and counts against all that come after it: so a
+// limiter that loses a release is not found at fault for what it then denies.
 // What is held can only become too much when somebody takes more, so to look at each
 // admission is enough.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {

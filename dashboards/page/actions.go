@@ -36,8 +36,7 @@ type action struct {
 }
 
 // actions are those that there are, by their name in the form. What one says here is a
-// promise to who presses the button. Those that cannot be undone are Grave, and have a
-// button that looks so.
+// promise to who presses the button.
 var actions = map[string]*action{
 	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: pause},
 	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: resume},
@@ -263,6 +262,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		if l.Name != f.Get("limit") {
 			continue
 		}
+		// What the form did not ask for stays as it is.
 		if text := f.Get("rate"); f.Has("rate") {
 			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
 				return err

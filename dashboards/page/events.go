@@ -26,6 +26,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, http.StatusBadRequest, sentence(err))
 		return
 	}
+	// Counted before anything is read: those who are refused cost nothing.
 	woken, done, ok := p.reader.watch()
 	if !ok {
 		w.Header().Set("Retry-After", "10")

@@ -203,7 +203,8 @@ func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "./")
 }
 
-// signOut takes the cookie from the browser. It remains valid elsewhere to its end.
+// signOut takes the cookie from the browser. It remains valid elsewhere to its end, as
+// nothing remembers which sessions there are.
 func (g *guard) signOut(w http.ResponseWriter) {
 	http.SetCookie(w, &http.Cookie{Name: g.cookie, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	redirect(w, "./")

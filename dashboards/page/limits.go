@@ -82,6 +82,7 @@ func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]l
 		}
 		// A block of a key says that there are keys, also when nobody waits for one.
 		row.Keyed = row.Keyed || slices.ContainsFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
+		// The config knows better than what happens to wait just now.
 		if p.KeyOf != nil {
 			if by, known := p.KeyOf(l.Name); known {
 				row.By, row.Keyed = by, by != ""
@@ -224,6 +225,7 @@ func (r *limitRow) judge(now time.Time) {
 	switch blocked := len(r.Blocks); {
 	case r.Paused:
 		r.State, r.Level = "paused", "bad"
+	// Of a limit without keys the one that is blocked is the empty one: all of it.
 	case blocked > 0 && !r.Keyed:
 		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
 	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:

@@ -63,7 +63,8 @@ func New(o Options) (*Page, error) {
 }
 
 // Close ends the streams of all who look, which http.Server's Shutdown waits for: so
-// call it before, or have http.Server.RegisterOnShutdown call it. It returns nil.
+// call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
+// answered then, but views that read for their query fail. It returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	return nil

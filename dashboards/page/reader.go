@@ -129,7 +129,7 @@ func (r *reader) run() {
 	}
 }
 
-// tell wakes all viewers.
+// tell wakes all viewers, and waits for none of them.
 func (r *reader) tell() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,8 +58,10 @@ type knowledge struct {
 	Queues  queues
 	Log     []throttle.Change // the newest first, some 500
 	Denials []denial          // the newest first, some of the last
-	Says    says
-	wants   map[string]*wanted
+	// Says is the answer above all tables, made of the rest.
+	Says says
+	// wants is by limit. Views look keys up in it, and templates do not see it.
+	wants map[string]*wanted
 }
 
 // wanted is what waits for a limit. Jobs that are called do not count: permits are
@@ -70,8 +72,8 @@ type wanted struct {
 	// whose last job may be the limit's last though fewer wait for them.
 	Slow []throttle.Want
 	// Permits is how many are wanted in all, and Here how many of them at meters that
-	// a lane waits at. A job that needs two limits wants permits of both, and waits at
-	// one: Here is what is shown as waiting.
+	// a lane waits at. A job that needs two limits wants permits of both, and may wait
+	// for those of one only: Here is what is shown as waiting.
 	Permits int
 	Here    int
 	// Own are the keys of which anything differs from the limit: a rate that somebody
@@ -271,6 +273,7 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	// asynq has them in no order.
 	slices.Sort(names)
 	var q queues
 	for _, name := range names {

@@ -190,6 +190,7 @@ type cached struct {
 	once sync.Once
 	// until counts from the beginning of the read, so what took long is soon old.
 	until time.Time
+	// value is what a view makes, and is shown to many: nobody changes it.
 	value any
 	err   error
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // board begins a dashboard. Its two variables say which Prometheus to ask, and of
-// which scope.
+// which scope. The uid is what links go by, from other boards and from bookmarks: it
+// stays when the title changes. Each of the two boards links to the other.
 func board(uid, title, description string) *dashboard.DashboardBuilder {
 	other := map[string]string{"headgate": "headgate-jobs", "headgate-jobs": "headgate"}[uid]
 	return dashboard.NewDashboardBuilder(title).
@@ -29,4 +30,5 @@ func source() common.DataSourceRef {
 	return common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
 }
 
+// row begins a part of a dashboard: the panels that follow stand under its title.
 func row(title string) *dashboard.RowBuilder { return dashboard.NewRowBuilder(title) }

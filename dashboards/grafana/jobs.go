@@ -15,6 +15,7 @@ func jobs() *dashboard.DashboardBuilder {
 	return b
 }
 
+// health is the first row: whether the workers run, and what somebody should look at.
 func health(b *dashboard.DashboardBuilder) {
 	b.WithPanel(answer("Workers that tell", "Processes that Prometheus hears of.",
 		count, now("count("+series("scope_up")+")", ""), 4, 1e6, 1e7).NoValue("NONE")).
@@ -30,6 +31,7 @@ func health(b *dashboard.DashboardBuilder) {
 			count, now("sum(increase("+series("config_reloads_total", `result="failed"`)+"[1h]))", ""), 4, 1, 1).Decimals(0))
 }
 
+// tasks are how attempts to run jobs ended, by queue and type.
 func tasks(b *dashboard.DashboardBuilder) {
 	ended := func(outcome string) string {
 		return grown("jobs_total", "queue, task", "$__range", `outcome="`+outcome+`"`)
@@ -50,6 +52,8 @@ func tasks(b *dashboard.DashboardBuilder) {
 			count, over("sum by (task) ("+series("jobs_running")+")", "{{task}}")))
 }
 
+// queues are what asynq holds. A queue that is paused is drawn below zero, since what is
+// pending there does not wait for workers.
 func queues(b *dashboard.DashboardBuilder) {
 	b.WithRow(row("Queues")).
 		WithPanel(stacked(graph("Jobs in the queues", "All queues, by asynq's state. Jobs that wait for permits are among those in retry.",
@@ -60,6 +64,8 @@ func queues(b *dashboard.DashboardBuilder) {
 			count, over(told("queue_jobs", "queue", `state="archived"`), "{{queue}}")))
 }
 
+// schedules are their ticks. All processes tell the same counters, so the fastest of them
+// is taken and not their sum.
 func schedules(b *dashboard.DashboardBuilder) {
 	b.WithRow(row("Schedules")).
 		WithPanel(graph("Ticks", "Of schedules, a second: enqueued, skipped (missed, or the job before was not done), failed.",
@@ -68,6 +74,7 @@ func schedules(b *dashboard.DashboardBuilder) {
 			seconds, over(told("schedule_late_seconds", "schedule"), "{{schedule}}")).Span(12))
 }
 
+// processes are what each does for the scope, and how it fares with Redis.
 func processes(b *dashboard.DashboardBuilder) {
 	each := func(metric string) string { return "max by (instance) (" + series(metric) + ")" }
 	b.WithRow(row("Processes")).

@@ -14,6 +14,7 @@ func overview() *dashboard.DashboardBuilder {
 	return b
 }
 
+// answers are the first row, a fact each: what an operator asks who was just woken.
 func answers(b *dashboard.DashboardBuilder) {
 	b.WithPanel(named(answer("Most jobs wait for this limit",
 		"The limit that most jobs wait for, and how many they are. A job that needs several limits waits for each of them.",
@@ -48,6 +49,7 @@ func through() string {
 	return "(" + grown("unkeyed_permits_total", "limit", "10m") + " - " + grown("unkeyed_permits_returned_total", "limit", "10m") + ") / " + allowed
 }
 
+// limits are a table of all limits, and how each went on.
 func limits(b *dashboard.DashboardBuilder) {
 	b.WithRow(row("Each limit")).
 		WithPanel(rows("Which limit do jobs wait for, since when, and is it full?",
@@ -78,6 +80,7 @@ func limits(b *dashboard.DashboardBuilder) {
 			perSecond, over(speed("refused_calls_total", "limit"), "{{limit}}")))
 }
 
+// dashed draws what is allowed apart from what is: a dashed line with nothing under it.
 func dashed() []dashboard.DynamicConfigValue {
 	return []dashboard.DynamicConfigValue{
 		{Id: "custom.lineStyle", Value: map[string]any{"fill": "dash", "dash": []int{6, 6}}},
@@ -85,6 +88,7 @@ func dashed() []dashboard.DynamicConfigValue {
 	}
 }
 
+// decisions are what the limiter said to jobs.
 func decisions(b *dashboard.DashboardBuilder) {
 	b.WithRow(row("What jobs were told")).
 		WithPanel(stacked(graph("Answers to jobs", "The limiter's answers, a second: allowed, denied (wait), never, too late, no such limit.",
@@ -95,6 +99,7 @@ func decisions(b *dashboard.DashboardBuilder) {
 			seconds, over(quantile(.5, "retry_after_seconds", "limit"), "{{limit}} p50"), over(quantile(.95, "retry_after_seconds", "limit"), "{{limit}} p95")))
 }
 
+// promptness is how well the turns are given: permits should not lie idle.
 func promptness(b *dashboard.DashboardBuilder) {
 	b.WithRow(row("How promptly they start")).
 		WithPanel(graph("From permit to start", "Of jobs that waited: how long after its permits were there a job started. Milliseconds, unless workers are all busy.",

@@ -20,7 +20,7 @@ const (
 func letter(i int) string { return string(rune('A' + i)) }
 
 // answer is one fact of this moment. It is green, and from the bounds on yellow and
-// red.
+// red. Bounds that no value reaches leave it green: not all that is much is bad.
 func answer(title, description, unit string, query *prometheus.DataqueryBuilder, width uint32, yellow, red float64) *stat.PanelBuilder {
 	return stat.NewPanelBuilder().
 		Title(title).Description(description).Unit(unit).Datasource(source()).
@@ -35,6 +35,7 @@ func named(p *stat.PanelBuilder) *stat.PanelBuilder {
 	return p.TextMode(common.BigValueTextModeValueAndName)
 }
 
+// bounds are the colours of an answer: green up to yellow, yellow up to red.
 func bounds(yellow, red float64) *dashboard.ThresholdsConfigBuilder {
 	return dashboard.NewThresholdsConfigBuilder().Mode(dashboard.ThresholdsModeAbsolute).Steps([]dashboard.Threshold{
 		{Color: "green"}, {Color: "yellow", Value: &yellow}, {Color: "red", Value: &red},

@@ -17,7 +17,8 @@ import (
 
 // Options are what New does not require.
 type Options struct {
-	// Schedules are those whose ticks are told of. Nil means none.
+	// Schedules are those whose ticks are told of. Nil means none. Where processes run
+	// different ones, each tells of its own.
 	Schedules *cron.Runner
 	// Timeout bounds what a scrape asks Redis. The zero value means 2 s. asynq's
 	// Inspector knows no timeouts: of its calls the one that is underway is waited
@@ -28,11 +29,14 @@ type Options struct {
 // Collector collects the metrics of a server and of its scope. It is a
 // prometheus.Collector for any registry, and safe for concurrent use: two scrapes at
 // once ask Redis twice.
+//
+// It keeps no values and starts nothing: what is told is as of the scrape. So a
+// process that nobody scrapes asks Redis nothing for it.
 type Collector struct {
-	history   *history.Recorder
-	scope     string
+	history   *history.Recorder     // what this process did
+	scope     string                // of the limiter, and the label of all
 	rdb       redis.UniversalClient // the limiter's
-	limiter   *throttle.Redis
+	limiter   *throttle.Redis       // which asks as no app, so it sees all limits
 	queues    *asynq.Inspector
 	schedules *cron.Runner
 	timeout   time.Duration
@@ -79,7 +83,9 @@ func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect tells what the process did and then, part by part, what Redis says.
+// Collect tells what the process did and then, part by part, what Redis says. The first
+// error ends it: a Redis that did not answer once would use up the time of the scrape
+// part after part, and Prometheus would have nothing at all.
 func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
@@ -95,15 +101,18 @@ func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 }
 
 // metric is one of the metrics that there are. A collector keeps none of their values:
-// each scrape makes them of what the server has counted and what Redis says.
+// each scrape makes them of what the server has counted and what Redis says. So a limit
+// that is deleted, or a queue that is removed, has no series of the scope from the next
+// scrape on; what the process did with it stays told until the process ends.
 type metric struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
-	name   string
-	labels []string
+	name   string   // with its prefix, and without the scope's label
+	labels []string // in the order in which value takes them
 }
 
-// all are the metrics, in the order in which they are made, which is before main.
+// all are the metrics, in the order in which they are made, which is before main. A
+// test holds them against a list, since dashboards and alerts of others go by names.
 var all []metric
 
 // newMetric makes a metric and notes it in all.
@@ -114,12 +123,15 @@ func newMetric(kind prometheus.ValueType, name, help string, labels []string) me
 	return m
 }
 
-// own is a metric of what the process does.
+// own is a metric of what the process does. It counts from the process's start, so a
+// restart is a reset, which rate and increase know of.
 func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	return newMetric(kind, name, help, labels)
 }
 
-// scoped is a metric of the scope, which every process tells alike.
+// scoped is a metric of the scope, which every process tells alike, if not at the same
+// moment. What to do about that stands in each help text, as that is what people see who
+// choose a metric in Prometheus.
 func scoped(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels)
 }
@@ -130,7 +142,8 @@ func (m metric) value(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
 }
 
-// histogram is the metric as a histogram stands at this moment.
+// histogram is the metric as a histogram stands at this moment. Its buckets and its sum
+// are read one after the other while jobs go on, so the sum may be a few values ahead.
 func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
 	count, sum, buckets := h.Snapshot()
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)

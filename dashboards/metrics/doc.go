@@ -12,4 +12,8 @@
 // What the process did costs a scrape nothing. What Redis says costs a few round
 // trips, one more for each hundred meters, and some for each queue, however many
 // jobs and keys there are.
+//
+// Two Redis are asked, which may be one: the limiter's for what waits, limits, turns and
+// ticks, and that of the queues. A scrape that cannot read all of it has
+// headgate_scope_up at 0 and what it could read; series that are missing are not zeros.
 package metrics

@@ -13,11 +13,19 @@ import (
 const (
 	counter = prometheus.CounterValue
 	gauge   = prometheus.GaugeValue
-	// histogram has no type of value of its own.
+	// histogram has no type of value of its own: a metric of this kind is never made
+	// with value.
 	histogram = prometheus.UntypedValue
 )
 
-// What the process does.
+// What the process does. Limits and tasks come into being with their first job, 200 of
+// each by name and the rest as other; what has no labels is there from the start. Which
+// key a permit was of nothing tells: unkeyed is told apart since only of a limit without
+// keys all processes together can be held against what it allows.
+//
+// lateness and wait are of jobs that were denied, and denials of all that were allowed,
+// so the count of wait by that of denials is the share of jobs that had to wait. Jobs
+// that came without having been called have no lateness: they are uncalled.
 var (
 	decisions    = own(counter, "decisions_total", "Answers of the limiter to jobs. An allowed job counts for each of its limits; any other for the limit that decided.", "limit", "outcome")
 	permits      = own(counter, "permits_total", "Permits that jobs took.", "limit")
@@ -40,11 +48,14 @@ var (
 	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
 )
 
-// outcomeLabel is an outcome as a label's value, without blanks.
+// outcomeLabel is an outcome as a label's value, without blanks: allowed, denied, never,
+// too_late, no_such_limit.
 func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.String(), " ", "_") }
 
 // own tells what the process did. Unavailable is no answer of the limiter, so it is
-// among the failed calls and not among the decisions.
+// among the failed calls and not among the decisions. All outcomes and ends of a limit
+// or task are told once it is known, at 0 if need be: a rate over a series that begins
+// with its first value would miss that value.
 func (c *Collector) own(out chan<- prometheus.Metric) {
 	r := c.history
 	r.EachLimit(func(l history.LimitCounts) {

@@ -12,7 +12,9 @@ import (
 )
 
 // What bounds a scrape: so many limits, queues and schedules by name, and so many
-// keys of a limit that are looked at.
+// keys of a limit that are looked at. Limits beyond the first 200 by name are not told
+// of at all, since how full several are together says nothing. A scrape looks at 1,200
+// meters at most, in twelve calls: Redis does nothing else during one.
 const (
 	maxLimits = 200
 	maxQueues = 50
@@ -21,7 +23,8 @@ const (
 	page      = 100 // meters in one call of Redis
 )
 
-// What Redis says of the scope.
+// What Redis says of the scope. scope_up is the process's own in spite of its name: it
+// says what this scrape could read, so one process may be at 0 and another at 1.
 var (
 	scopeUp     = own(gauge, "scope_up", "1 if all that follows could be read from Redis for this scrape.")
 	waitingJobs = scoped(gauge, "waiting_jobs", "Jobs that wait for permits, or were called and have not come, as they were counted some seconds ago.", "limit")
@@ -39,7 +42,9 @@ var (
 // limits tells of what waits and of how full limits are. It reads a survey, which
 // a process of the scope makes all the time, and looks at a few keys of a limit:
 // so a scrape's work does not grow with jobs and keys. While no process runs there is
-// no survey, and nothing is told of what waits: no number would be true.
+// no survey, and nothing is told of what waits: no number would be true. A survey lives
+// for a minute, so that is also how long the last numbers outlast the last process. A
+// limit that is not in it has nothing waiting, and is told with zeros.
 func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
 	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
 	if err != nil {
@@ -49,6 +54,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	if err != nil {
 		return err
 	}
+	// All limits in one round trip: how each is defined, Look tells below.
 	names, err := c.rdb.SMembers(ctx, history.Prefix(c.scope)+"limits").Result()
 	if err != nil {
 		return err
@@ -57,6 +63,8 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	names = names[:min(len(names), maxLimits)]
 	if survey != nil {
 		out <- surveyAge.value(max(0, now.Sub(survey.At)).Seconds())
+		// Zeros for limits that nothing waits for: a graph falls to zero then, and an
+		// alert ends, where a missing series would leave it open.
 		for _, name := range names {
 			w := survey.Limits[name]
 			out <- waitingJobs.value(float64(w.Jobs), name)
@@ -67,7 +75,8 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	return c.fill(ctx, survey, names, out)
 }
 
-// waitsFor is for how long the oldest job has waited, by Redis's clock.
+// waitsFor is for how long the oldest job has waited, by Redis's clock. It goes on growing
+// between two surveys, also where that job has run meanwhile.
 func waitsFor(w history.Waiting, now time.Time) time.Duration {
 	if w.Jobs == 0 {
 		return 0
@@ -75,7 +84,10 @@ func waitsFor(w history.Waiting, now time.Time) time.Duration {
 	return max(0, now.Sub(w.Oldest))
 }
 
-// fill tells how full each limit's fullest meter is, of those looked at.
+// fill tells how full each limit's fullest meter is, of those looked at: the one that most
+// permits are taken of, with its own capacity, so that the two make a share. The empty
+// key is always among them, since it tells of limits without keys, and of any limit
+// what a key without a rate of its own may take.
 func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []string, out chan<- prometheus.Metric) error {
 	var meters []throttle.Need
 	for _, name := range names {
@@ -89,6 +101,7 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 			}
 		}
 	}
+	// Meters of one limit may come in two calls, so they are told after the last.
 	fullest := map[string]throttle.Meter{}
 	for some := range slices.Chunk(meters, page) {
 		found, err := c.limiter.Look(ctx, some...)
@@ -116,7 +129,8 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 	return nil
 }
 
-// turns tells whether any process has the lease of the turn-giver.
+// turns tells whether any process has the lease of the turn-giver. The lease outlives a
+// process that was killed by a few seconds.
 func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, history.Prefix(c.scope)+"turns").Result()
 	if err == nil {

@@ -9,13 +9,17 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// What Redis says of schedules.
+// What Redis says of schedules. Ticks are counted in Redis since the schedule began, so
+// they outlive processes; where Redis has lost them they begin anew, as counters may. A
+// run of missed ticks that was dropped at once counts as one skipped.
 var (
 	ticks     = scoped(counter, "schedule_ticks_total", "Ticks of schedules by outcome: enqueued, skipped (missed, or the job of the one before was not done) or failed.", "schedule", "outcome")
 	ticksLate = scoped(gauge, "schedule_late_seconds", "For how long a schedule's tick has been due that nobody has enqueued yet, 0 where none is.", "schedule")
 )
 
-// ticks tells of the first 200 schedules by name; of the rest together, as other.
+// ticks tells of the first 200 schedules by name, of the rest together, as other, in one
+// round trip. Disabled and paused ones are told of too, and are never late: nobody
+// should be woken for what somebody has stopped.
 func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
 	if c.schedules == nil {
 		return nil
@@ -39,7 +43,8 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	return nil
 }
 
-// tellTicks tells of one schedule, or of several that were added up.
+// tellTicks tells of one schedule, or of several that were added up, whose lateness is
+// that of the latest. Each outcome is told, at 0 where no tick had it.
 func tellTicks(s cron.Status, out chan<- prometheus.Metric) {
 	out <- ticks.value(float64(s.Enqueued), s.Entry.Name, "enqueued")
 	out <- ticks.value(float64(s.Skipped), s.Entry.Name, "skipped")

@@ -21,13 +21,18 @@ import (
 // of its own, which says what it does, and done when that is confirmed. So it needs
 // no script, a link does nothing by itself, and a reload does nothing twice: after
 // the POST the browser is sent back to where it came from.
+//
+// Another site can neither make the POST (see New) nor lay the page with the button
+// under one of its own, and what it can link to only asks.
 type action struct {
 	Verb  string // on the button
 	Says  string // what it does
 	Grave bool   // whether what is gone then does not come back
 	// fields are what the form asks for, beside what the link has named.
 	fields []string
-	do     func(ctx context.Context, p *Page, f url.Values) error
+	// do does it, put down to who ctx says, or fails with an error for who pressed the
+	// button. The form is as it came: what it names may be wrong, or gone.
+	do func(ctx context.Context, p *Page, f url.Values) error
 }
 
 // actions are those that there are, by their name in the form. What one says here is a
@@ -54,22 +59,27 @@ var actions = map[string]*action{
 // where that was wrong.
 type asked struct {
 	*action
-	Name   string
-	What   string // that it is done to
+	Name string // of the action, in the form
+	What string // that it is done to, for people
+	// Fixed is what the link has named, and the form hands on as it is.
 	Fixed  url.Values
-	Fields []field
-	Back   string
-	Wrong  string // what is wrong with what was given
+	Fields []field // to write in
+	Back   string  // where the browser goes then: a view of this page
+	Wrong  string  // what is wrong with what was given; empty at first
 }
 
-// field is one that the form asks for.
+// field is one that the form asks for. Value is what holds now, or what was typed and
+// was wrong; Hint says what would be right.
 type field struct{ Name, Label, Value, Hint string }
 
 // targets are what a link to an action names: what it is done to. They go with the form
 // as they came.
 var targets = []string{"limit", "key", "queue", "id", "schedule"}
 
-// serveAction asks for a confirmation, or does what was confirmed.
+// serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
+// is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
+// and not only where links are left out. Who did it, from the guard, goes into the
+// changelog and the log.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
@@ -94,6 +104,8 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, http.StatusForbidden, "This page can only be read.")
 		return
 	}
+	// Where the browser came from, if that is a view of this page; else the first.
+	// What is sent back is written anew from what was read, never the text itself.
 	back := "./"
 	if name, q, err := parsePlace(form.Get("back")); err == nil {
 		back, _, _ = place(name, q)
@@ -110,13 +122,15 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", visible(whatOf(form), shortText))
+	// Whoever looks sees it now, not in the next turn or when a view reads again.
 	p.cache.clear()
 	p.reader.again()
 	redirect(w, back)
 }
 
 // addTarget adds what the page of an action has named. It is one escaped text, so
-// that names of any bytes come back as they went.
+// that names of any bytes come back as they went: a browser sends line breaks, and
+// bytes that are no UTF-8, in another form than they stood in a field.
 func addTarget(form url.Values) {
 	named, err := url.ParseQuery(form.Get("target"))
 	if err != nil {
@@ -130,8 +144,8 @@ func addTarget(form url.Values) {
 }
 
 // explain says why an action was not done, with the status to say it under: 503 where
-// Redis is not there, 404 where what it is about is gone, and else 422, for what was
-// typed.
+// the limiter says that Redis is not there, 404 where what it is about is gone, and else
+// 422, for what was typed and for whatever asynq says.
 func explain(err error) (code int, says string) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
@@ -143,7 +157,8 @@ func explain(err error) (code int, says string) {
 	return http.StatusUnprocessableEntity, err.Error()
 }
 
-// whatOf names what an action is done to, for its page and the log.
+// whatOf names what an action is done to, for its page and the log. The text is foreign:
+// whoever shows it makes it visible.
 func whatOf(f url.Values) string {
 	switch {
 	case f.Get("schedule") != "":
@@ -158,7 +173,8 @@ func whatOf(f url.Values) string {
 	return f.Get("limit")
 }
 
-// ask shows the page of an action.
+// ask shows the page of an action: with 200 where it asks, and with another code and
+// what is wrong where it was tried. The script shows the same page as a dialog.
 func (p *Page) ask(w http.ResponseWriter, r *http.Request, code int, a *action, f url.Values, back, wrong string) {
 	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(wrong, 500)}
 	fields, err := p.fields(r.Context(), a, f)
@@ -181,7 +197,9 @@ func (a *action) asks(name string, f url.Values) bool {
 	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
 }
 
-// fields are what the form asks for, filled with what holds now or was given.
+// fields are what the form asks for, filled with what holds now or was given. A limit
+// that has no rate or no capacity is not asked for one. What holds now comes from the
+// snapshot, so to ask costs Redis nothing while somebody looks.
 func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
 	var list []field
 	add := func(name, label, now, hint string) {
@@ -201,6 +219,8 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 	}
 	for _, name := range a.fields {
 		switch {
+		// A limit that counts what is held at once has no rate, and one that counts a
+		// window no capacity but its rate's number.
 		case name == "rate" && limit.Kind != throttle.Concurrency:
 			add(name, "Rate", limit.Rate.String(), "such as 10/s, 2000/day or 1/2s")
 		case name == "capacity" && limit.Capacity > 0:
@@ -230,7 +250,8 @@ func reset(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
 }
 
-// change sets the rate and the capacity; all else of the limit stays, as it was read a
+// change sets the rate and the capacity, and leaves to Set whether the limit is valid
+// with them; all else of the limit stays, as it was read a
 // moment before: of two who change one limit at the same time the later counts.
 func change(ctx context.Context, p *Page, f url.Values) error {
 	limits, err := p.Limiter.Limits(ctx)
@@ -241,6 +262,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		if l.Name != f.Get("limit") {
 			continue
 		}
+		// What the form did not ask for stays as it is.
 		if text := f.Get("rate"); f.Has("rate") {
 			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
 				return err
@@ -256,7 +278,8 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 	return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
 }
 
-// block shuts a key for a while, by Redis's clock.
+// block shuts a key for a while, by Redis's clock: that of this machine may differ, and
+// the block would be as much too long or too short.
 func block(ctx context.Context, p *Page, f url.Values) error {
 	d, err := time.ParseDuration(strings.TrimSpace(f.Get("for")))
 	if err != nil || d <= 0 {
@@ -269,7 +292,9 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
 }
 
-// archived refuses a job that has left the archive since the page was made.
+// archived refuses a job that has left the archive since the page was made. asynq would
+// run one that waits for a permit, too, which had to ask and be denied anew, and delete
+// one that somebody has just saved from the archive.
 func archived(p *Page, f url.Values) error {
 	job, err := p.inspector.GetTaskInfo(f.Get("queue"), f.Get("id"))
 	if err == nil && job.State != asynq.TaskStateArchived {
@@ -278,6 +303,8 @@ func archived(p *Page, f url.Values) error {
 	return err
 }
 
+// retry and the next three do to one archived job, or to all of a queue, what asynq's
+// own tools do. retryAll and removeAll are one step of Redis however many there are.
 func retry(ctx context.Context, p *Page, f url.Values) error {
 	return p.one(ctx, f, "retried", p.inspector.RunTask)
 }
@@ -294,7 +321,8 @@ func removeAll(ctx context.Context, p *Page, f url.Values) error {
 	return p.all(ctx, f, "deleted", p.inspector.DeleteAllArchivedTasks)
 }
 
-// one does something to an archived job, and tells the changelog.
+// one does something to an archived job, and tells the changelog. Where only the latter
+// fails the job was retried or deleted all the same, and the error is about the note.
 func (p *Page) one(ctx context.Context, f url.Values, what string, do func(queue, id string) error) error {
 	if err := archived(p, f); err != nil {
 		return err
@@ -305,7 +333,8 @@ func (p *Page) one(ctx context.Context, f url.Values, what string, do func(queue
 	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: 1, Job: throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")}})
 }
 
-// all does something to all archived jobs of a queue, and tells the changelog.
+// all does something to all archived jobs of a queue, and tells the changelog, unless
+// there were none. It takes those that are there now, more perhaps than the page had.
 func (p *Page) all(ctx context.Context, f url.Values, what string, do func(queue string) (int, error)) error {
 	n, err := do(f.Get("queue"))
 	if err != nil || n == 0 {
@@ -314,7 +343,8 @@ func (p *Page) all(ctx context.Context, f url.Values, what string, do func(queue
 	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: n, Job: throttle.JobID{Queue: f.Get("queue")}})
 }
 
-// schedules is the runner, or an error where there is none.
+// schedules is the runner, or an error where there is none: the same as that of a
+// schedule that does not exist.
 func (p *Page) schedules() (*cron.Runner, error) {
 	if p.Schedules == nil {
 		return nil, cron.ErrNoEntry
@@ -322,7 +352,7 @@ func (p *Page) schedules() (*cron.Runner, error) {
 	return p.Schedules, nil
 }
 
-// runSchedule enqueues a job of a schedule beside its ticks.
+// runSchedule enqueues a job of a schedule beside its ticks, also while it is paused.
 func runSchedule(ctx context.Context, p *Page, f url.Values) error {
 	runner, err := p.schedules()
 	if err == nil {

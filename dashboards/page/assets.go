@@ -12,10 +12,14 @@ import (
 	"sync"
 )
 
+// files are all that the page serves or makes pages of. They are in the program: it
+// reads nothing from a disk, and nothing from another host.
+//
 //go:embed assets/* templates/*.html
 var files embed.FS
 
-// asset is a file that never changes under its version.
+// asset is a file that never changes under its version, which is the beginning of
+// its SHA-256 in hex.
 type asset struct {
 	body    []byte
 	version string
@@ -45,7 +49,9 @@ var assets = sync.OnceValue(func() map[string]asset {
 func assetPath(name string) string { return "assets/" + name + "?" + assets()[name].version }
 
 // serveAsset answers with an asset. Under another version than its own, as from a page
-// of before an update, it is served all the same, but not to be kept.
+// of before an update, it is served all the same, but not to be kept: else a new file
+// would be kept under an old address. Its type goes by its name, as browsers are told
+// not to guess; what has no extension, as a LICENSE, is text.
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	a, ok := assets()[name]
 	if !ok {
@@ -57,6 +63,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 		kind = "text/plain; charset=utf-8"
 	}
 	w.Header().Set("Content-Type", kind)
+	// It stands over the no-store that ServeHTTP has set before.
 	if r.URL.RawQuery == a.version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
@@ -65,6 +72,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 
 // templates are the pages by name, each with the layout around it. They are embedded,
 // so one that is wrong panics at the first page that is made: the tests make all.
+// Each has a copy of the layout, since all of them define the same "content".
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	entries, err := files.ReadDir("templates")

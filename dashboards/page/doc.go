@@ -16,4 +16,62 @@
 // made on the server and work without the script, which only keeps them up to date.
 // All that comes from jobs is somebody else's text: it is cut, made visible and
 // freed of secrets before it is shown.
+//
+// # Where it comes from
+//
+//   - What limits allow, how full their meters are, what waits and in which lanes:
+//     the limiter, in the turn or a few seconds before.
+//   - Curves, rates and examples of denials: the history that processes write, which
+//     goes back a quarter of an hour.
+//   - Since when the oldest job of a limit waits: the survey that one process of the
+//     scope makes. Where none runs nobody knows it.
+//   - Who changed what: the changelog, of which Redis keeps some 500 entries.
+//   - Queues, servers, archived jobs and any job's payload: asynq.
+//   - Schedules: the Runner of this process, and what all have made of its ticks.
+//
+// What is said of limits and of what waits is by Redis's clock. Moments are shown in
+// the zone of the process, but for ticks, which have their schedule's, and under
+// curves, which the browser draws. Where Redis is away the page keeps what it knew,
+// and says of when that is.
+//
+// # What a look costs
+//
+// A turn is five round trips: Redis's time, the numbers of what waits, the newest
+// line of the changelog, the history since the last turn, and a hundred meters at
+// once, of which there are four hundred at most. Who wants which keys is read every
+// two seconds, or more seldom where that takes long; asynq's queues every five; the
+// limits when anything of them has changed, or after half a minute. What a view needs
+// for its own query alone is kept a moment for whoever asks the same, and four such
+// reads run at a time. At most 500 may look on. Each replica that anybody looks at
+// reads for itself.
+//
+// # Who may look
+//
+// A browser signs in with a token, or a user and a password, and has a signed cookie
+// for twelve hours. A program sends the same in an Authorization header with each
+// request. A wrong guess waits for a second, and eight wait at most. Replicas with the
+// same credentials know each other's sessions, so any may answer. A session ends by
+// itself; to end all of them at once, change the credentials.
+//
+// # What others may try
+//
+// Whoever can enqueue a job chooses its type, its payload and its keys, and so what
+// stands here. It is escaped for the place it stands in; what got through
+// all the same could not run, as the page allows no script but its own files. A
+// link changes nothing: each change is asked for on a page of its own and made by a
+// POST, which is refused from other sites.
+//
+// Names in payloads and headers that stand for secrets have their values hidden, and
+// so have, in any text, URLs with a password and the values of Authorization headers.
+// What has no such name is shown: Options.Redact adds names.
+//
+// # Behind a proxy
+//
+// Give the page a token. Pass on /events unbuffered, and let it stay open: it is one
+// answer that goes on while somebody looks. The prefix may be any, as links are
+// relative, but the path must reach the page without it. The session's cookie is
+// marked Secure only where this process speaks TLS itself.
+//
+// A server that is shut down waits for all answers, and so for the streams: call Close
+// before, or have http.Server.RegisterOnShutdown do so.
 package page

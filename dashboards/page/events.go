@@ -8,18 +8,25 @@ import (
 )
 
 // writeTimeout is how long a viewer may take to read an event before it is
-// dropped; it comes again by itself.
+// dropped; it comes again by itself. It stands in place of the server's own
+// WriteTimeout, which would count from the beginning of the stream.
 const writeTimeout = 10 * time.Second
 
 // serveEvents sends the part of a view that changes whenever it has changed, as
 // server-sent events (HTML Living Standard 9.2), until the viewer leaves or the page
 // is closed. A browser that loses the stream asks for it again by itself.
+//
+// Each event is the whole part anew, and the script changes what differs: so nothing
+// is remembered of what a viewer has but a sum, one who was slow gets what holds now,
+// and the bytes are the same for all who look at one place. A stream costs a
+// goroutine and its connection, and Redis nothing where others look at the same.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name, q, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
 		p.fail(w, r, http.StatusBadRequest, sentence(err))
 		return
 	}
+	// Counted before anything is read: those who are refused cost nothing.
 	woken, done, ok := p.reader.watch()
 	if !ok {
 		w.Header().Set("Retry-After", "10")
@@ -27,14 +34,18 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
+	// An http.Server's ReadTimeout would end the stream.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
+	// nginx would keep events back until it has a page full of them.
 	w.Header().Set("X-Accel-Buffering", "no")
+	// How many milliseconds a browser waits before it asks again.
 	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
 		return
 	}
 	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
 	for {
+		// The newest, which need not be what woke it: one that is slow skips some.
 		s := p.reader.latest(r.Context())
 		if err := p.send(&stream, s, name, q); err != nil {
 			return
@@ -51,6 +62,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 
 // send sends what has changed since the last time: the view, and the line that says
 // how old it is. A view that cannot be made stays as it was, and the line says why.
+// The line has the time in it: while Redis answers something is sent about each turn,
+// which is how a viewer who has vanished without a word is found out.
 func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
 	live, err := p.live(s, name, q)
 	if err != nil {
@@ -70,16 +83,21 @@ func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string)
 
 // event is a message of the stream, made once for all who get it.
 type event struct {
-	name  string
-	bytes []byte
-	sum   uint64
+	name  string // live or status
+	bytes []byte // as they go over the line, and are not changed any more
+	sum   uint64 // of the bytes
 }
 
 var (
-	seed      = maphash.MakeSeed()
+	// seed is another one in each process, so nobody can make up two texts of one
+	// sum, of which the second would not be sent.
+	seed = maphash.MakeSeed()
+	// eventLine ends a line as the format wants it, whichever of its three line ends
+	// the text has: none can end the event early and begin one of its own.
 	eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
 )
 
+// newEvent is an event with a text of any number of lines.
 func newEvent(name, text string) event {
 	bytes := []byte("event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n")
 	return event{name, bytes, maphash.Bytes(seed, bytes)}
@@ -89,7 +107,9 @@ func newEvent(name, text string) event {
 type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	sent    map[string]uint64
+	// sent is the sum of the last event of each name: a few bytes for a viewer, where
+	// the text itself would be the size of a page for each.
+	sent map[string]uint64
 }
 
 // send sends an event, unless it was the last one sent under its name.

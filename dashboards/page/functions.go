@@ -9,7 +9,8 @@ import (
 )
 
 // functions are what templates call. What they return is text, which html/template
-// escapes where it stands; none returns HTML.
+// escapes where it stands; none returns HTML. Nor do templates write style attributes,
+// which the policy refuses: what has a size, such as a bar, is an SVG.
 var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
@@ -21,7 +22,8 @@ var functions = template.FuncMap{
 }
 
 // to is the address of a page: pairs of a parameter and its value. Empty values are
-// left out, as they mean the same as none.
+// left out, as they mean the same as none. It begins with ./, so what is in a name
+// cannot make it the address of another site.
 func to(name string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -36,7 +38,8 @@ func to(name string, pairs ...string) string {
 }
 
 // act is the address of an action on what the pairs name, from a place to which it
-// comes back.
+// comes back. Empty values stay: the empty key is that of a limit without keys, while
+// no key at all has the form ask for one.
 func act(name, back string, pairs ...string) string {
 	q := url.Values{"action": {name}, "back": {back}}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -45,18 +48,24 @@ func act(name, back string, pairs ...string) string {
 	return "./do?" + q.Encode()
 }
 
-// The size of a small curve, in its own units.
+// The size of a small curve, in its own units, which the template's viewBox has too:
+// the style sheet makes it as large as the column.
 const sparkWidth, sparkHeight = 150.0, 28.0
 
 // sparkline is the last 15 minutes of a limit in the least of space.
 type sparkline struct {
-	Points  string
-	Allowed string // the height of the line of what is allowed; empty for none
-	Text    string
+	// Points are the curve in the form of SVG: x,y for each 10 seconds, y from the top.
+	Points string
+	// Allowed is the y of the line of what is allowed; empty for none.
+	Allowed string
+	// Text says the same for those who cannot see the curve.
+	Text string
 }
 
 // spark draws a limit's row. The height is that of the highest part, or of what is
-// allowed where that is near enough to be seen beside it.
+// allowed where that is near enough to be seen beside it: up to twenty times as high,
+// as a curve below that is a flat line. Of a limit with keys nothing says what all of
+// them together are allowed.
 func spark(r limitRow) sparkline {
 	row := r.Row[:max(0, len(r.Row)-1)] // the last part is not over yet
 	most, sum := 0.0, 0
@@ -67,6 +76,7 @@ func spark(r limitRow) sparkline {
 	if !r.Keyed && (most > 0 && r.Allowed() < 20*most) {
 		allowed = r.Allowed()
 	}
+	// Nothing touches the upper edge, and a curve of zeros lies on the lower one.
 	top := max(most, allowed) * 1.08
 	height := func(rate float64) float64 {
 		if top == 0 {

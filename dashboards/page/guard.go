@@ -18,6 +18,8 @@ import (
 // How long a session lasts, which nothing makes longer, and what holds up those who
 // guess.
 const (
+	// sessionLength is a working day: nobody types a token twice in it, and a browser
+	// that is left open is out by the next.
 	sessionLength = 12 * time.Hour
 	wrongDelay    = time.Second // what a wrong guess costs
 	wrongAtOnce   = 8           // guesses that may wait for their answer
@@ -30,6 +32,9 @@ const (
 // A session is kept nowhere: it is a cookie with its end, its user and a signature.
 // So it works in every replica and over restarts, and it cannot be ended one by one,
 // only all with another token or password.
+//
+// Who steals a cookie is let in until it ends, and can try at leisure which short
+// token or password makes its signature: nothing slows that down but their length.
 type guard struct {
 	Options
 	key    []byte        // that sessions are signed with: the same in all replicas
@@ -39,7 +44,8 @@ type guard struct {
 
 // newGuard makes the guard of a page. The key is made of the credentials; a part of its
 // sum names the cookie, so that pages of one host with different ones do not sign
-// each other's users out.
+// each other's users out: cookies do not tell ports apart. Without credentials
+// anybody could make the key; no session is looked at then.
 func newGuard(o Options) *guard {
 	key := sha256.Sum256([]byte("headgate page\x00" + o.Token + "\x00" + o.User + "\x00" + o.Password))
 	name := sha256.Sum256(key[:])
@@ -47,7 +53,9 @@ func newGuard(o Options) *guard {
 }
 
 // protect lets in who may come in, with the user in the request's context, and shows
-// the others where to sign in, at whatever address they asked for.
+// the others where to sign in, at whatever address they asked for. It tells them
+// nothing of which pages there are: without a session a wrong address and a right
+// one get the same answer. Assets are the same in every copy of this program.
 func (g *guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
@@ -107,7 +115,8 @@ func (g *guard) who(r *http.Request) (user string, code int) {
 }
 
 // header checks the Authorization of a request that has one: a Bearer token, or a user
-// and a password. A wrong one costs time, as at the sign-in.
+// and a password. A wrong one costs time, as at the sign-in, with which it shares the
+// places to wait: there is no second door to guess at.
 func (g *guard) header(r *http.Request) (user string, code int) {
 	text := r.Header.Get("Authorization")
 	if text == "" {
@@ -115,6 +124,7 @@ func (g *guard) header(r *http.Request) (user string, code int) {
 	}
 	token, isToken := strings.CutPrefix(text, "Bearer ")
 	name, password, isBasic := r.BasicAuth()
+	// The user of a token is called token in the changelog: nobody knows more.
 	if isToken && g.isToken(token) {
 		return "token", 0
 	}
@@ -128,8 +138,10 @@ func (g *guard) header(r *http.Request) (user string, code int) {
 }
 
 // delay makes a wrong guess cost time, and reports false where too many wait: that is
-// wrongAtOnce guesses a second at most, from all the world together, and no memory
-// for those beyond. Right ones are not held up by it.
+// wrongAtOnce guesses a second from all the world together, of those who wait for
+// their answer, and no memory for those beyond. Right ones are not held up by it,
+// since they are compared first: who floods the sign-in keeps out only those who
+// mistype. Who hangs up gives the place back at once, and may guess again.
 func (g *guard) delay(ctx context.Context) bool {
 	select {
 	case g.wrong <- struct{}{}:
@@ -161,7 +173,12 @@ func same(a, b string) bool {
 }
 
 // signIn takes what was typed, and gives a session for it: a token, or a user and a
-// password. The cookie is for this site alone and out of reach of scripts.
+// password. Only the form counts and never the address, which stands in logs and in
+// the browser's history.
+//
+// The cookie is for this site alone and out of reach of scripts. As it is Strict, a
+// link from another site arrives without it and is shown the sign-in. Secure it is
+// only where this process speaks TLS itself, which it cannot know of a proxy.
 func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
 	user, password := r.PostFormValue("user"), r.PostFormValue("password")
 	ok := g.isUser(user, password)
@@ -181,16 +198,20 @@ func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
 		Name: g.cookie, Value: g.sign(user, time.Now().Add(sessionLength)), MaxAge: int(sessionLength / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
+	// To the first view, whatever was asked for before: the form has no address in it
+	// that somebody could have put there.
 	redirect(w, "./")
 }
 
-// signOut takes the cookie from the browser. It remains valid elsewhere to its end.
+// signOut takes the cookie from the browser. It remains valid elsewhere to its end, as
+// nothing remembers which sessions there are.
 func (g *guard) signOut(w http.ResponseWriter) {
 	http.SetCookie(w, &http.Cookie{Name: g.cookie, MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	redirect(w, "./")
 }
 
-// sign is a session: until when, whose, and a signature of both (HMAC-SHA256).
+// sign is a session: until when in Unix seconds, whose in base64, so that no user's
+// name has a dot in it, and a signature of both (HMAC-SHA256).
 func (g *guard) sign(user string, until time.Time) string {
 	text := strconv.FormatInt(until.Unix(), 10) + "." + base64.RawURLEncoding.EncodeToString([]byte(user))
 	mac := hmac.New(sha256.New, g.key)
@@ -199,7 +220,9 @@ func (g *guard) sign(user string, until time.Time) string {
 }
 
 // session says whose session a request has, if it has not ended and nobody has changed
-// it: what it says is signed once more and must come out the same.
+// it: what it says is signed once more and must come out the same, to the last
+// byte. So a second spelling of the same name or number is refused, too, and what the
+// cookie holds is decoded before that but not believed.
 func (g *guard) session(r *http.Request) (user string, ok bool) {
 	cookie, err := r.Cookie(g.cookie)
 	if err != nil {
@@ -215,7 +238,8 @@ func (g *guard) session(r *http.Request) (user string, ok bool) {
 	return string(decoded), hmac.Equal([]byte(g.sign(string(decoded), time.Unix(unix, 0))), []byte(cookie.Value))
 }
 
-// refuse shows where to sign in, or why that cannot be done.
+// refuse shows where to sign in, or why that cannot be done. Its Page has options and
+// nothing else: what it shows needs no Redis, so signing in works without it.
 func (g *guard) refuse(w http.ResponseWriter, code int, says string) {
 	p := &Page{Options: g.Options}
 	if p.Options.Authenticate != nil || !g.credentials() {
@@ -225,6 +249,8 @@ func (g *guard) refuse(w http.ResponseWriter, code int, says string) {
 		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: says})
 		return
 	}
+	// HTTP wants one of these with a 401. For Basic, browsers would open a window
+	// of their own in front of the page's form.
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
 	}
@@ -234,6 +260,11 @@ func (g *guard) refuse(w http.ResponseWriter, code int, says string) {
 // local reports whether a request comes from this machine to a name of this
 // machine. A name of another site that leads here (DNS rebinding) is none, nor
 // is a request that a proxy passes on.
+//
+// A proxy on this machine that says nothing of itself, and asks for this page by a
+// local name, is taken for a browser here, and so is the whole world behind it: nginx
+// does that until it is told to set X-Forwarded-For. Such a page needs a token. An SSH
+// tunnel is the same case, and meant.
 func local(r *http.Request) bool {
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(header) != "" {

@@ -15,35 +15,59 @@ import (
 // meters stand, and what became of the last 15 minutes, with a word for all that.
 type limitRow struct {
 	throttle.Limit
-	By      string           // what it counts by
-	Keyed   bool             // whether it has keys
-	Waiting int              // permits that are waited for here
-	Wanted  int              // permits that are wanted at all
-	Keys    int              // that anything waits for
-	Since   time.Time        // the job that waits longest here, if that is known
-	Meters  []throttle.Meter // its only one, or the busiest and the slowest
-	Blocks  []throttle.Blocked
-	Rate    float64 // permits a second at present
-	Row     []tally // the last 15 minutes
-	From    time.Time
-	NextIn  time.Duration
-	LastIn  time.Duration
-	Known   bool // whether these are
-	Spare   int  // permits that have been there for some time, while jobs wait
-	State   string
-	Level   string // how bad that is: good, wait, bad or quiet
-	Fill    float64
-	Used    string // the same in words
+	// By is what it counts by, as Options.KeyOf says, and Keyed whether it has keys at
+	// all. Where KeyOf does not know the limit By is empty, and Keyed goes by what waits
+	// and is blocked: a limit with keys that nobody wants looks like one without.
+	By    string
+	Keyed bool
+	// Waiting is how many permits are waited for here, and Wanted how many are wanted
+	// at all, by jobs that need this limit and wait for another first, too.
+	Waiting int
+	Wanted  int
+	Keys    int       // that anything waits for
+	Since   time.Time // the job that waits longest here, if that is known
+	// Meters are its only one, or those of the busiest and the slowest keys. It has
+	// none where no key is wanted, or maxLooks were looked at before it.
+	Meters []throttle.Meter
+	Blocks []throttle.Blocked // those that open first in front
+	// Rate is how many permits a second all its keys gave in the last whole seconds.
+	Rate float64
+	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over,
+	// and From when they begin.
+	Row  []tally
+	From time.Time
+	// NextIn is how long until the next permit of any of Meters, and LastIn until the
+	// last that anybody wants of any. They are estimates unless Known.
+	NextIn time.Duration
+	LastIn time.Duration
+	Known  bool
+	Spare  int // permits that have been there for some time, while jobs wait
+	// State is a word or a few for all that, and Level how bad it is: good, wait, bad
+	// or quiet, which are classes of the style sheet.
+	State string
+	Level string
+	// Fill is how full the limit is, from 0 to 1, of several keys their mean; Used says
+	// the same in words, and with keys how many of them are full.
+	Fill float64
+	Used string
 }
 
 // busiest is how many keys of a limit are looked at in each turn: so many of those
-// that most permits are wanted of, and of those whose last job is furthest off.
+// that most permits are wanted of, and of those whose last job is furthest off. Ten
+// meters tell of a limit with a million keys what an operator asks: whether those that
+// most wait for are full, and when the last job runs.
 const busiest = 5
 
-// maxLooks bounds the meters that are looked at in one turn.
+// maxLooks bounds the meters that are looked at in one turn, which is four calls of
+// Redis. Where there are more, limits that less is wanted of go without.
 const maxLooks = 400
 
-// rows are the limits, what most of the jobs wait for first.
+// rows are the limits, what most of the jobs wait for first. They are sorted twice:
+// before the look, which begins with what matters most, and after explain, which may
+// find that fewer wait at a limit than its marks say.
+//
+// Since comes from the survey, so it may be some seconds behind what waits, and a limit
+// that jobs have only just begun to wait for has none.
 func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
 	rows := make([]limitRow, 0, len(s.limits))
 	for _, l := range s.limits {
@@ -56,7 +80,9 @@ func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]l
 			}
 			row.Keyed = len(w.Keys) > 1 || w.Keys[0].Key != ""
 		}
+		// A block of a key says that there are keys, also when nobody waits for one.
 		row.Keyed = row.Keyed || slices.ContainsFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
+		// The config knows better than what happens to wait just now.
 		if p.KeyOf != nil {
 			if by, known := p.KeyOf(l.Name); known {
 				row.By, row.Keyed = by, by != ""
@@ -76,7 +102,8 @@ func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]l
 	return rows, nil
 }
 
-// sortRows puts what most waits for first.
+// sortRows puts what most waits for first. Its name decides last, so that rows which
+// are alike do not change places from turn to turn.
 func sortRows(rows []limitRow) {
 	slices.SortStableFunc(rows, func(a, b limitRow) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
@@ -89,7 +116,11 @@ const spareTurns = 3
 
 // explain says of which limits that have permits jobs wait all the same. A job that
 // needs several waits for one that has none: only those that no such limit accounts
-// for wait for one that has some.
+// for wait for one that has some. Where the full limits account for all, the other is
+// said to have none waiting, and its jobs are told of at the limits they wait for.
+//
+// One turn with permits proves nothing, nor one without: a limit that had some in the
+// turn before counts as having some, and is called not full after three in a row.
 func (s *state) explain(rows []limitRow, jobs int) {
 	free := map[string]int{}
 	for i := range rows {
@@ -108,6 +139,7 @@ func (s *state) explain(rows []limitRow, jobs int) {
 		if !ok {
 			continue
 		}
+		// What the full limits leave over is all that can wait for this one.
 		if row.Waiting = max(0, min(row.Waiting, jobs)); row.Waiting == 0 {
 			row.Since = time.Time{}
 			continue
@@ -119,11 +151,13 @@ func (s *state) explain(rows []limitRow, jobs int) {
 			row.Spare = n
 		}
 	}
+	// Limits that are not among them begin anew when they have permits again.
 	s.free, s.spared = free, spared
 }
 
 // free is how many permits the limit has for those that want some, if each of its
-// meters that was looked at has any.
+// meters that was looked at has any: one full key is reason enough for jobs to wait.
+// What is reserved for called jobs is not free.
 func (r *limitRow) free() (n int) {
 	for _, m := range r.Meters {
 		here := m.Left - m.Reserved
@@ -135,11 +169,13 @@ func (r *limitRow) free() (n int) {
 	return n
 }
 
-// look asks how the rows' meters stand.
+// look asks how the rows' meters stand, a hundred in a call, since Redis does nothing
+// else meanwhile. A limit that was deleted since it was read gets none.
 func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	var needs []throttle.Need
 	var of []int
 	for i, row := range rows {
+		// A limit without keys has the meter of the empty key, also when nothing waits.
 		keys := []throttle.Want{{Limit: row.Name}}
 		if row.Keyed {
 			keys = nil
@@ -159,6 +195,7 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 		if err != nil {
 			return err
 		}
+		// A capacity of 0 is a limit that does not exist any more.
 		for j, m := range meters {
 			if row := &rows[of[start+j]]; m.Capacity > 0 {
 				row.Meters = append(row.Meters, m)
@@ -171,8 +208,11 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 // judge says how the limit stands, in numbers and in a word. What an operator would do
 // something about comes first: a pause, a block of all, what waits, blocks of single
 // keys; then whether it is in use. "Used up" is a limit without keys that has nothing
-// left for more than a minute, "saturated" one that gives all it has to those who wait.
+// left for more than a minute, "saturated" one that gives all it has to those who wait,
+// which is what limits are for, and so no trouble. It comes after explain and look, of
+// which it takes Spare and Meters.
 func (r *limitRow) judge(now time.Time) {
+	// One meter of which nobody knows makes the limit's last permit unknown.
 	r.Known = len(r.Meters) > 0
 	for i, m := range r.Meters {
 		if i == 0 || m.NextIn < r.NextIn {
@@ -185,6 +225,7 @@ func (r *limitRow) judge(now time.Time) {
 	switch blocked := len(r.Blocks); {
 	case r.Paused:
 		r.State, r.Level = "paused", "bad"
+	// Of a limit without keys the one that is blocked is the empty one: all of it.
 	case blocked > 0 && !r.Keyed:
 		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
 	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
@@ -209,8 +250,9 @@ func (r *limitRow) windowed() bool {
 	return r.Kind == throttle.FixedWindow || r.Kind == throttle.SlidingLog || r.Kind == throttle.SlidingWindow
 }
 
-// Allowed is how many permits a second a meter of the limit gives; 0 where that
-// is not a matter of time.
+// Allowed is how many permits a second a meter of the limit gives in the long run; 0 of
+// a concurrency limit, for which that is not a matter of time. Keys with a rate of their
+// own are not asked.
 func (r *limitRow) Allowed() float64 {
 	if r.Limit.Rate.Per <= 0 {
 		return 0
@@ -228,7 +270,8 @@ func (r *limitRow) margin() time.Duration {
 }
 
 // fill says how full the limit is: of a window or of slots, what is taken; of a
-// funnel, whose permits come one by one, how fast they are taken.
+// funnel, whose permits come one by one, how fast they are taken: where it gives one at
+// a time, what is taken would jump between all and nothing.
 func (r *limitRow) fill() {
 	if len(r.Meters) == 0 {
 		if r.Keyed {
@@ -260,7 +303,8 @@ func (r *limitRow) fill() {
 	}
 }
 
-// Rule is the limit in a few words.
+// Rule is what the limit is in a few words, as Limit.String writes it, but for the pause,
+// which the row says elsewhere.
 func (r *limitRow) Rule() string {
 	l := r.Limit
 	l.Paused = false
@@ -270,20 +314,29 @@ func (r *limitRow) Rule() string {
 // says is the answer, before all figures: how many jobs wait, for what, and until when
 // the last of them will have run.
 type says struct {
-	Jobs     int
-	Chief    string    // the limit that most wait for
-	All      bool      // whether nearly all do
-	Since    time.Time // the job that waits longest, if that is known
-	For      time.Duration
-	Running  int
-	LastIn   time.Duration
-	Last     time.Time
-	Unknown  string // a limit of which nobody knows when the last runs
+	Jobs  int    // that wait or were called
+	Chief string // the limit that most wait for
+	All   bool   // whether nearly all do: nine of ten
+	// Since is when the job that waits longest was denied first, and For how long ago
+	// that was, in whole seconds. Both are zero where that is not known.
+	Since time.Time
+	For   time.Duration
+	// Running counts jobs of all queues, also those that need no permits.
+	Running int
+	// LastIn is how long until the last of all that wait would run, and Last when that
+	// is, of those limits of which it can be told.
+	LastIn time.Duration
+	Last   time.Time
+	// Unknown is a limit of which nobody knows when the last runs; empty where there
+	// is none.
+	Unknown string
+	// Troubles are what an operator should look at, in the order of the table.
 	Troubles []trouble
 }
 
 // trouble is something that needs a look, and how much: its Level is a class of the
-// style sheet.
+// style sheet, bad for what somebody should do something about and wait for what time
+// mends. Its Text is the beginning of a sentence for people, with keys made visible.
 type trouble struct{ Level, Text string }
 
 // summarize makes the answer of what is known. More than four troubles are three and a
@@ -294,6 +347,7 @@ func summarize(k knowledge, now time.Time) says {
 	add := func(level, format string, args ...any) {
 		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
+	// First, as it explains all else: jobs come by asynq's polls then, or not at all.
 	if k.Crowd.Jobs > 0 && !k.Crowd.Turns {
 		add("bad", "nobody gives turns: no worker runs, or none reaches Redis")
 	}
@@ -325,12 +379,14 @@ func summarize(k knowledge, now time.Time) says {
 	}
 	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && s.Jobs > 0 {
 		s.Chief = k.Limits[0].Name
+		// Permits are held against permits, not jobs.
 		s.All = k.Limits[0].Waiting*10 >= waiting*9
 	}
 	s.Last = now.Add(s.LastIn)
 	if !s.Since.IsZero() {
 		s.For = max(0, now.Sub(s.Since)).Truncate(time.Second)
 	}
+	// The rest is in the table, where each row has its chip.
 	if len(s.Troubles) > 4 {
 		more := len(s.Troubles) - 3
 		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", more)})
@@ -338,7 +394,8 @@ func summarize(k knowledge, now time.Time) says {
 	return s
 }
 
-// whoPaused says since when and by whom a limit is paused, if the changelog still knows.
+// whoPaused says since when and by whom a limit is paused, if the changelog still knows:
+// it remembers the last 500 changes or so of the scope, the newest first.
 func whoPaused(log []throttle.Change, limit string, now time.Time) string {
 	for _, c := range log {
 		if c.What == "paused" && c.Limit == limit {
@@ -348,7 +405,8 @@ func whoPaused(log []throttle.Change, limit string, now time.Time) string {
 	return ""
 }
 
-// whoBlocked says who shut a key, if that is not too long ago.
+// whoBlocked says who shut a key, if that is not too long ago: a user, a program, or
+// "upstream" where the other side's answer did.
 func whoBlocked(log []throttle.Change, limit, key string) string {
 	for _, c := range log {
 		if c.What == "blocked" && c.Limit == limit && c.Key == key {

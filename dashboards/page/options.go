@@ -30,7 +30,8 @@ type Options struct {
 	// Token, or User and Password, let a browser in. Without any of them, and
 	// without Authenticate, only browsers on this machine are let in. They are also
 	// what sessions are signed with: another one ends all sessions, and replicas
-	// with the same know each other's.
+	// with the same know each other's. Choose long ones, and set one behind any
+	// proxy: not every proxy can be told from a browser on this machine.
 	Token, User, Password string
 	// Authenticate lets a request in, and says whose it is, instead of Token, User
 	// and Password: for programs that know their users. The user stands in the

@@ -17,14 +17,20 @@ import (
 // safe for concurrent use, as handlers are.
 type Page struct {
 	Options
+	// inspector reads asynq's queues from Options.Redis. It takes no contexts, so
+	// its calls end when they are answered, or by the Redis client's own timeouts.
 	inspector *asynq.Inspector
-	reader    *reader
-	guard     *guard
-	redactor  redactor
-	cache     cache
-	handler   http.Handler
-	ctx       context.Context // ends with Close
-	cancel    context.CancelFunc
+	// reader has what all views share, and cache what one of them reads for its own
+	// query. So neither grows with the number of those who look.
+	reader   *reader
+	guard    *guard
+	redactor redactor
+	cache    cache
+	// handler is the way of a request: the check of where it comes from, then the
+	// guard, then route.
+	handler http.Handler
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
 }
 
 // New makes a page. It reads nothing before somebody looks. Its error joins all that
@@ -44,15 +50,21 @@ func New(o Options) (*Page, error) {
 		o.Log = slog.Default()
 	}
 	p := &Page{Options: o, inspector: asynq.NewInspectorFromRedisClient(o.Redis), redactor: redactor}
+	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, p)
 	p.guard = newGuard(o)
+	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
+	// matters most where no cookie protects: on a page that lets in whoever is on
+	// this machine, and where a browser sends a Basic password by itself. GET is
+	// always let through, which is why nothing here is changed by one.
 	p.handler = http.NewCrossOriginProtection().Handler(p.guard.protect(http.HandlerFunc(p.route)))
 	return p, nil
 }
 
 // Close ends the streams of all who look, which http.Server's Shutdown waits for: so
-// call it before, or have http.Server.RegisterOnShutdown call it. It returns nil.
+// call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
+// answered then, but views that read for their query fail. It returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	return nil
@@ -64,20 +76,28 @@ func (p *Page) Close() error {
 // who they are.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	// default-src is for what a page loads or runs, and says nothing of the other
+	// three. base-uri keeps a <base> that got in from turning the relative links
+	// elsewhere, form-action a form from taking along what is typed, and
+	// frame-ancestors a site from hiding the page under what it wants clicked.
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
+	// The address of a view has keys and IDs of jobs in it.
 	h.Set("Referrer-Policy", "same-origin")
+	// What one user was shown is left in no cache. Assets say otherwise.
 	h.Set("Cache-Control", "no-store")
 	if strings.TrimPrefix(r.URL.Path, "/") == "" && !strings.HasSuffix(mount(r), "/") {
 		redirect(w, path.Base(mount(r))+"/") // links are relative to the folder
 		return
 	}
+	// The longest form names a job or a key. Longer ones fail when they are read.
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 	p.handler.ServeHTTP(w, r)
 }
 
 // mount is the path that the browser asked for, with the prefix that StripPrefix has
-// taken away.
+// taken away: RequestURI stays as it came. The browser resolves the page's links
+// against that path, so it decides whether a slash is missing.
 func mount(r *http.Request) string {
 	at, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil || at.Path == "" {
@@ -87,7 +107,9 @@ func mount(r *http.Request) string {
 }
 
 // route answers a request that may come in. All pages stand in one folder, so
-// that their links are the same at any prefix.
+// that their links are the same at any prefix. A name is looked up as it is and never
+// joined to a path, so there is nothing that dots or slashes in it could climb to.
+// Of these only do and sign-out take a POST; sign-in is the guard's.
 func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
@@ -135,11 +157,19 @@ func (p *Page) fail(w http.ResponseWriter, _ *http.Request, code int, says strin
 type frame struct {
 	*Page
 	Title string
-	View  string // the page's name, for the navigation
-	Of    string // the page and its query
-	Live  bool   // whether it changes while somebody looks
-	Snap  *snapshot
-	Data  any
+	// View is the view's name, for the navigation; empty for the first one.
+	View string
+	// Of is the view and its query, as place writes them: what the script asks the
+	// stream for, and where an action comes back to.
+	Of string
+	// Live is whether it changes while somebody looks.
+	Live bool
+	// Snap is nil on pages that show nothing of Redis: messages, the sign-in, and
+	// the questions before an action.
+	Snap *snapshot
+	// Data is what the template shows. Around a live part it is that part, made
+	// before and the same bytes as the stream has, so what it says is not made twice.
+	Data any
 }
 
 // write executes a whole page, into memory first: one that cannot be made is an error

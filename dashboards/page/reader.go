@@ -12,12 +12,19 @@ import (
 // How often what is read: fast what costs Redis next to nothing, and slowly what
 // it has to look for.
 const (
-	turn        = time.Second
-	queuesTurn  = 5 * time.Second
-	limitsTurn  = 30 * time.Second // where nothing has changed
-	wantsTurn   = 2 * time.Second
-	surveyTurn  = 2 * time.Second
-	wantsShare  = 200 // looking through what waits takes at most 1/200 of the time
+	// turn is as often as the processes write what they did.
+	turn = time.Second
+	// queuesTurn spares Redis asynq's own scripts, which count and sample each queue.
+	queuesTurn = 5 * time.Second
+	// limitsTurn is for what changes without anybody changing it, such as a block that
+	// ends; any change of a limit or a meter has them read in the next turn.
+	limitsTurn = 30 * time.Second
+	wantsTurn  = 2 * time.Second
+	// surveyTurn is less than the 5 s in which a process makes a new survey.
+	surveyTurn = 2 * time.Second
+	wantsShare = 200 // looking through what waits takes at most 1/200 of the time
+	// readTimeout bounds a turn, and what a view reads itself, but for the calls of
+	// asynq's Inspector.
 	readTimeout = 5 * time.Second
 )
 
@@ -27,6 +34,10 @@ const (
 // reading guards state, which is what one turn leaves to the next. mu guards the
 // rest and is never held while Redis is asked, so that a slow Redis keeps nobody
 // from what was read before.
+//
+// The way of a number to a screen is: read makes a snapshot, tell wakes the streams,
+// each takes the latest snapshot, and the first that asks it for a place has that view
+// made. A page that is loaded takes the same way without being woken.
 type reader struct {
 	page *Page
 	ctx  context.Context
@@ -34,23 +45,29 @@ type reader struct {
 	reading sync.Mutex // held while Redis is read
 	state   state
 
-	mu      sync.Mutex
-	snap    *snapshot
+	mu   sync.Mutex
+	snap *snapshot // the last, or nil before the first
+	// viewers are the streams. Each channel has room for one word: to be woken twice
+	// is the same as once.
 	viewers map[chan struct{}]struct{}
-	running bool
+	running bool // whether run does
 }
 
 // state is what the reader knows from turn to turn: what is read more seldom than each
-// second, and what adds up.
+// second, and what adds up. What snapshots take from it is not changed any more but
+// replaced by the next that is read, since viewers may still look at it; of the history
+// they take copies.
 type state struct {
-	changes int64 // as of the limits
+	changes int64 // Crowd.Changes when the limits were read; -1 before that
 	limits  []throttle.Limit
-	blocks  map[string][]throttle.Blocked
-	log     []throttle.Change
-	wants   map[string]*wanted
+	blocks  map[string][]throttle.Blocked // by limit, those that open first in front
+	log     []throttle.Change             // the newest first
+	wants   map[string]*wanted            // by limit; nil where nothing waits
 	survey  history.Survey
-	free    map[string]int // permits of the limits that had some in the last turn
-	spared  map[string]int // for how many turns they had while jobs waited
+	// free has the limits that had permits in this turn or the one before, with how
+	// many there are now, and spared for how many turns they had while jobs waited.
+	free    map[string]int
+	spared  map[string]int
 	queues  queues
 	history *series
 
@@ -63,10 +80,12 @@ func newReader(ctx context.Context, p *Page) *reader {
 }
 
 // maxViewers bounds how many may look at once: each has a connection and a goroutine.
+// Those beyond can still load pages, which stand still then until the script, which
+// goes on asking, gets a place.
 const maxViewers = 500
 
 // watch has a viewer woken after each turn, until done is called. It reports false
-// where too many look.
+// where too many look. The first viewer starts the turns.
 func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +106,8 @@ func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
 }
 
 // run reads once a turn until nobody looks. That it ends and that a new viewer starts
-// it again are decided under one lock, so no viewer is left without.
+// it again are decided under one lock, so no viewer is left without. The first turn is
+// a second after the first viewer came, who has read by latest what there was.
 func (r *reader) run() {
 	ticker := time.NewTicker(turn)
 	defer ticker.Stop()
@@ -109,7 +129,7 @@ func (r *reader) run() {
 	}
 }
 
-// tell wakes all viewers.
+// tell wakes all viewers, and waits for none of them.
 func (r *reader) tell() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +141,9 @@ func (r *reader) tell() {
 	}
 }
 
-// latest is what was read within the last turn, or is read now.
+// latest is what was read within the last turn, or is read now. With half a turn more
+// a viewer who was just woken, or loads a page between two turns, reads nothing. A
+// turn that failed counts as read, so an outage is not asked about once a request.
 func (r *reader) latest(ctx context.Context) *snapshot {
 	if s := r.current(); s != nil && time.Since(s.At) < turn+turn/2 {
 		return s
@@ -139,7 +161,9 @@ func (r *reader) current() *snapshot {
 // read makes a new snapshot. Of those who want one at the same time one reads, and the
 // others wait and take what it has read. A viewer who leaves does not stop it, since
 // others may wait; readTimeout does. Its result is never nil: where Redis cannot be
-// read it has an Err and what was known before.
+// read it has an Err and what was known before, as of the time that Redis had then.
+// asynq's Inspector knows no timeout: the turn waits for its call that is underway,
+// and with it all who need a new snapshot.
 func (r *reader) read(ctx context.Context) *snapshot {
 	before := r.current()
 	r.reading.Lock()
@@ -162,7 +186,8 @@ func (r *reader) read(ctx context.Context) *snapshot {
 	return s
 }
 
-// again has what was changed just now read at once, and shown.
+// again has what was changed just now read at once, and shown: who pressed a button
+// sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
 	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt = time.Time{}, time.Time{}, time.Time{}

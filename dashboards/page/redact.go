@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// hidden stands where a secret was.
+// hidden stands where a secret was. It has the same length for all of them, so it does
+// not tell theirs.
 const hidden = "•••"
 
 // always are the fields that are never shown, whatever the options say, in the
@@ -23,14 +24,19 @@ var always = []string{
 // redactor takes secrets out of texts that are shown. In JSON it knows what is a field,
 // and hides its value whole. In any other text, an error or a log line, it looks for
 // names followed by what may be a value, and rather hides too much. What is a secret
-// by no name at all it cannot know.
+// by no name at all it cannot know. IDs, keys and task types are shown as they are: an
+// operator looks jobs up by them, so secrets do not belong there.
+//
+// It looks at foreign texts of any making. Go's expressions take time in proportion to
+// the text, whatever is in it, so none can be written that holds the page up.
 type redactor struct {
 	names []string       // in lower case
 	field *regexp.Regexp // a name with its value, in any text
 }
 
 // newRedactor hides what is in always, and the names. They are patterns of path.Match
-// without sets; the error names one that is not.
+// without sets; the error names one that is not. In JSON a pattern must fit the whole
+// name of a field; in other texts it may be the end of a longer one.
 func newRedactor(names []string) (redactor, error) {
 	r := redactor{names: slices.Clone(always)}
 	for _, name := range names {
@@ -41,6 +47,8 @@ func newRedactor(names []string) (redactor, error) {
 	}
 	var parts []string
 	for _, name := range r.names {
+		// In a text * does not reach over a blank, into the words before a name, and ?
+		// may be nothing: api_key, api key and apikey are one name there.
 		text := strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, `[\w.-]*`)
 		parts = append(parts, strings.ReplaceAll(text, `\?`, `[-_. ]?`))
 	}
@@ -75,14 +83,16 @@ func (r redactor) text(text string) string {
 }
 
 // block is a payload, a result or an error as it is shown: JSON is indented, with its
-// numbers as they were written. What is too long to be read as JSON, and a JSON text,
-// are taken as any text. Secrets are looked for in twice as much as is shown, so that
-// one at the cut is found.
+// numbers as they were written: through a float64 a long ID would become another one.
+// What is too long to be read as JSON, and a JSON text, are taken as any text. Secrets
+// are looked for in twice as much as is shown, so that one at the cut is found, and
+// no more than that: a payload of megabytes is looked through in its beginning.
 func (r redactor) block(data []byte) string {
 	if len(data) <= 4*longText {
 		var value any
 		decoder := json.NewDecoder(bytes.NewReader(data))
 		decoder.UseNumber()
+		// Lines of JSON, or JSON with something behind it, are any text.
 		if decoder.Decode(&value) == nil && !decoder.More() {
 			if _, isText := value.(string); !isText {
 				var out bytes.Buffer
@@ -108,7 +118,8 @@ func cutNote(length int) string {
 
 // value is a JSON value without secrets, however deep they are. It changes what it is
 // given. Headers come in three forms: as fields, as objects of a name and a value, and
-// as pairs.
+// as pairs. Texts within are looked through as any text, since a log line or a URL may
+// be one. The decoder lets nothing through that is nested deeper than 10,000 levels.
 func (r redactor) value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

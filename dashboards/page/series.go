@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The last 15 minutes, in parts of 10 seconds.
+// The last 15 minutes, in parts of 10 seconds: a minute less than the stream in Redis
+// reaches back.
 const (
 	part  = 10 * time.Second
 	parts = 90
@@ -25,19 +26,25 @@ func (t *tally) add(more tally) {
 // denial is one call that was denied, for example: a process tells at most one a second
 // for each limit.
 type denial struct {
+	// At is when its process wrote it down, by Redis's clock: up to a second later.
 	At         time.Time
 	Limit, Key string
-	Queue, Job string
+	Queue, Job string // Job is its ID, of which 200 bytes are kept
+	// RetryAfter is how long it was told to wait.
 	RetryAfter time.Duration
 }
 
 // series is what the processes said they did, by limit. A limit's row is a ring of
 // parts: part i of time stands at i modulo parts, so that nothing moves as time does.
+//
+// It is bounded by names: a summary has fifty limits at most and one called other, and
+// a limit of which nothing was heard for 15 minutes is forgotten. A limit is 2 kB.
+// state guards it, so it has no lock of its own.
 type series struct {
-	since   string // the last summary that was read
+	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part, as a number since 1970
 	limits  map[string]*[parts]tally
-	seconds map[string]map[int64]tally // the last few, for the rate now
+	seconds map[string]map[int64]tally // the last few, by Unix second, for the rate now
 	denials []denial                   // the newest first
 }
 
@@ -46,7 +53,8 @@ func newSeries() *series {
 	return &series{limits: map[string]*[parts]tally{}, seconds: map[string]map[int64]tally{}}
 }
 
-// nowSeconds is what the rate now is the mean of.
+// nowSeconds is what the rate now is the mean of: a limit of one permit in 2 s would be
+// at 0 and 1 in turn otherwise.
 const nowSeconds = 10
 
 // move makes room up to a moment, and forgets what is too old, limits too of which
@@ -59,6 +67,7 @@ func (s *series) move(now time.Time) {
 	}
 	for ; s.last < to; s.last++ {
 		for name, row := range s.limits {
+			// The part that begins stands where the oldest stood.
 			row[(s.last+1)%parts] = tally{}
 			if *row == ([parts]tally{}) {
 				delete(s.limits, name)
@@ -77,8 +86,8 @@ func (s *series) move(now time.Time) {
 	}
 }
 
-// add notes what a process said. What is older than the row, or ahead of Redis's clock,
-// is left out.
+// add notes what a process said. What is older than the row, or in a part that had not
+// begun when the turn asked Redis for its time, is left out.
 func (s *series) add(at time.Time, limit string, t tally) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {
@@ -96,7 +105,8 @@ func (s *series) add(at time.Time, limit string, t tally) {
 	s.seconds[limit][at.Unix()] = sum
 }
 
-// maxDenials bounds the denials that are remembered.
+// maxDenials bounds the denials that are remembered. They are examples: how many there
+// were the tallies say.
 const maxDenials = 50
 
 // deny notes a denial. They come oldest first.
@@ -117,7 +127,8 @@ func (s *series) row(limit string) (row []tally, from time.Time) {
 }
 
 // now is how many permits a limit gives in a second at present: the mean of the
-// last whole seconds, of which the very last may not be told yet.
+// last whole seconds, of which the very last may not be told yet and is left out, as
+// is the one that is underway. A second is that in which a summary was written.
 func (s *series) now(limit string, now time.Time) float64 {
 	sum := 0
 	for at, t := range s.seconds[limit] {

@@ -21,16 +21,23 @@ import (
 // one place see the same, and it is made once.
 type snapshot struct {
 	knowledge
-	At  time.Time // when it was read
-	Now time.Time // Redis's time then
-	Err error     // why it is older than it should be
+	// At is when it was read, by this process's clock, which says whether it is old.
+	At time.Time
+	// Now is Redis's time then, in this process's zone. All that is told in times or
+	// spans goes by it: limits are counted, and jobs wait, by Redis's clock.
+	Now time.Time
+	// Err is why it is older than it should be; nil where it is not.
+	Err error
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// views are what was made of it, by place. They go with the snapshot, so those of
+	// odd queries do not pile up.
 	views map[string]*rendered
 	said  rendered // the line about Redis, at the top
 }
 
-// status is the line about Redis for those who look on.
+// status is the line about Redis for those who look on. It is the same for every place,
+// and of a template that all pages have: limits is any one of them.
 func (s *snapshot) status(p *Page) (event, error) {
 	s.said.once.Do(func() {
 		var out bytes.Buffer
@@ -43,34 +50,51 @@ func (s *snapshot) status(p *Page) (event, error) {
 // knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
 // that of the one before.
 type knowledge struct {
+	// Latency is how long Redis took to tell its time: the way there and back, and
+	// what it was busy with.
 	Latency time.Duration
 	Crowd   throttle.Crowd
-	Limits  []limitRow
+	Limits  []limitRow // what most waits for first
 	Queues  queues
-	Log     []throttle.Change
-	Denials []denial
-	Says    says
-	wants   map[string]*wanted
+	Log     []throttle.Change // the newest first, some 500
+	Denials []denial          // the newest first, some of the last
+	// Says is the answer above all tables, made of the rest.
+	Says says
+	// wants is by limit. Views look keys up in it, and templates do not see it.
+	wants map[string]*wanted
 }
 
-// wanted is what waits for a limit.
+// wanted is what waits for a limit. Jobs that are called do not count: permits are
+// reserved for them.
 type wanted struct {
-	Keys    []throttle.Want // the most wanted first
-	Slow    []throttle.Want // those of them, but for the first, whose last job may be the limit's last
-	Permits int             // that are wanted in all
-	Here    int             // of which at meters that a lane waits at
-	Own     map[string]throttle.KeyState
+	Keys []throttle.Want // the most wanted first
+	// Slow are five keys at most beyond the first five: blocked ones and those in Own,
+	// whose last job may be the limit's last though fewer wait for them.
+	Slow []throttle.Want
+	// Permits is how many are wanted in all, and Here how many of them at meters that
+	// a lane waits at. A job that needs two limits wants permits of both, and may wait
+	// for those of one only: Here is what is shown as waiting.
+	Permits int
+	Here    int
+	// Own are the keys of which anything differs from the limit: a rate that somebody
+	// said, or what refusals have taught.
+	Own map[string]throttle.KeyState
 }
 
-// queues is what asynq says, with sums over all queues.
+// queues is what asynq says, with sums over all queues. Its numbers are up to five
+// seconds old.
 type queues struct {
-	Infos             []*asynq.QueueInfo
-	Running, Archived int
-	Servers           int
+	Infos             []*asynq.QueueInfo // by name
+	Running, Archived int                // jobs
+	Servers           int                // processes with an asynq server, of any scope
 }
 
 // read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
 // what a turn that failed has read already is known to the next.
+//
+// The time is asked for first: where Redis is away the turn ends there. How many wait
+// comes next, with a number that tells whether any limit has changed, so most turns
+// need not ask about limits. All but the queues is of the limiter's scope.
 func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	start := time.Now()
 	now, err := p.Redis.Time(ctx).Result()
@@ -78,6 +102,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	latency := time.Since(start)
+	// One pipeline, and O(1) of Redis's time however many wait.
 	crowd, err := p.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
@@ -100,8 +125,9 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
 }
 
-// readLimits reads the limits and their blocks where any has changed: a
-// round trip or two for each limit, which is why it is not done each second.
+// readLimits reads the limits and their blocks where any has changed: two round
+// trips for each limit, and a third where keys of it are blocked, which is why it is
+// not done each second.
 func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if s.changes == crowd.Changes && now.Before(s.limitsAt) {
 		return nil
@@ -120,7 +146,8 @@ func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, n
 	return nil
 }
 
-// readLog reads the changelog where it has something new.
+// readLog reads the changelog where it has something new: its newest entry in each
+// turn, and as much as Redis remembers, some 500 entries, where that is another one.
 func (s *state) readLog(ctx context.Context, p *Page) error {
 	last, err := p.Limiter.Changes(ctx, 1)
 	if err != nil || len(last) == 0 || len(s.log) > 0 && s.log[0].ID == last[0].ID {
@@ -130,7 +157,10 @@ func (s *state) readLog(ctx context.Context, p *Page) error {
 	return err
 }
 
-// readWants looks through what waits, the more seldom the longer that takes.
+// readWants looks through what waits, the more seldom the longer that takes: a round
+// trip for each thousand meters that are wanted, and one to three for each limit. What
+// took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
+// that of all jobs does not. Where nothing waits it asks nothing.
 func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
 	if crowd.Jobs == 0 {
 		s.wants, s.wantsAt = nil, time.Time{}
@@ -154,13 +184,15 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, no
 			w.slowest(l, own, s.blocks[l.Name])
 		}
 	}
+	// A turn that failed above does not come here: the next one tries again.
 	s.wantsAt = now.Add(max(wantsTurn, wantsShare*time.Since(start)))
 	return nil
 }
 
 // slowest finds the keys that go on longest. All go by the limit's rate but those
 // that have one of their own, or are blocked for a while: so what is most wanted of
-// each kind is enough.
+// each kind is enough. What it compares is an estimate in seconds, for choosing only:
+// the meters that were chosen tell when their last permit comes.
 func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []throttle.Blocked) {
 	w.Own = map[string]throttle.KeyState{}
 	for _, k := range own {
@@ -173,11 +205,13 @@ func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []thr
 	lasts := func(want throttle.Want) (seconds float64) {
 		rate, share := l.Rate, 1.0
 		if k, differs := w.Own[want.Key]; differs {
+			// Refusals leave a share of the rate, which is small and not nothing.
 			rate, share = l.With(k.Override).Rate, max(k.Share, 0.001)
 		}
 		return shut[want.Key].Seconds() + float64(want.Permits)*rate.Per.Seconds()/float64(max(1, rate.N))/share
 	}
 	var slow []throttle.Want
+	// The first are looked at in any case.
 	for _, want := range w.Keys[min(busiest, len(w.Keys)):] {
 		_, differs := w.Own[want.Key]
 		if differs || shut[want.Key] > 0 {
@@ -189,7 +223,8 @@ func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []thr
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope
-// has found a while ago.
+// has found a while ago: to find it out means to read all jobs, which one process does
+// for all. Where no process has for a minute, since when is not told.
 func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
 	if now.Before(s.surveyAt) {
 		return nil
@@ -202,8 +237,9 @@ func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
 	return err
 }
 
-// byLimit sorts what waits. Where nobody gives turns no meter is marked, so what
-// waits counts for all its limits.
+// byLimit sorts what waits, by permits and then by name, so that keys which are wanted
+// alike keep their places from turn to turn. Where nobody gives turns no meter is
+// marked, so what waits counts for all its limits.
 func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 	limits := map[string]*wanted{}
 	for _, w := range wants {
@@ -226,8 +262,9 @@ func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 	return limits
 }
 
-// readQueues asks asynq for its queues and servers, with some round trips for each
-// queue. A queue that was removed meanwhile is left out.
+// readQueues asks asynq for its queues and servers, with three round trips for each
+// queue, and two for each server. A queue that was removed meanwhile is left out. The
+// Inspector takes no context: see readTimeout.
 func (s *state) readQueues(p *Page, now time.Time) error {
 	if now.Before(s.queuesAt) {
 		return nil
@@ -236,6 +273,7 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	// asynq has them in no order.
 	slices.Sort(names)
 	var q queues
 	for _, name := range names {
@@ -260,7 +298,10 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 }
 
 // readHistory reads what the processes have said since the last turn. In the first it
-// reads 15 minutes at once, so that a curve is there as soon as somebody looks.
+// reads 15 minutes at once, so that a curve is there as soon as somebody looks. So it
+// does after a time in which nobody looked: the stream itself goes no further back
+// than 16 minutes. One round trip brings a thousand summaries, of which a process
+// writes one a second at most.
 func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = history.StreamID(now.Add(-parts * part))
@@ -271,6 +312,7 @@ func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 	}
 	s.history.move(now)
 	for _, n := range news {
+		// The next turn begins after it, so nothing counts twice.
 		s.history.since = n.ID
 		for name, l := range n.Limits {
 			s.history.add(n.At, name, tally{int(l.Permits), int(l.Allowed), int(l.Denied)})

@@ -12,7 +12,10 @@ import (
 
 // visible makes a foreign text harmless to look at: what is no UTF-8, controls
 // anything, or turns the direction of text around becomes a mark that can be
-// seen. Beyond most bytes it is cut, and says by how much.
+// seen. Beyond most bytes it is cut, and says by how much. html/template keeps a text
+// from being taken for HTML; this keeps it from lying to who reads it, as an address
+// does that is turned around in the middle, and from acting in the terminal that it
+// is pasted into. Work and output are bounded by most, however long the text is.
 func visible(text string, most int) string {
 	cut := ""
 	if len(text) > most {
@@ -27,7 +30,8 @@ func visible(text string, most int) string {
 }
 
 // mark is a character as it is shown: itself, or what stands for one that cannot be
-// seen or does something. Line breaks and tabs stay, as blocks of text have them.
+// seen or does something. Line breaks and tabs stay, as blocks of text have them; short
+// makes blanks of them. Two sorts of line breaks of Unicode go, which some programs obey.
 func mark(c rune) rune {
 	switch {
 	case c == '\n' || c == '\t':
@@ -42,13 +46,14 @@ func mark(c rune) rune {
 	return c
 }
 
-// The lengths that texts are shown in: a line of a table, and a whole block.
+// The lengths that texts are shown in, in bytes: a line of a table, and a whole block.
 const (
 	shortText = 120
 	longText  = 64 << 10
 )
 
-// short is a foreign text on one line, with each run of blanks as one.
+// short is a foreign text on one line, with each run of blanks as one. Two that differ
+// only beyond its length look the same; links have them whole.
 func short(text string) string {
 	return strings.Join(strings.Fields(visible(text, shortText)), " ")
 }
@@ -67,7 +72,7 @@ func number[N int | int64](n N) string {
 }
 
 // perSecond is a rate with as many digits as matter: two of them below ten, and whole
-// permits above.
+// permits above. A rate that rounds to zero is 0.00 and not 0, which means none.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -81,7 +86,8 @@ func perSecond(rate float64) string {
 }
 
 // span is a duration for people, in at most two units. It is rounded before it is
-// split, so there are no 60 seconds beside a minute.
+// split, so there are no 60 seconds beside a minute; the bounds below lie where the
+// smaller unit would round up to the larger one.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	pair := func(big, small time.Duration, bigName, smallName string) string {
@@ -118,8 +124,8 @@ func latency(d time.Duration) string {
 	return span(d)
 }
 
-// since is how long ago a moment was, for people. One that lies ahead is now, as clocks
-// differ.
+// since is how long ago a moment was, for people, in whole seconds. One that lies ahead
+// is now, as clocks differ.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"
@@ -127,7 +133,8 @@ func since(t, now time.Time) string {
 	return "now"
 }
 
-// clock is a moment near now: 14:52:07, or with its day where that is another.
+// clock is a moment near now, in now's zone: 14:52:07, or with its day where that is
+// another, and without seconds then. The zero time is a dash.
 func clock(t, now time.Time) string {
 	t = t.In(now.Location()).Round(time.Second)
 	switch y, m, d := now.Date(); {
@@ -141,7 +148,7 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// plural is "1 job", "12,431 jobs".
+// plural is "1 job", "12,431 jobs": for words whose plural has an s and no more.
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -149,7 +156,8 @@ func plural(n int, one string) string {
 	return number(n) + " " + one + "s"
 }
 
-// keyName is a key for people: the empty one is that of limits without keys.
+// keyName is a key for people: the empty one is that of limits without keys. Keys are
+// hosts, accounts and the like that came with jobs, so foreign texts.
 func keyName(key string) string {
 	if key == "" {
 		return "(no key)"
@@ -157,7 +165,7 @@ func keyName(key string) string {
 	return short(key)
 }
 
-// meterName is limit|key for people.
+// meterName is limit|key for people. The name of a limit has no | in it, a key may.
 func meterName(meter string) string {
 	limit, key, _ := strings.Cut(meter, "|")
 	if key == "" {
@@ -166,7 +174,8 @@ func meterName(meter string) string {
 	return limit + " of " + short(key)
 }
 
-// sentence is an error's text for people.
+// sentence is an error's text for people: of the page's own errors, which begin with a
+// letter, and not for foreign ones.
 func sentence(err error) string {
 	text := err.Error()
 	return strings.ToUpper(text[:1]) + text[1:] + "."

@@ -17,15 +17,24 @@ import (
 // A view is a page that changes while somebody looks: from what was read in a turn
 // and its own query it makes what its template shows. What it needs beside the
 // snapshot it reads itself, with the ctx, for that query alone: a lane's jobs, a key.
+//
+// So three things are kept, each for its own while: the snapshot, a turn long, for all;
+// what a view has read for a query, again long, which may outlast a turn; and the HTML
+// of a place, as long as the snapshot that it was made of. Of two viewers of one place
+// the second costs nothing but the bytes that are sent.
 type view struct {
 	title string
-	make  func(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error)
+	// make gives what the template shows as .Data. It may be called by many at once for
+	// different queries, and must not change the snapshot.
+	make func(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error)
 	// again is for how long what the view itself has read is good. The zero value is
 	// for views that read nothing.
 	again time.Duration
 }
 
-// views are those that there are, by their name in the address.
+// views are those that there are, by their name in the address. What costs more is read
+// more seldom: a page of lanes is some thirty round trips, and archived jobs come with
+// their payloads. Queues and changes are in the snapshot.
 var views = map[string]*view{
 	"":          {"Limits", makeLimits, time.Second},
 	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
@@ -36,18 +45,21 @@ var views = map[string]*view{
 	"changes":   {"Changes", makeChanges, 0},
 }
 
-// parameters are what a view's query may have.
+// parameters are what a view's query may have: the limit that is open, what its keys
+// are searched by, the page of a list, a lane by its name, and a job by queue and ID.
 var parameters = []string{"open", "q", "page", "lane", "queue", "id"}
 
 // maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
 // name is the longest that a link has.
 const maxQuery = 4 << 10
 
+// errQuery is about a query longer than that.
 var errQuery = errors.New("the address is too long")
 
 // place is a view with its query: each has one text, whatever else was asked. By that
 // text viewers of the same share what is made, so parameters that no view knows are
-// left out, and the others come in one order. It fails only for what is too long.
+// left out, and the others come in one order, that of their names. It fails only for
+// what is too long.
 func place(name string, q url.Values) (string, url.Values, error) {
 	known := url.Values{}
 	for _, parameter := range parameters {
@@ -65,7 +77,9 @@ func place(name string, q url.Values) (string, url.Values, error) {
 	return text, known, nil
 }
 
-// parsePlace reads what place has written; any other text is an error.
+// parsePlace reads what place has written; any other text is an error. Where an action
+// sends the browser back to is read with it, too: so a link cannot lead by way of this
+// page to another site, or from one action into the next.
 func parsePlace(text string) (name string, q url.Values, err error) {
 	name, query, _ := strings.Cut(text, "?")
 	name = strings.TrimPrefix(name, "./")
@@ -90,7 +104,10 @@ type rendered struct {
 	err   error
 }
 
-// live makes the part of a view that changes.
+// live makes the part of a view that changes. Who made it does not matter: it is bound
+// to the page and not to a request, so that one viewer who leaves does not spoil it for
+// the others. Nothing in it may depend on who looks. A view that failed has failed for
+// this snapshot, and is tried again in a later turn.
 func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 	of, q, err := place(name, q)
 	if err != nil {
@@ -103,6 +120,8 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 		s.views[of] = r
 	}
 	s.mu.Unlock()
+	// Another viewer of the same place waits here for the first, and those of other
+	// places do not.
 	r.once.Do(func() {
 		ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
 		defer cancel()
@@ -121,7 +140,7 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 	return r, r.err
 }
 
-// templateOf is the template of a view, which has its name. The first has none.
+// templateOf is the template of a view, which has its name; that of the first is limits.
 func templateOf(view string) string {
 	if view == "" {
 		return "limits"
@@ -130,7 +149,8 @@ func templateOf(view string) string {
 }
 
 // serveView answers with a whole page, which then keeps itself up to date. Where Redis
-// is away it has what was known before, and says so.
+// is away it has what was known before, and says so: an operator needs it most then. A
+// view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	s := p.reader.latest(r.Context())
 	if s.Err != nil && s.Now.IsZero() {
@@ -145,8 +165,8 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
 }
 
-// failRead answers where Redis cannot be read, with 503, or was asked for nonsense, with
-// 414.
+// failRead answers where Redis cannot be read, with 503, or where the query is too long,
+// with 414. The error is shown as any foreign text is: without secrets, and cut.
 func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errQuery) {
 		p.fail(w, r, http.StatusRequestURITooLong, sentence(errQuery))
@@ -158,22 +178,26 @@ func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 
 // cache keeps what views have read for a moment, for others and for later turns. It
 // bounds what many viewers with a query each can ask of Redis: maxReads at a time.
+// Those beyond wait for a slot, and that counts against their readTimeout.
 type cache struct {
 	mu    sync.Mutex
-	kept  map[string]*cached
-	slots chan struct{}
+	kept  map[string]*cached // by place
+	slots chan struct{}      // one word for each read that is underway
 }
 
 // cached is what was read once, or is being read.
 type cached struct {
-	once  sync.Once
+	once sync.Once
+	// until counts from the beginning of the read, so what took long is soon old.
 	until time.Time
+	// value is what a view makes, and is shown to many: nobody changes it.
 	value any
 	err   error
 }
 
-// maxReads bounds how many views read at the same time, and maxCached how many
-// are remembered.
+// maxReads bounds how many views read at the same time, so that a crowd takes a few of
+// the client's connections and not all; maxCached, how many are remembered, which is
+// memory: each is a page of a list.
 const (
 	maxReads  = 4
 	maxCached = 300
@@ -183,6 +207,7 @@ const (
 // same while it is read waits for it. An error is kept as long as a value. Beyond
 // maxCached that are still good nothing more is kept, and everyone reads alone.
 func (c *cache) get(key string, good time.Duration, read func() (any, error)) (any, error) {
+	// There is nothing to spare Redis.
 	if good == 0 {
 		return read()
 	}
@@ -193,6 +218,8 @@ func (c *cache) get(key string, good time.Duration, read func() (any, error)) (a
 	now := time.Now()
 	kept := c.kept[key]
 	if kept == nil || now.After(kept.until) {
+		// Only when it is full is anything thrown away: there is nothing that has to run
+		// while nobody looks.
 		if len(c.kept) >= maxCached {
 			for old, k := range c.kept {
 				if now.After(k.until) {
@@ -214,7 +241,8 @@ func (c *cache) get(key string, good time.Duration, read func() (any, error)) (a
 	return kept.value, kept.err
 }
 
-// clear forgets all, after a change.
+// clear forgets all, after a change. What is being read meanwhile goes to those who
+// wait for it, and to nobody after them.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,12 +251,16 @@ func (c *cache) clear() {
 
 // pages is where one is in a long list.
 type pages struct {
+	// Page counts from 1, and may lie beyond the end; Size is how many a page has, and
+	// Total how many there are in all.
 	Page, Size, Total int
-	Of                string // the place, without its page
+	// Of is the place, without its page.
+	Of string
 }
 
-// newPages reads the page from a query. What is no page is the first. The total is set
-// when it is known.
+// newPages reads the page from a query. What is no page is the first, and so is one
+// beyond a million, of which the offset could overflow. The total is set when it is
+// known. The query may be shared, so it is copied.
 func newPages(name string, q url.Values, size int) pages {
 	n, err := strconv.Atoi(q.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {

@@ -16,7 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// How many lanes, jobs and archived jobs one page shows.
+// How many lanes, jobs and archived jobs one page shows. Redis does nothing else while
+// it works out the places of a page of jobs, so these are small.
 const (
 	lanesPage    = 25
 	jobsPage     = 20
@@ -25,26 +26,29 @@ const (
 
 // waitingData is the lanes, or one lane's jobs where Lane is not nil.
 type waitingData struct {
-	Lanes []laneRow
-	Lane  *throttle.Lane
-	Jobs  []jobRow
-	Pages pages
+	Lanes []laneRow      // in the order in which they came
+	Lane  *throttle.Lane // whose Called is not counted
+	Jobs  []jobRow       // the next to be called first
+	Pages pages          // of lanes, or of the lane's jobs
 }
 
 // laneRow is a lane as the table shows it.
 type laneRow struct {
 	throttle.Lane
-	First *jobRow // the next to be called
+	// First is the next to be called; nil where all of the lane's jobs are called.
+	First *jobRow
 }
 
-// jobRow is a waiting job and where it stands.
+// jobRow is a waiting job and where it stands. Its times are as of when it was read,
+// which may be a turn or two before the snapshot beside it.
 type jobRow struct {
 	throttle.JobID
 	throttle.Place
 }
 
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
-// whose place says when the lane goes on; or one lane that the query names.
+// whose place says when the lane goes on; or one lane that the query names. It takes two
+// round trips, one for each lane of the page, and one for all their first jobs.
 func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
 	if name := q.Get("lane"); name != "" {
 		return laneOf(ctx, p, name, q)
@@ -61,6 +65,7 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 		if err != nil {
 			return nil, err
 		}
+		// A lane without one keeps its number in the list, with the zero JobID.
 		firsts = append(firsts, append(first, throttle.JobID{})[0])
 	}
 	places, err := p.Limiter.Places(ctx, slices.DeleteFunc(slices.Clone(firsts), func(id throttle.JobID) bool { return id.ID == "" })...)
@@ -77,7 +82,9 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 	return d, nil
 }
 
-// laneOf is a page of a lane's jobs. One that has gone meanwhile has none.
+// laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
+// none, and so has a name that somebody has made up: it only becomes a part of a key that
+// is read. A job that started between the two is left out.
 func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
 	queue, meters, _ := strings.Cut(name, "\n")
@@ -102,19 +109,26 @@ func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error
 // jobData is one job, as asynq and the limiter know it. Its texts are free of secrets
 // and cut to what is shown.
 type jobData struct {
-	ID, Queue string
+	ID, Queue string          // as they were asked for
 	Info      *asynq.TaskInfo // nil where there is no such job
-	State     string
-	Place     *throttle.Place // nil where it does not wait for a permit
-	Payload   string
-	Result    string
-	Error     string
-	Headers   map[string]string
-	Failures  int
+	// State is asynq's, or waiting or called of a job that waits for permits, which
+	// asynq calls retry or, once it was called and is in its queue, pending.
+	State string
+	Place *throttle.Place // nil where it does not wait for a permit
+	// Payload, Result and Error are blocks of text; empty where there is none.
+	Payload string
+	Result  string
+	Error   string
+	Headers map[string]string // values by name
+	// Failures counts attempts that failed. Denials are none of them.
+	Failures int
 }
 
 // makeJob makes the view of one job, of any state. asynq's retry set holds jobs that
-// failed and jobs that were denied; the limiter knows which of them wait.
+// failed and jobs that were denied; the limiter knows which of them wait. Both are
+// asked, two round trips and one, and not in one step: a job that starts in between is
+// shown as it was a moment ago. One that is gone is a page that says so and no error,
+// since a viewer may look on while it ends.
 func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
 	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
 	info, err := p.inspector.GetTaskInfo(d.Queue, d.ID)
@@ -127,6 +141,8 @@ func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, erro
 	d.Info, d.State = info, info.State.String()
 	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
 	d.Error = visible(p.redactor.text(info.LastErr), longText)
+	// Of a header whose name is a secret's nothing is shown; the others may have one in
+	// their text, such as a URL with a password.
 	d.Headers = map[string]string{}
 	for name, value := range info.Headers {
 		if p.redactor.hides(name) {
@@ -134,10 +150,12 @@ func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, erro
 		}
 		d.Headers[short(name)] = short(p.redactor.text(value))
 	}
+	// asynq counts retries, of which a denial is none.
 	d.Failures = info.Retried
 	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
 		d.Failures++ // the last failure archived it
 	}
+	// asynq calls a denied job one to be retried: only the limiter knows better.
 	place, waits, err := p.Limiter.Waiting(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
 	if err != nil {
 		return nil, err
@@ -152,7 +170,8 @@ func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, erro
 }
 
 // findJob returns the queues that have a job of an ID, by name: a round trip or two for
-// each queue there is.
+// each queue there is. asynq has no index of IDs, and the same ID in two queues is two
+// jobs, so all are asked. An error of one ends the search: "not found" would be a guess.
 func (p *Page) findJob(id string) (queues []string, err error) {
 	names, err := p.inspector.Queues()
 	if err != nil {
@@ -174,18 +193,22 @@ func (p *Page) findJob(id string) (queues []string, err error) {
 // part, of jobs those whose ID it is.
 type found struct {
 	Query  string
-	Queues []string // that have a job of this ID
-	Limits []string
-	Keys   []throttle.Want
-	More   int // keys that are not shown
+	Queues []string        // that have a job of this ID
+	Limits []string        // what is waited for most first
+	Keys   []throttle.Want // the most wanted first
+	More   int             // keys that are not shown
 }
 
-// maxFound bounds the keys that a search shows, the most wanted first.
+// maxFound bounds the keys that a search shows, the most wanted first: a letter may be
+// in a million of them.
 const maxFound = 50
 
 // serveFind finds a job by its ID, and limits and keys by a part of their names.
 // Where only one thing is meant it goes there: a job that is in one queue, or a limit
-// by its whole name. Of keys it knows those that anything waits for.
+// by its whole name. Of keys it knows those that anything waits for. What it shows does
+// not change by itself, and each search reads for itself, jobs from asynq and all else
+// from the snapshot. A text is a quarter of maxQuery at most, as links to what was
+// found have it escaped, three bytes for one; a longer one leads to the first view.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if f.Query == "" || len(f.Query) > maxQuery/4 {
@@ -197,6 +220,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		p.failRead(w, r, err)
 		return
 	}
+	// An ID is meant before a limit of the same name: who has one has copied it whole.
 	if len(f.Queues) == 1 {
 		redirect(w, "job?"+url.Values{"queue": f.Queues, "id": {f.Query}}.Encode())
 		return
@@ -226,19 +250,23 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 
 // archivedData is the archived jobs of one queue.
 type archivedData struct {
-	Queue string
-	Jobs  []archivedRow
+	Queue string        // empty where no queue has any
+	Jobs  []archivedRow // the one that was archived first in front, as asynq has them
+	// Pages has a total that is as old as the snapshot's queues.
 	Pages pages
 }
 
 // archivedRow is an archived job and, without secrets, why it is there.
 type archivedRow struct {
 	*asynq.TaskInfo
+	// Reason is the beginning of its last error; empty of a job that was archived by
+	// hand.
 	Reason string
 }
 
 // makeArchived makes the view of a queue's archived jobs: of the one that the query
-// names, or else the first that has any.
+// names, or else the first that has any. Of an error 2,000 bytes are freed of secrets
+// and 400 are shown, so one that begins before the cut is seen whole by the redactor.
 func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := archivedData{Queue: q.Get("queue")}
 	for _, info := range s.Queues.Infos {
@@ -249,6 +277,7 @@ func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, e
 			d.Pages.Total = info.Archived
 		}
 	}
+	// newPages begins with a total of none.
 	total := d.Pages.Total
 	d.Pages = newPages("archived", q, archivedPage)
 	d.Pages.Total = total
@@ -268,10 +297,12 @@ func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, e
 // scheduleRow is a schedule with its next ticks.
 type scheduleRow struct {
 	cron.Status
-	Zone string
+	Zone string // as the entry has it, or UTC
 }
 
-// makeSchedules makes the view of the schedules, with three ticks to come of each.
+// makeSchedules makes the view of the schedules, with three ticks to come of each. They
+// are those that this process was given, and what all processes have made of them, in
+// one call of Redis.
 func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
 	if p.Schedules == nil {
 		return []scheduleRow(nil), nil

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limitsPage and keysPage are how many limits and keys one page shows.
+// limitsPage and keysPage are how many limits and keys one page shows. The limits are
+// in the snapshot; the keys of a page are one call of Redis.
 const (
 	limitsPage = 50
 	keysPage   = 15
@@ -19,34 +20,39 @@ const (
 
 // limitsData is the table of limits, one of which may be open, and what happened last.
 type limitsData struct {
-	Rows   []limitRow
-	Pages  pages
-	Open   *openLimit
-	Events []incident
+	Rows   []limitRow // of the page, what most waits for first
+	Pages  pages      // of limits
+	Open   *openLimit // nil where none is open, or the one that was is gone
+	Events []incident // the newest first
 }
 
 // openLimit is what the table shows of the limit that is open.
 type openLimit struct {
 	*limitRow
-	Query  string // that keys are searched by
-	Found  []keyRow
-	Pages  pages
-	Chart  string // for the script, as JSON
-	Admits int    // permits in the last 15 minutes
-	Denies int    // denials then
+	Query string   // that keys are searched by, as a part of them
+	Found []keyRow // of one page
+	Pages pages    // of keys
+	Chart string   // for the script, as JSON
+	// Admits are the permits of the last 15 minutes, and Denies the denials.
+	Admits int
+	Denies int
+	// PerJob is Denies for each job that was allowed then. One is what a backlog costs;
+	// more has a reason, such as a pause or a crash.
 	PerJob float64
 }
 
 // keyRow is a key of the limit that is open.
 type keyRow struct {
 	throttle.Meter
-	Blocked *throttle.Blocked
-	By      string // who blocked it
-	Own     string // what it counts by instead of the limit's rate
+	Blocked *throttle.Blocked // nil where it is not
+	By      string            // who blocked it, as the end of a sentence
+	Own     string            // what it counts by instead of the limit's rate
 }
 
-// ownRate is what a key counts by instead of the limit's rate, in few words.
+// ownRate is what a key counts by instead of the limit's rate, in few words: what
+// somebody said, and what refusals have made of it. Empty where nothing differs.
 func ownRate(k throttle.KeyState) string {
+	// For how long it holds is not said here.
 	k.Override.For = 0
 	text := k.Override.String()
 	if k.Now != "" {
@@ -56,7 +62,8 @@ func ownRate(k throttle.KeyState) string {
 }
 
 // makeLimits makes the first view. Where a limit is open the table shows the page that
-// it is on, and the query's page is one of the limit's keys.
+// it is on, and the query's page is one of the limit's keys. So a limit that others
+// overtake takes its page along and does not vanish under who reads it.
 func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := limitsData{Pages: newPages("", url.Values{}, limitsPage), Events: events(s, 8)}
 	d.Pages.Total = len(s.Limits)
@@ -69,6 +76,7 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 	}
 	d.Pages.Page = open/limitsPage + 1
 	d.Rows = window(s.Limits, d.Pages)
+	// Only this reads anything: without an open limit all is in the snapshot.
 	o, err := openOf(ctx, p, s, &s.Limits[open], q)
 	d.Open = o
 	return d, err
@@ -76,6 +84,9 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 
 // openOf is what is shown of an open limit. Its keys are those that are waited for, the
 // most wanted first, and those that are blocked; meters are read of one page of them.
+// The rest is work on keys that are in memory, and not their number squared where a
+// million are wanted: whether a blocked key is among them is looked up in the thousand
+// most wanted only, so one further down is listed twice.
 func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
 	var keys []string
@@ -91,7 +102,8 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 			keys = append(keys, b.Key)
 		}
 	}
-	// A key that nobody waits for can be looked up, too.
+	// A key that nobody waits for can be looked up, too: its whole name is the search.
+	// No key is longer than 200 bytes.
 	if o.Query != "" && len(o.Query) <= 200 && !slices.Contains(keys, o.Query) {
 		keys = append([]string{o.Query}, keys...)
 	}
@@ -115,6 +127,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		o.Found = append(o.Found, k)
 	}
 	allowed := 0
+	// What was denied at once and then waited counts once as denied and once as allowed.
 	for _, t := range row.Row {
 		o.Admits += t.Permits
 		o.Denies += t.Denied
@@ -129,7 +142,8 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 
 // chart is what the script draws: times, permits and denials a second, and how
 // many are allowed, where one number says that: not of a limit with keys, whose row is
-// the sum over all of them.
+// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
+// html/template escapes it: a script in the page, with the data in it, could not run.
 func chart(row *limitRow) string {
 	data := struct {
 		Times   []int64   `json:"times"`
@@ -137,7 +151,7 @@ func chart(row *limitRow) string {
 		Denials []float64 `json:"denials"`
 		Allowed float64   `json:"allowed"`
 	}{}
-	// The last part is not over yet.
+	// The last part is not over yet, and would be a fall to zero at the end of the curve.
 	for i, t := range row.Row[:max(0, len(row.Row)-1)] {
 		data.Times = append(data.Times, row.From.Add(time.Duration(i)*part).Unix())
 		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
@@ -153,15 +167,17 @@ func chart(row *limitRow) string {
 	return string(text)
 }
 
-// incident is a line of what happened just now.
+// incident is a line of what happened just now. Its texts are visible and cut already.
 type incident struct {
-	At   time.Time
+	At   time.Time // by Redis's clock
 	Text string
-	Note string
-	Job  *throttle.JobID
+	Note string          // beside it: who did it, or how long a job was told to wait
+	Job  *throttle.JobID // that it links to; nil where it is about no job, or several
 }
 
-// events are the last changes and denials, the newest first.
+// events are the last changes and denials, the newest first, n at most. Denials are
+// three at most: there may be one a second for each limit, which would drive out the
+// changes that explain them.
 func events(s *snapshot, n int) []incident {
 	var list []incident
 	for _, c := range s.Log[:min(n, len(s.Log))] {
@@ -174,6 +190,8 @@ func events(s *snapshot, n int) []incident {
 	return list[:min(n, len(list))]
 }
 
+// changeEvent is an entry of the changelog as a line: what it is about and what became
+// of that. An entry is about a schedule, or jobs, or a limit and perhaps a key of it.
 func changeEvent(c throttle.Change, now time.Time) incident {
 	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
 	switch {
@@ -201,6 +219,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	return e
 }
 
+// denialEvent is a denial as a line, with the limit that denied.
 func denialEvent(d denial) incident {
 	return incident{
 		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: "retry after " + span(d.RetryAfter),
@@ -210,20 +229,23 @@ func denialEvent(d denial) incident {
 
 // changesData is what was changed, denied and blocked.
 type changesData struct {
-	Changes, Denials []incident
-	Blocks           []blockRow
-	Pages            pages
-	BlocksInAll      int
+	Changes, Denials []incident // the newest first
+	Blocks           []blockRow // those that open first in front
+	Pages            pages      // of the changes
+	// BlocksInAll counts those that are not shown, too.
+	BlocksInAll int
 }
 
 // blockRow is a key that is shut, and who did that.
 type blockRow struct {
 	Limit string
 	throttle.Blocked
-	By string
+	By string // empty where the changelog does not know any more
 }
 
-// changesPage is how many changes one page shows, and maxBlocks how many blocks.
+// changesPage is how many changes one page shows, and maxBlocks how many blocks:
+// there may be one for each of very many keys, and who wants to see a certain one
+// searches the limit's keys.
 const (
 	changesPage = 50
 	maxBlocks   = 100
@@ -231,7 +253,8 @@ const (
 
 // makeChanges makes the view of the changelog, with the last denials and maxBlocks
 // blocks at most, those that end first on top. It reads nothing itself: all is in the
-// snapshot.
+// snapshot. Blocks are as of when the limits were read, up to half a minute ago; those
+// that have ended since are left out.
 func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
 	d := changesData{Pages: newPages("changes", q, changesPage)}
 	d.Pages.Total = len(s.Log)

@@ -129,6 +129,7 @@ func (e Exchange) records() ([]record, error) {
 		return nil, err
 	}
 	response := record{kind: "response", id: newID(), at: e.At, contentType: "application/http;msgtype=response"}
+	// The body as it is here, not as it was sent: the head is made to fit it.
 	head := e.responseHead()
 	response.block = append(head, e.Body...)
 	response.add("WARC-Target-URI", target)
@@ -203,8 +204,10 @@ func (e Exchange) responseHead() []byte {
 		h.Del("Content-Encoding")
 	}
 	h.Set("Content-Length", fmt.Sprint(len(e.Body)))
+	// HTTP/1.1 whatever was spoken, as in the request: HTTP/2 has no form in text.
 	status := e.Response.StatusCode
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	// Names come in the order of the alphabet: the server's own order is not kept.
 	_ = h.Write(&b)
 	b.WriteString("\r\n")
 	return b.Bytes()
@@ -247,6 +250,7 @@ type record struct {
 
 // add adds a field, unless it is empty: the format has no fields without a value.
 func (r *record) add(name, value string) {
+	// A blank at either end is no part of a value, in WARC as in HTTP.
 	if value = textproto.TrimString(value); value != "" {
 		r.fields = append(r.fields, Field{name, value})
 	}
@@ -269,6 +273,8 @@ func (w *Writer) write(r record) (Position, error) {
 	if err := z.Close(); err != nil {
 		return Position{}, err
 	}
+	// Each record is a whole gzip stream, and a file of many is one that gzip itself
+	// unpacks, to the records one after the other.
 	at := Position{Offset: w.offset, Length: int64(b.Len()), ID: r.id}
 	n, err := w.to.Write(b.Bytes())
 	w.offset += int64(n)

@@ -15,9 +15,8 @@ var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
-	"spark": spark, "act": act, "to": to, "list": func(texts ...string) []string { return texts },
+	"spark": spark, "act": act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
-	"cap":  func(text string) string { return strings.ToUpper(text[:1]) + text[1:] },
 	"zone": func(t time.Time) string { return t.Format("MST") },
 }
 

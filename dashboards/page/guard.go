@@ -138,14 +138,14 @@ func (g *guard) header(r *http.Request) (user string, code int) {
 }
 
 // delay makes a wrong guess cost time, and reports false where too many wait: that is
-// wrongAtOnce guesses a second from all the world together, of those who wait for
-// their answer, and no memory for those beyond. Right ones are not held up by it,
-// since they are compared first: who floods the sign-in keeps out only those who
-// mistype. Who hangs up gives the place back at once, and may guess again.
+// wrongAtOnce guesses a second from all the world together, and no memory for those
+// beyond. Right ones are not held up by it, since they are compared first: who floods
+// the sign-in keeps out only those who mistype. The place is taken for the whole time,
+// also by who hangs up: else a client that does not wait could guess as fast as it can.
 func (g *guard) delay(ctx context.Context) bool {
 	select {
 	case g.wrong <- struct{}{}:
-		defer func() { <-g.wrong }()
+		time.AfterFunc(wrongDelay, func() { <-g.wrong })
 	default:
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -71,7 +72,7 @@ const maxLooks = 400
 func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
 	rows := make([]limitRow, 0, len(s.limits))
 	for _, l := range s.limits {
-		row := limitRow{Limit: l, Blocks: s.blocks[l.Name], Rate: s.history.now(l.Name, now)}
+		row := limitRow{Limit: l, Blocks: stillShut(s.blocks[l.Name], now), Rate: s.history.now(l.Name, now)}
 		row.Row, row.From = s.history.row(l.Name)
 		if w := s.wants[l.Name]; w != nil {
 			row.Waiting, row.Wanted, row.Keys = w.Here, w.Permits, len(w.Keys)
@@ -203,6 +204,11 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 		}
 	}
 	return nil
+}
+
+// stillShut are the blocks that have not ended: they are read anew only after a change.
+func stillShut(blocks []throttle.Blocked, now time.Time) []throttle.Blocked {
+	return blocks[sort.Search(len(blocks), func(i int) bool { return blocks[i].Until.After(now) }):]
 }
 
 // judge says how the limit stands, in numbers and in a word. What an operator would do

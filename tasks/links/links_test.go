@@ -195,7 +195,7 @@ func TestReadSitemap(t *testing.T) {
 			Sitemap{Sitemaps: []Entry{{URL: "https://h.example/b.xml.gz"}}},
 			"",
 		},
-		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
+		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhello world\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
 		{
 			"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",
 			Sitemap{Pages: []Entry{{URL: "https://h.example/%C3%A9"}}},
@@ -204,7 +204,8 @@ func TestReadSitemap(t *testing.T) {
 		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
 		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
-		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize-7)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, ""},
 		{"nothing", "", Sitemap{}, ""},
 	}
 	for _, tt := range tests {
@@ -228,6 +229,18 @@ func TestEntriesOfASitemapAreBounded(t *testing.T) {
 	got, err := ReadSitemap("https://h.example/sitemap.txt", strings.NewReader(text.String()))
 	if err != nil || len(got.Pages) != MaxSitemapEntries {
 		t.Errorf("%d entries, %v; want %d", len(got.Pages), err, MaxSitemapEntries)
+	}
+}
+
+// What is left out is bounded, too: else a small file could keep a worker busy for long.
+func TestBadEntriesOfASitemapCount(t *testing.T) {
+	for name, text := range map[string]string{
+		"lines": strings.Repeat("x\n", MaxSitemapEntries) + "https://h.example/",
+		"XML":   "<urlset>" + strings.Repeat("<url/>", MaxSitemapEntries) + "<url><loc>/</loc></url></urlset>",
+	} {
+		if got, err := ReadSitemap("https://h.example/sitemap", strings.NewReader(text)); err != nil || len(got.Pages) > 0 {
+			t.Errorf("%s: %d entries, %v; want none, as the good one comes too late", name, len(got.Pages), err)
+		}
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -71,6 +74,23 @@ func TestKeys(t *testing.T) {
 		must(t, s.Delete(ctx, "host"))
 		define(t, s, limit)
 		expect(t, "gone with the limit", list(), nil)
+	})
+}
+
+// TestKeysComeAgain: what the config says of single keys comes back with the limits
+// that Redis has lost.
+func TestKeysComeAgain(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		must(t, limiter.Define(ctx, throttle.Limit{
+			Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerHour(10), Capacity: 10,
+			Overrides: map[string]throttle.Override{"k": {Capacity: 1}},
+		}))
+		must(t, rdb.FlushAll(ctx).Err())
+		d, err := limiter.Allow(ctx, "host", "k")
+		must(t, err)
+		expect(t, "capacity", [2]any{d.Outcome, d.Capacity}, [2]any{allowed, 1})
 	})
 }
 

@@ -15,7 +15,8 @@ var (
 	ticksLate = scoped(gauge, "schedule_late_seconds", "For how long a schedule's tick has been due that nobody has enqueued yet, 0 where none is.", "schedule")
 )
 
-// ticks tells of the first 200 schedules by name; of the rest together, as other.
+// ticks tells of the first 200 schedules by name; of the rest together, as other. One
+// that is named so is of the rest, too.
 func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
 	if c.schedules == nil {
 		return nil
@@ -24,17 +25,20 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	if err != nil {
 		return err
 	}
-	rest := cron.Status{Entry: cron.Entry{Name: history.Other}}
+	var rest *cron.Status
 	for i, s := range list {
 		if i < maxTicks && isLabel(s.Entry.Name) {
 			tellTicks(s, out)
 			continue
 		}
+		if rest == nil {
+			rest = &cron.Status{Entry: cron.Entry{Name: history.Other}}
+		}
 		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
 		rest.Late = max(rest.Late, s.Late)
 	}
-	if len(list) > maxTicks {
-		tellTicks(rest, out)
+	if rest != nil {
+		tellTicks(*rest, out)
 	}
 	return nil
 }

@@ -104,7 +104,8 @@ func TestWrongOverrides(t *testing.T) {
 		}{
 			{"funnel", "k", throttle.Override{}, "rate missing: want the key's own rate, such as 1/10s, or its capacity"},
 			{"funnel", "a\nb", throttle.Override{Capacity: 1}, `key "a\nb": want at most 200 bytes and no control characters`},
-			{"funnel", "k", throttle.Override{Capacity: 1, For: -1}, "for -1ns: want a time above zero, at most a hundred years"},
+			{"funnel", "k", throttle.Override{Capacity: 1, For: -1}, "for -1ns: want a microsecond to a hundred years"},
+			{"funnel", "k", throttle.Override{Capacity: 1, For: 999}, "for 999ns: want a microsecond to a hundred years"},
 			{"fixed", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: want N/m: the keys of a fixed_window share its windows"},
 			{"log", "k", throttle.Override{Capacity: 2}, "capacity 2: a sliding_log limit has the capacity of its rate, 3; leave it out"},
 			{"running", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: a concurrency limit has no rate, only a capacity"},

@@ -89,7 +89,7 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 		return nil, unavailable(err)
 	}
 	var backlogs []Backlog
-	for page := range slices.Chunk(needs, backlogPage) {
+	for page := range slices.Chunk(merge(needs), backlogPage) { // a scan may tell one twice
 		forecasts, err := l.forecasts(ctx, page)
 		if err != nil {
 			return nil, err
@@ -100,7 +100,6 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 			}
 		}
 	}
-	slices.SortFunc(backlogs, func(a, b Backlog) int { return strings.Compare(a.Key, b.Key) })
 	return backlogs, nil
 }
 

@@ -210,8 +210,8 @@ func (l *Lanes) Jobs(ctx context.Context, lane string, offset, n int) (jobs []Jo
 	return jobs, int(all.Val()), nil
 }
 
-// ranks are the first and the last of n members of a sorted set from the offset on: of
-// none as Redis takes it, to whom -1 is the last of all.
+// ranks are the first and the last of n members of a sorted set, from the offset on, as
+// ZRANGE takes them. To it a last one of -1 means all, so no members are spelled out.
 func ranks(offset, n int) (first, last int64) {
 	if n < 1 {
 		return 1, 0

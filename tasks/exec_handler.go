@@ -217,8 +217,8 @@ func (h *ExecHandler) ended(cmd *exec.Cmd) {
 }
 
 // Close kills the commands that run, with all that they started, and has those of later
-// tasks fail, to be retried. It is for after
-// the server's Shutdown: their jobs are back in their queues by then.
+// tasks fail, to be retried. It is for after the server's Shutdown: their jobs are back
+// in their queues by then.
 func (h *ExecHandler) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -207,6 +207,8 @@ func TestReadSitemap(t *testing.T) {
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
 		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize-7)), Sitemap{}, "sitemap: more than 52428800 bytes"},
 		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, ""},
+		{"nested", strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
+		{"nested in a page", "<urlset><url>" + strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
 		{"nothing", "", Sitemap{}, ""},
 	}
 	for _, tt := range tests {

@@ -40,10 +40,10 @@ type Entry struct {
 
 // ReadSitemap reads the sitemap that was fetched from the URL: XML, or plain
 // text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
-// out, as is all after MaxSitemapEntries, those left out among them. The error is about what broke off
-// the reading; the entries before it are returned all the same. That is XML or gzip
-// that is broken, more than MaxSitemapSize bytes, a line of plain text over 64 KB, or
-// what the reader fails with.
+// out, as is all after MaxSitemapEntries, those left out among them. The error is about
+// what broke off the reading; the entries before it are returned all the same. That is
+// XML or gzip that is broken, XML that is nested a hundred deep, more than MaxSitemapSize
+// bytes, a line of plain text over 64 KB, or what the reader fails with.
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
@@ -74,8 +74,9 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 // one entry besides the URLs. What the root element is called does not matter: a
 // sitemap and an index differ in their entries. Bad entries count, as they cost as much.
 func (s *Sitemap) readXML(url string, in io.Reader) error {
-	dec := xml.NewDecoder(in)
-	dec.CharsetReader = charset.NewReaderLabel
+	raw := xml.NewDecoder(in)
+	raw.CharsetReader = charset.NewReaderLabel
+	dec := xml.NewTokenDecoder(&shallow{raw: raw})
 	for entries := 0; entries < MaxSitemapEntries; {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
@@ -103,6 +104,31 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		add(to, url, strings.TrimSpace(e.Loc), e.Lastmod)
 	}
 	return nil
+}
+
+// maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
+// images and news have four. Each takes memory until it ends.
+const maxDepth = 100
+
+// shallow passes XML on as it is, and fails where it is nested too deep.
+type shallow struct {
+	raw   *xml.Decoder
+	depth int
+}
+
+// Token implements xml.TokenReader.
+func (s *shallow) Token() (xml.Token, error) {
+	token, err := s.raw.RawToken()
+	switch token.(type) {
+	case xml.StartElement:
+		s.depth++
+	case xml.EndElement:
+		s.depth--
+	}
+	if s.depth > maxDepth {
+		return nil, fmt.Errorf("XML is nested more than %d deep", maxDepth)
+	}
+	return token, err
 }
 
 // readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are

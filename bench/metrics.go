@@ -170,7 +170,7 @@ func openMetrics(recorded, scraped bool) starter {
 		}
 		log := silent
 		if recorded { // as a worker's by default, but for where it goes
-			log = slog.New(slog.NewTextHandler(io.Discard, nil))
+			log = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // what it costs to make a line is measured
 		}
 		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(log))
 		if err != nil {

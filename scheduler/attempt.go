@@ -12,7 +12,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// attempt is one try of asynq's to run a job.
+// attempt is one try of asynq's to run a job: what is known of it before its
+// handler runs. It does not change once its rule is found, and is passed by value.
+// A job that is denied and comes back is a new attempt here, though asynq counts
+// none.
 type attempt struct {
 	job
 	task     *asynq.Task
@@ -23,7 +26,8 @@ type attempt struct {
 }
 
 // newAttempt reads from a handler's context which job it is, and how often it has
-// failed.
+// failed. The context is the only place where asynq tells a handler; its deadline is
+// not in it: see deadlines.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
@@ -36,6 +40,9 @@ func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 // wrap returns the handler that asynq's server gets. It asks for a job's
 // permits before next runs. A job without them goes back to its queue and comes
 // again when they exist; no worker waits.
+//
+// What is to be put back is remembered here and not where the error is made, since
+// asynq acts on what this function returns: nothing that ran after could change it.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
@@ -50,7 +57,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 
 // try runs the handler under its permits: finds the rule, asks the limiter, keeps
 // what is leased for as long as the handler runs, and judges how it ended. The
-// handler gets the rule with its context: see [GetRule].
+// handler gets the rule with its context: see [GetRule]. A panic passes through, so
+// that asynq makes its own error of it; the deferred calls give the leases back and
+// end the span all the same.
 func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
 	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
 		s.history.Ended(a.name(), history.Archived)
@@ -72,9 +81,11 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	return err
 }
 
+// errPanicked is what the span of a run says that did not return.
 var errPanicked = errors.New("the handler panicked")
 
-// run has the job run, and counts how it ended: a panic is a failure, too.
+// run has the job run, and counts how it ended: a panic is a failure, too, so that
+// is what end says until the handler has returned.
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
 	defer func() { ended(end) }()
@@ -86,7 +97,9 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 // name is what the job is counted by.
 func (a attempt) name() history.Task { return history.Task{Queue: a.queue, Type: a.task.Type()} }
 
-// end is how an attempt ends, in asynq, that returns err.
+// end is how an attempt ends, in asynq, that returns err. The order of the cases is
+// asynq's: a context that is over comes before all that the handler says, and a
+// job that is dropped is never archived.
 func (a attempt) end(ctx context.Context, err error) history.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
@@ -115,7 +128,9 @@ func (a attempt) failed() history.End {
 }
 
 // permit returns nil when the job may run, and otherwise the error that makes
-// asynq put it back, archive or delete it.
+// asynq put it back, archive or delete it. Where the limiter cannot be asked the job
+// is put back for a second: to run it would break the limit, and to fail it would
+// spend attempts on an outage that is not the job's.
 func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, error) {
 	if len(a.rule.Needs) == 0 {
 		return throttle.Decision{}, nil
@@ -167,7 +182,8 @@ func (s *Server) asks(a attempt) throttle.Job {
 	}
 }
 
-// refuse is the end of a job that cannot have its permits, or that it runs without.
+// refuse is the end of a job that cannot have its permits, or that it runs without:
+// then under the zero Decision, for it took nothing that could be settled or freed.
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	switch action {
 	case Run:
@@ -179,7 +195,9 @@ func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 }
 
 // delay is how long a denied job stays in asynq's retry set if nobody calls it
-// back.
+// back. Where jobs are promoted that is a safety net, and longer than the wait: one
+// that came early would be denied again. Where they are not, only its end brings
+// the job back, so it is the wait itself.
 func (s *Server) delay(d throttle.Decision) time.Duration {
 	if !s.promotes.Load() {
 		return d.RetryAfter

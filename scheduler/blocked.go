@@ -24,8 +24,10 @@ import (
 // where no time is given.
 func Blocked(until time.Time) error { return &blockedError{until} }
 
+// blockedError is the error of [Blocked]. A zero until is a time that is not known.
 type blockedError struct{ until time.Time }
 
+// Error is what asynq shows for the job while it is put back.
 func (e *blockedError) Error() string {
 	if e.until.IsZero() {
 		return "blocked by the other side"
@@ -35,7 +37,9 @@ func (e *blockedError) Error() string {
 
 // Block shuts the keys of the running job's rule for every worker until a moment,
 // by this process's clock, as Blocked does, and the job goes on: for an answer that
-// says that nothing is left. It does nothing outside of handlers of a Server.
+// says that nothing is left. It does nothing outside of handlers of a Server, for a
+// job without permits, and for a moment that is over. It takes a round trip, and its
+// error is the limiter's: the keys may then be open still.
 func Block(ctx context.Context, until time.Time) error {
 	h, ok := handlingOf(ctx)
 	wait := time.Until(until)
@@ -45,7 +49,9 @@ func Block(ctx context.Context, until time.Time) error {
 	return h.server.limiter.BlockFor(ctx, wait, h.rule.shuts()...)
 }
 
-// shuts is the needs whose keys a refusal shuts.
+// shuts is the needs whose keys a refusal shuts. Unless the rule names them it is
+// those with a key: a host that refuses should not shut a limit which other hosts
+// share.
 func (r Rule) shuts() []throttle.Need {
 	if r.Blocks != nil {
 		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.Blocks, n.Limit) })
@@ -66,8 +72,12 @@ func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 	return some
 }
 
-// blocked has the limiter shut what the rule says, and the job wait again. It
-// returns nil where the job fails as any other.
+// blocked has the limiter shut what the rule says, and the job wait again, in one
+// round trip. It returns nil where the job fails as any other.
+//
+// Where the limiter cannot be asked nothing is shut, and the job is put back for as
+// long as the other side said. It counts as denied then, since the call may have
+// arrived: it may have a place in its lane, and be called from there.
 func (h *handling) blocked(ctx context.Context, why *blockedError, err error) error {
 	wait := time.Duration(-1)
 	if !why.until.IsZero() {

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// dataKey is a key in the asynq Redis that names its data.
+	// dataKey is a key in the asynq Redis that names its data: a random text that
+	// goes with them when they move to another address.
 	dataKey = "headgate:id"
-	// claimLife is how long a scope stays an asynq Redis's whose processes are
-	// gone, and claimEach how often they renew that.
+	// claimLife is how long a claim outlives the processes that made it, and
+	// claimEach how often they renew it: two renewals may fail.
 	claimLife = time.Minute
 	claimEach = 20 * time.Second
 )
@@ -22,7 +23,10 @@ const (
 // claim claims the limiter's scope for the asynq Redis of this server: who gives
 // turns calls all jobs that wait there, and can do so in one asynq Redis only. It
 // fails if another has the scope; where one of the two cannot be asked, it is
-// left for later.
+// left for later. It takes three round trips.
+//
+// A claim is for data at an address, and either will do: after a failover the data
+// are the same at another address, and after a loss other data are at the same one.
 func (s *Server) claim(ctx context.Context) error {
 	rdb := s.promoter.rdb
 	if err := rdb.SetNX(ctx, dataKey, uuid.NewString(), 0).Err(); err != nil {
@@ -44,7 +48,8 @@ func (s *Server) claim(ctx context.Context) error {
 	return nil
 }
 
-// answered returns err if Redis gave it as its answer.
+// answered returns err if Redis gave it as its answer, and nil if Redis could not be
+// used: who was not answered does not know that the scope is another's.
 func answered(err error) error {
 	if unreachable(err) != nil {
 		return nil
@@ -52,7 +57,9 @@ func answered(err error) error {
 	return err
 }
 
-// addressOf is where a client finds Redis.
+// addressOf is where a client finds Redis, as its options have it: for a person who
+// reads the error, and to know a Redis again that has lost its data. A client
+// of another kind is named by its type.
 func addressOf(rdb redis.UniversalClient) string {
 	switch c := rdb.(type) {
 	case interface{ Options() *redis.Options }:
@@ -63,7 +70,10 @@ func addressOf(rdb redis.UniversalClient) string {
 	return fmt.Sprintf("%T", rdb)
 }
 
-// keepClaim renews the claim until the context ends.
+// keepClaim renews the claim until the context ends. A claim can be lost while this
+// process cannot reach Redis for longer than claimLife. Then it is logged once, and
+// tried again; jobs go on to run under their limits, but those of one of the two
+// Redis servers may not be called back.
 func (s *Server) keepClaim(ctx context.Context) {
 	renew := time.NewTicker(claimEach)
 	defer renew.Stop()

@@ -14,15 +14,21 @@ import (
 //
 //	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(throttle.High))
 //
-// Limits do not need it: a Server holds the tasks of any producer to them.
+// Limits do not need it: a Server holds the tasks of any producer to them. Where
+// the program traces with OpenTelemetry it writes the span of the Enqueue into the
+// task's headers, so that the job's run is found below it.
+//
+// It is safe for concurrent use.
 type Client struct{ *asynq.Client }
 
-// NewClient returns a client for the Redis of the asynq queues.
+// NewClient returns a client for the Redis of the asynq queues. It asks Redis
+// nothing, and rdb is the caller's to close.
 func NewClient(rdb redis.UniversalClient) *Client {
 	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb})}
 }
 
-// Close does nothing: rdb is the caller's to close.
+// Close does nothing: rdb is the caller's to close. asynq's own would return an
+// error, since the connection is shared.
 func (c *Client) Close() error { return nil }
 
 // Enqueue is EnqueueContext without a context.
@@ -30,8 +36,9 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 	return c.EnqueueContext(context.Background(), task, opts...)
 }
 
-// EnqueueContext enqueues a task as asynq's Client does. Options given here
-// win over those of the task.
+// EnqueueContext enqueues a task as asynq's Client does, with the same errors, such
+// as asynq.ErrDuplicateTask. Options given here win over those of the task, a
+// Priority too. The task is left as it is, and can be enqueued again.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -51,7 +58,8 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 // message that asynq makes of it gets them instead.
 type headersKey struct{}
 
-// enqueuing is the Redis client of a Client's asynq.
+// enqueuing is the Redis client of a Client's asynq. All of its calls pass as they
+// are, but that scripts get the headers which their context has.
 type enqueuing struct{ redis.UniversalClient }
 
 // EvalSha implements redis.Scripter.
@@ -65,7 +73,9 @@ func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args 
 }
 
 // withHeaders puts the headers into the message among a script's arguments: in
-// all of asynq's scripts that enqueue the only one of bytes.
+// all of asynq's scripts that enqueue the only one of bytes. It changes a copy:
+// go-redis may be asked twice with the same arguments, by EvalSha and then by
+// Eval, and each must get the message once with each header.
 func withHeaders(ctx context.Context, args []any) []any {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	if len(headers) == 0 {

@@ -25,6 +25,10 @@ const (
 // config is the program's configuration for asynq, in which putting a job back
 // is no failure: it moves no statistics, and none of the program's functions
 // hears of it. About real failures they are asked as before.
+//
+// asynq asks IsFailure and RetryDelayFunc from its recoverer too, about jobs whose
+// worker died, and never of a job on its last attempt: that it archives whatever
+// the error is, which is why queueRedis is there.
 func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.TaskCheckInterval <= 0 {
 		c.TaskCheckInterval = taskCheckInterval
@@ -44,7 +48,8 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// isFailure keeps jobs that are put back out of the failure statistics.
+// isFailure keeps jobs that are put back out of the failure statistics. For asynq
+// an error that is no failure spends no attempt either.
 func isFailure(next func(error) bool) func(error) bool {
 	if next == nil {
 		next = func(err error) bool { return err != nil }
@@ -57,7 +62,9 @@ func isFailure(next func(error) bool) func(error) bool {
 	}
 }
 
-// retryDelay asks the job's rule first, the program's own function second.
+// retryDelay takes the delay of the job's rule, which attempt.judge has put into the
+// error, and else asks the program's own function. For a job that is put back the
+// delay is only what asynq's call says: queueRedis writes the moment in its place.
 func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	if next == nil {
 		next = asynq.DefaultRetryDelayFunc
@@ -73,7 +80,8 @@ func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	}
 }
 
-// failuresOnly keeps from the program's error handler what is no failure.
+// failuresOnly keeps from the program's error handler what is no failure. Jobs that
+// can never have their permits are failures: it hears of them as a RefusedError.
 type failuresOnly struct{ next asynq.ErrorHandler }
 
 // HandleError implements asynq.ErrorHandler.

@@ -10,13 +10,19 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// forgivenCrashes is how often a job's worker may die before that counts.
+// forgivenCrashes is how often a job's worker may die before that counts. Deploys
+// and machines that go away kill workers through no fault of the job's; a job that
+// takes its worker with it does so each time.
 const forgivenCrashes = 3
 
 // crashed writes a job back whose worker died, as asynq's recoverer found. The
 // first crashes are forgiven: the job runs again and no attempt is spent, also
 // where it was the last. After that asynq's own script runs, for which a crash
-// is a failure, so that a job that kills its workers ends in the archive.
+// is a failure, so that a job that kills its workers ends in the archive: crashed
+// returns nil then.
+//
+// The count is in a field of the job's hash and goes with it. It is never set back:
+// what counts is the crashes in all, not those in a row.
 func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args []any) *redis.Cmd {
 	now, msg := time.Now(), w.msg
 	if isFailure, _ := args[4].(bool); isFailure && !w.archive { // Retry has counted it

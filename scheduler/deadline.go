@@ -9,10 +9,17 @@ import (
 )
 
 // deadlines are those of the jobs that asynq has taken from their queues and
-// that have one. A handler's context does not tell them from timeouts.
+// that have one. A handler's context does not tell them from timeouts, and the two
+// are not alike: a job that would wait past its deadline is told so at once, one
+// with a timeout has all of it again when it comes back.
+//
+// queueRedis notes a deadline when asynq's Dequeue returns, and the handler takes it
+// a moment later. The map is safe for that, whatever goroutines they run in.
 type deadlines struct{ byJob sync.Map }
 
 // asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
+// They are the pending, paused, active and lease keys of the queue; no other script
+// that asynq's server runs has paused in the second place. ok is false for those.
 func asDequeue(keys []string) (queue string, ok bool) {
 	if len(keys) != 4 || !strings.HasSuffix(keys[1], "}:paused") {
 		return "", false
@@ -22,7 +29,9 @@ func asDequeue(keys []string) (queue string, ok bool) {
 	return queue, isPending && isQueue
 }
 
-// note keeps the deadline of a job that asynq has just taken from a queue.
+// note keeps the deadline of a job that asynq has just taken from a queue. An empty
+// queue's answer, and one that cannot be read, are passed over: a job without a
+// deadline here waits for as long as its rule lets it.
 func (d *deadlines) note(queue string, dequeued *redis.Cmd) {
 	msg, err := dequeued.Text()
 	if err != nil {

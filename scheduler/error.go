@@ -10,8 +10,10 @@ import (
 )
 
 // RefusedError is why a job was archived or dropped without running: it can
-// never have its permits, or not in the time it has. Its text says which limit
-// refused, and what would be right; asynq shows it as the job's last error.
+// never have its permits, not in the time it has, or its limit does not exist. Its
+// text says which limit refused, and what would be right; asynq shows it as the
+// job's last error. A job that ran before and was put back by [Blocked] can end with
+// it, too.
 // errors.Is finds asynq.SkipRetry in it, or asynq.RevokeTask where the job is
 // dropped.
 type RefusedError struct {
@@ -46,7 +48,9 @@ type spacedError struct {
 // Unwrap lets errors.Is and errors.As see the handler's own error.
 func (e spacedError) Unwrap() error { return e.error }
 
-// cause is the error that the program's own handler returned.
+// cause is the error that the program's own handler returned, without the delay
+// that its rule set. A finalError stays: it has the handler's text, and tells an
+// ErrorHandler, as asynq.SkipRetry does, that the job is archived.
 func cause(err error) error {
 	if spaced, ok := errors.AsType[spacedError](err); ok {
 		return spaced.error

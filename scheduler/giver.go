@@ -45,6 +45,11 @@ const (
 // that it knows is in Redis, too: lanes are numbered, and read from the last number
 // that it knows; and words, which Redis may lose, only make it look sooner.
 //
+// A round is: renew the lease and learn what is new if it is time, take back what is
+// reserved for those who did not come, try the turns that are due, move the called
+// jobs, write what has changed for newcomers, and look after put-backs. Then it
+// sleeps until the core or the lease has something due, or a word comes.
+//
 // All methods are called by one goroutine.
 type giver struct {
 	limiter  Limiter
@@ -71,15 +76,16 @@ type giver struct {
 
 // clock tells Redis's time between its answers. It never runs ahead of Redis's.
 type clock struct {
-	redis int64
-	at    time.Time
+	redis int64     // what the last answer said, in microseconds
+	at    time.Time // when that came
 }
 
 // now is at most what Redis's clock shows, since answers take time to come: a turn
 // that is due by it is due by Redis's.
 func (c clock) now() int64 { return c.redis + time.Since(c.at).Microseconds() }
 
-// local is a moment of Redis's clock by this process's.
+// local is a moment of Redis's clock by this process's. The core's "never" is a
+// moment so far off that a Duration cannot hold it.
 func (c clock) local(us int64) time.Time {
 	if us-c.redis > math.MaxInt64/1000 {
 		return c.at.Add(math.MaxInt64)
@@ -87,7 +93,7 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// giveTurns does that for the server's limiter until the context ends. It begins
+// giveTurns runs a giver for the server's limiter until the context ends. It begins
 // only once a job of its own could be promoted: where that fails nobody is called,
 // and jobs come back by asynq's polls.
 func (s *Server) giveTurns(ctx context.Context) {
@@ -142,7 +148,11 @@ func (g *giver) round(ctx context.Context) time.Time {
 	return g.lead
 }
 
-// work has the core's decisions carried out until nothing is due.
+// work has the core's decisions carried out until nothing is due. Permits that were
+// taken back may be another's at once, so recall comes before grant. That tells whom
+// it calls; tell is for jobs whose permits exist by now and for those told again,
+// also where no turn is due. The core can be gone after each step, when Redis says
+// that another process gives turns.
 func (g *giver) work(ctx context.Context) error {
 	for !time.Now().After(g.lead) { // whatever there is to do, the lease must be renewed
 		if err := errors.Join(g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
@@ -176,7 +186,8 @@ func (g *giver) next() time.Time {
 }
 
 // sleep waits until next, or until a word tells of something to do before, but
-// for a while in any case: permits that appear together are given together.
+// until earliest in any case: permits that appear together are given together. It
+// takes all words that come meanwhile.
 func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -15,18 +15,21 @@ import (
 // handlingKey is the context key of a handling.
 type handlingKey struct{}
 
-// handling is one attempt of which the handler runs.
+// handling is one attempt of which the handler runs. The handler finds it in its
+// context, and tells it by way of Latency and Settle how the call went; judge takes
+// that into account at the end. Goroutines of the handler may do so, too.
 type handling struct {
 	server *Server
 	attempt
 	began time.Time
 
-	mu       sync.Mutex // for what the handler says
+	mu       sync.Mutex // for what follows: what the handler says
 	decision throttle.Decision
 	latency  time.Duration
 }
 
-// handlingOf is what a handler of a Server runs as.
+// handlingOf is what a handler of a Server runs as; ok is false for any other
+// context.
 func handlingOf(ctx context.Context) (h *handling, ok bool) {
 	h, ok = ctx.Value(handlingKey{}).(*handling)
 	return h, ok
@@ -46,7 +49,9 @@ func Latency(ctx context.Context, d time.Duration) {
 // Settle says what the running job has truly cost of a limit, under each key that
 // it has there, such as tokens that were estimated. More is charged at once, less is
 // given back: see throttle.Limiter. Of a limit that the job took nothing of it does
-// nothing. It may be said again.
+// nothing. It may be said again: the last cost counts. It takes a round trip for
+// each key. The error is the limiter's, or says that ctx is not that of a Server's
+// handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	h, ok := handlingOf(ctx)
 	if !ok {
@@ -73,7 +78,9 @@ func Settle(ctx context.Context, limit string, cost int) error {
 const tellTimeout = 5 * time.Second
 
 // judge turns a handler's error into what asynq should make of it, and tells the
-// limiter what it should hear.
+// limiter what it should hear: of a refusal always, of a success only where a limit
+// learns from it, which saves all others the round trip. A failure of another kind
+// says nothing about limits.
 func (h *handling) judge(ctx context.Context, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +97,8 @@ func (h *handling) judge(ctx context.Context, err error) error {
 }
 
 // accepted tells the limiter that the other side did what the call asked for. If it
-// cannot be told it learns of the next one.
+// cannot be told it learns of the next one. The job is done by then, so its context
+// may be over: the call has a time of its own.
 func (h *handling) accepted(ctx context.Context, took time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
@@ -98,7 +106,10 @@ func (h *handling) accepted(ctx context.Context, took time.Duration) {
 	h.server.noteLimiter(ctx, began, h.server.limiter.Accepted(ctx, h.decision, took))
 }
 
-// judge turns a handler's error into what asynq should make of it.
+// judge turns a handler's error into what asynq should make of it. Of an error that
+// is several things PutBackAs counts first, then SkipRetry, then RetryAfter. A nil
+// policy leaves the error as it is, for the program's own RetryDelayFunc. A policy's
+// last retry ends with a finalError, since asynq knows only the job's own MaxRetry.
 func (a attempt) judge(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}

@@ -12,6 +12,11 @@ import (
 
 // takeLead takes or renews the lease, and hears what it has not heard. A process
 // that cannot reach the queues does not take it: it could not call anybody.
+//
+// The lease outlives the next renewal by grace, and whoever does not get it comes
+// again a standby after its end: nobody polls for it. A lease that ended between two
+// renewals is taken anew: somebody else may have given turns meanwhile, so what the
+// core knows is void.
 func (g *giver) takeLead(ctx context.Context) error {
 	if g.core == nil {
 		if err := g.queues.note(ctx, g.promoter.ping(ctx)); err != nil {
@@ -68,9 +73,9 @@ func (g *giver) pace() time.Duration {
 	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), g.quiet)
 }
 
-// learn tells the core what it has not heard of. A change whose word has not come
-// by the next heartbeat is taken for lost: which meter it was nobody knows, so the
-// core looks at all of them.
+// learn tells the core what it has not heard of; after a takeover that is all. A
+// change whose word has not come by the next heartbeat is taken for lost: which
+// meter it was nobody knows, so the core looks at all of them.
 func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
 	if err := g.made(ctx, lead, all); err != nil {
 		return err
@@ -88,7 +93,8 @@ func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
 }
 
 // made tells the core of new lanes, page by page; or of all lanes, of which jobs
-// may be called already.
+// may be called already. Each page but the first renews the lease, for reading a
+// hundred thousand lanes may take longer than it lives.
 func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
 	for {
 		for _, lane := range lead.Made {
@@ -126,7 +132,8 @@ func (g *giver) find(ctx context.Context, lanes []turns.Numbered) error {
 }
 
 // callLate has jobs ask again that have waited for as long as they may: they are
-// told that it is too late.
+// told that it is too late. One that does not come is named again by the next
+// heartbeat after a second.
 func (g *giver) callLate(ctx context.Context, late []turns.Job) error {
 	jobs := make([]job, len(late))
 	for i, j := range late {

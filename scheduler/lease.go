@@ -21,6 +21,10 @@ const freeTimeout = 5 * time.Second
 // called, which gives them back: as long as its handler runs, whatever becomes
 // of the job's context. The context that it returns is cancelled when a lease
 // was lost, or could not be extended in time and so may be.
+//
+// So an attempt that asynq has given up, for its timeout or at a shutdown, holds its
+// place until its handler returns: it still calls the other side. since is from
+// before the leases were asked for.
 func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttle.Decision) (_ context.Context, free func()) {
 	if d.Lease == 0 {
 		return ctx, func() {}
@@ -45,8 +49,9 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 	}
 }
 
-// A lease is what one attempt holds. Its timer runs from before the call that took
-// or renewed it, so it ends no later here than in Redis.
+// A lease is what one attempt holds: all of its places, which were taken in one
+// step and are extended in one. Its timer runs from before the call that took or
+// renewed it, so it ends no later here than in Redis.
 type lease struct {
 	throttle.Decision
 	needs []throttle.Need
@@ -54,8 +59,10 @@ type lease struct {
 	lost  func()
 }
 
-// extend renews a lease until ctx ends or the lease is lost. While the limiter
-// is unavailable it tries more often, for the lease runs out.
+// extend renews a lease until ctx ends or the lease is lost: at each third of its
+// life. While the limiter is unavailable it tries more often, for the lease runs
+// out. It goes on when the timer has cancelled the handler: as long as that has not
+// returned, its place should not go to another.
 func (s *Server) extend(ctx context.Context, l *lease) {
 	next := time.NewTimer(l.Lease / 3)
 	defer next.Stop()

@@ -10,7 +10,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limits are those that the server keeps defined.
+// limits are those that the server keeps defined. They are told to the limiter at
+// the start, or, where it cannot be reached then, before the first job that asks it.
+// Afterwards it is the limiter that defines them again if its Redis has lost them.
+//
+// The version tells a list that was replaced while it was being told: then the new
+// one must be told as well.
 type limits struct {
 	mu      sync.Mutex
 	list    []throttle.Limit
@@ -44,7 +49,10 @@ func (l *limits) told(version int) {
 }
 
 // Define replaces the rules' Limits of a server, as when its config file has
-// changed. On an error the old ones stay.
+// changed: a round trip for each limit. A limit that is no longer among them stays
+// defined until somebody deletes it. On an error the old ones stay the server's; an
+// error that wraps throttle.ErrUnavailable leaves open which of the new ones the
+// limiter has taken in. It may be called at any time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	if err := s.limiter.Define(ctx, limits...); err != nil {
 		return err
@@ -53,7 +61,9 @@ func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	return nil
 }
 
-// define tells the limiter the limits that it does not know.
+// define tells the limiter the limits that it does not know. It is called before
+// every Acquire, and costs a lock once they are told. Workers that ask together may
+// tell them together, which does no harm.
 func (s *Server) define(ctx context.Context) error {
 	list, version := s.limits.unknown()
 	if len(list) == 0 {

@@ -10,13 +10,16 @@ import (
 )
 
 // asynqLog is the logger that asynq's server gets: the program's own, without
-// asynq's word that a job's retries are exhausted where the job is put back.
+// asynq's word that a job's retries are exhausted where the job is put back. asynq
+// says that before it writes the job back, when it cannot know better. All other
+// lines pass.
 type asynqLog struct {
 	asynq.Logger
 	putBacks *putBacks
 }
 
-// Warn implements asynq.Logger.
+// Warn implements asynq.Logger. The line has the job's ID but not its queue, so it
+// is left out too where another queue's job of the same ID is put back.
 func (l asynqLog) Warn(args ...any) {
 	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.putBacks.has(id) {
 		return
@@ -24,7 +27,8 @@ func (l asynqLog) Warn(args ...any) {
 	l.Logger.Warn(args...)
 }
 
-// stderr is a logger that writes what asynq's default logger writes.
+// stderr is a logger that writes what asynq's default logger writes. asynq makes
+// that one itself and keeps it, so there is none to put an asqynLog in front of.
 type stderr struct{ *log.Logger }
 
 // newStderr is what asynq logs to where the program has no Logger.

@@ -22,6 +22,10 @@ const (
 // message is what counts here of a TaskMessage. A handler's context does not tell
 // all of it, and what is to be changed is changed in the encoded form: fields that
 // a later asynq adds stay as they are.
+//
+// To change a field is to append it once more: of a single field that is there twice
+// protobuf takes the last value, and of a map the last entry of a key. So no message
+// is ever decoded whole and encoded again.
 type message struct {
 	id        string
 	retried   int // failures so far
@@ -30,10 +34,12 @@ type message struct {
 	unique    bool  // whether it has a Unique lock
 }
 
+// errMessage is why a message cannot be read. What it was for is then left to asynq.
 var errMessage = errors.New("not a task message of asynq's")
 
 // parseMessage reads an encoded TaskMessage. Fields that it does not know it
-// passes over, as protobuf says.
+// passes over, as protobuf says, and also known ones of another type: another
+// asynq may give a number another meaning.
 func parseMessage(encoded []byte) (m message, err error) {
 	for len(encoded) > 0 {
 		field, kind, n := protowire.ConsumeTag(encoded)
@@ -66,15 +72,14 @@ func parseMessage(encoded []byte) (m message, err error) {
 	return m, nil
 }
 
-// withLastError returns an encoded TaskMessage with another error text. Of a
-// field that is there twice the last counts.
+// withLastError returns an encoded TaskMessage with another error text.
 func withLastError(msg []byte, text string) []byte {
 	msg = protowire.AppendTag(slices.Clip(msg), fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
 }
 
 // withPayload returns an encoded TaskMessage with another payload. Like the others
-// it appends a field, and leaves the message that it was given alone.
+// it leaves the message that it was given alone: asynq may send that again.
 func withPayload(msg, payload []byte) []byte {
 	msg = protowire.AppendTag(slices.Clip(msg), fieldPayload, protowire.BytesType)
 	return protowire.AppendBytes(msg, payload)
@@ -86,7 +91,8 @@ func withRetried(msg []byte, retried int) []byte {
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
-// withHeader returns an encoded TaskMessage with one more header.
+// withHeader returns an encoded TaskMessage with one more header, or with another
+// value for one that it has.
 func withHeader(msg []byte, key, value string) []byte {
 	var entry []byte // of a map: field 1 is the key, field 2 the value
 	entry = protowire.AppendTag(entry, 1, protowire.BytesType)

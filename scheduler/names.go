@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// names are the words of a type whose values count from 0.
+// names are the words of a type whose values count from 0: what config files and
+// logs have in place of its numbers. Case and spaces count.
 type names []string
 
 // text is the word of a value, or its number where it has none.
@@ -27,7 +28,8 @@ func (n names) marshal(value int) ([]byte, error) {
 	return []byte(n[value]), nil
 }
 
-// unmarshal finds the value of a word. Its error lists the words.
+// unmarshal finds the value of a word. Its error lists the words, and leaves value
+// as it was.
 func (n names) unmarshal(text []byte, value *int) error {
 	i := slices.Index(n, string(text))
 	if i < 0 {

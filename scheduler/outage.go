@@ -12,7 +12,9 @@ import (
 
 // outageLog logs the start and the end of each time in which one Redis cannot
 // be used, once each. All calls of a process tell it how they went, so it needs no
-// polls of its own, and nothing is logged a thousand times.
+// polls of its own, and nothing is logged a thousand times. It is safe for
+// concurrent use, and changes nothing: whoever calls decides what to do without
+// Redis.
 type outageLog struct {
 	log  *slog.Logger
 	what string
@@ -27,7 +29,8 @@ func newOutageLog(log *slog.Logger, what string) *outageLog { return &outageLog{
 
 // note is told of each call: what ctx it had, when it began, and how it ended.
 // A call that was given up by its own context says nothing of Redis, and one
-// that began before the last change says nothing of what is now.
+// that began before the last change says nothing of what is now: of many calls
+// that hang together some end well after the outage was noted.
 func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -68,13 +71,15 @@ func unreachable(err error) error {
 }
 
 // A watch tells an outage of the calls of one goroutine, of which each begins
-// after the one before has ended.
+// after the one before has ended. So it need not be told when a call began: it takes
+// the end of the one before, which is no later.
 type watch struct {
 	*outageLog
 	before time.Time
 }
 
-// note returns err.
+// note tells the outage how a call ended, and returns err, so that it can stand
+// around the call.
 func (w *watch) note(ctx context.Context, err error) error {
 	w.outageLog.note(ctx, w.before, unreachable(err))
 	w.before = time.Now()

@@ -20,6 +20,10 @@ import (
 // each job, a list of the pending, and a sorted set of those to be retried, by the
 // second in which they come. asynq's Inspector could run a job, too, but would put
 // it last, and runs archived and completed ones again.
+//
+// A job's hash has one field more, denied: until when it was put back, or that it was
+// called. It is what tells a job that waits for permits from one that has failed and
+// waits for its retry in the same set.
 type promoter struct{ rdb redis.UniversalClient }
 
 // fates are the words of lua/promote.lua.
@@ -35,6 +39,7 @@ var fates = map[string]turns.Fate{
 // before; the first to run comes first. It returns what became of each: one
 // round trip per queue. It is exact where a poll of asynq's would be seconds late,
 // and harmless for jobs that do not wait: their fates say what they do instead.
+// After an error the jobs of some queues may have been moved; to ask again is safe.
 func (p promoter) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	byQueue := map[string][]int{}
 	for i, j := range jobs {
@@ -58,7 +63,7 @@ func (p promoter) promote(ctx context.Context, jobs []job) ([]turns.Fate, error)
 	return found, nil
 }
 
-// ping reports whether the queues can be reached.
+// ping returns an error if the queues cannot be reached.
 func (p promoter) ping(ctx context.Context) error { return p.rdb.Ping(ctx).Err() }
 
 // allQueues lists all queues that asynq knows.
@@ -72,7 +77,9 @@ type putBackAt struct {
 	at time.Time
 }
 
-// postpone sets that time anew for jobs of a queue that still wait.
+// postpone sets that time anew for jobs of a queue that still wait denied, and has
+// their Unique locks outlast it. Others stay as they are: they may have been called
+// since the caller looked.
 func (p promoter) postpone(ctx context.Context, queue string, jobs []putBackAt) error {
 	if len(jobs) == 0 {
 		return nil
@@ -91,7 +98,8 @@ const duePage = 100
 // due lists denied jobs of a queue that asynq itself would bring back before a
 // moment; the zero Time means ever. It looks at a page of the retry set, from
 // offset on, and returns the offset of the next page if these stay where they
-// are, or -1 if that was the last.
+// are, or -1 if that was the last. It takes two round trips, however few of the page
+// are denied: failed jobs that wait for their retry stand among them.
 func (p promoter) due(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	limit := "+inf"
 	if !before.IsZero() {
@@ -175,7 +183,7 @@ func (p promoter) check(ctx context.Context) (err error) {
 }
 
 // deny does to the only pending job of a queue what asynq's dequeue and then a
-// denial do.
+// denial do. There is no worker of that queue that could do it.
 func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 	prefix := queuePrefix(j.queue)
 	hash := prefix + "t:" + j.id
@@ -192,7 +200,7 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 
 // checkPromote turns promoting off if asynq's layout is another than it knows.
 // It waits for as long as Redis cannot be asked, and asks twice: somebody may
-// have flushed Redis meanwhile.
+// have flushed Redis meanwhile. It returns an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := watch{outageLog: s.queueOutage}
 	for strange := 0; s.promotes.Load(); {

@@ -45,7 +45,9 @@ type putBackAs struct{ payload []byte }
 func (*putBackAs) Error() string { return "put back with another payload" }
 
 // IsPutBack reports whether a handler's error puts its job back, by RetryAfter,
-// Blocked or PutBackAs, which is no failure.
+// Blocked or PutBackAs, which is no failure. It is for middleware that logs or
+// counts failures. Of Blocked it is what the handler wants: without permits and
+// without a time the job fails all the same.
 func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
 	_, blocked := errors.AsType[*blockedError](err)
@@ -53,7 +55,8 @@ func IsPutBack(err error) bool {
 	return later || blocked || as
 }
 
-// putBackError has asynq keep a job for later, without a failure.
+// putBackError has asynq keep a job for later, without a failure. Its text is the
+// wrapped error's: asynq shows it, and putBacks.find knows the job again by it.
 type putBackError struct {
 	error
 	at     time.Time  // when asynq itself brings it back
@@ -67,12 +70,17 @@ func (e *putBackError) atOnce() bool { return !e.denied && !e.at.After(time.Now(
 // Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// job names a job in asynq.
+// job names a job in asynq: an ID is unique in its queue only.
 type job struct{ queue, id string }
 
 // putBacks are the jobs of this process that asynq is about to write back to
 // Redis. asynq archives a job on its last attempt whatever kind of error it
 // gets; so the client between asynq and Redis looks here for what is meant.
+//
+// A job is added when its handler has returned, and removed when it is written
+// back. What is never removed ages: once in a putBackLife the young become the old,
+// and the old are dropped, which needs neither a timer nor a look at each. It is
+// safe for concurrent use.
 type putBacks struct {
 	mu         sync.Mutex
 	young, old map[job]*putBackError
@@ -95,7 +103,8 @@ func (p *putBacks) add(j job, err *putBackError) {
 }
 
 // find returns what is to become of a job whose attempt ended with an error of
-// that text. With another one it failed after all, such as by its timeout.
+// that text. With another one it failed after all, such as by its timeout: asynq
+// does not wait for the handler then, which may say something else later.
 func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +115,8 @@ func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 	return err, ok && err.Error() == text
 }
 
-// has reports whether a job of that ID is being put back, in any queue.
+// has reports whether a job of that ID is being put back, in any queue. It looks
+// at all of them, and is only asked when asynq is about to archive a job.
 func (p *putBacks) has(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,6 +145,11 @@ const uniqueMargin = time.Minute
 // putBack writes a job back that waits for permits, or for a moment of its
 // handler's choice. One that is to come at once is moved on as if it had been
 // called; whatever comes between, it is due for asynq's next poll.
+//
+// The answer is the one that asynq expects of its own script, NOT FOUND included:
+// if the job is not active any more, asynq's recoverer or an operator has it.
+// Where Redis does not answer, asynq repeats the call until the job's lease ends,
+// so the job is forgotten here only when it was written.
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError) *redis.Cmd {
 	denied, atOnce := "0", why.atOnce() && q.promotes.Load()
 	if why.denied || atOnce {
@@ -155,6 +170,7 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 }
 
 // unixCeil is a moment as asynq's scores are: whole seconds, and not before it.
+// asynq itself rounds down, so that a job comes back up to a second early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // uniqueSeconds is how long the job's Unique lock, if it has one, must hold if it

@@ -15,6 +15,11 @@ import (
 // attempt has failed, to be retried or archived. Jobs that did not fail go back
 // in another way; so a job of whatever producer, with whatever options, is
 // denied as often as need be.
+//
+// The two, and Dequeue, are told from others by their keys: the text of a script,
+// and so its SHA-1, is what asynq changes most easily. What is not recognised is
+// passed on: of another asynq, jobs that are denied on their last attempt would be
+// archived. It is safe for concurrent use.
 type queueRedis struct {
 	redis.UniversalClient
 	putBacks  *putBacks
@@ -24,7 +29,9 @@ type queueRedis struct {
 	outage    *outageLog
 }
 
-// EvalSha implements redis.Scripter.
+// EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
+// not know the script; pass is asked both times, and answers the first itself where
+// a script of ours is run.
 func (q *queueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return q.pass(ctx, keys, args, func(args []any) *redis.Cmd {
 		return q.UniversalClient.EvalSha(ctx, sha1, keys, args...)
@@ -38,7 +45,9 @@ func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, arg
 	})
 }
 
-// pass runs asynq's script, or one of ours in its place.
+// pass runs asynq's script, or one of ours in its place. asynqs runs the former,
+// with arguments that may have been changed: see crashed. Since asynq polls all the
+// time, it is also what hears first that the queues' Redis is away or back.
 func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(args []any) *redis.Cmd) *redis.Cmd {
 	began := time.Now()
 	cmd := q.instead(ctx, keys, args)
@@ -52,7 +61,9 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	return cmd
 }
 
-// instead returns nil for what asynq is to do itself.
+// instead returns nil for what asynq is to do itself: all that is not a write-back,
+// and failures. The message that asynq writes has the error's text in it, which is
+// all that says here why the attempt ended.
 func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	w, ok := asWriteBack(keys, args)
 	if !ok {
@@ -72,7 +83,8 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	return nil
 }
 
-// writeBack is a call of asynq's script Retry or Archive.
+// writeBack is a call of asynq's script Retry or Archive. msg is the job as asynq
+// would store it: with the error's text, and after a failure one more retry.
 type writeBack struct {
 	job
 	msg                 []byte
@@ -81,7 +93,9 @@ type writeBack struct {
 	unique              bool // whether it has a Unique lock
 }
 
-// asWriteBack recognises the two by their keys.
+// asWriteBack recognises the two by their keys: the job's hash, the active list, the
+// leases, and where the job is to go. The arguments begin with its ID and message.
+// unique is left for the caller, who reads the message.
 func asWriteBack(keys []string, args []any) (w writeBack, ok bool) {
 	if len(keys) < 8 || len(args) < 6 {
 		return w, false
@@ -99,7 +113,8 @@ func asWriteBack(keys []string, args []any) (w writeBack, ok bool) {
 	return w, isID && isMsg
 }
 
-// keys are those of our own scripts that put a job back.
+// keys are those of our own scripts that put a job back: asynq's, but that the job
+// always goes to the retry set. All are in its queue's slot of a Redis Cluster.
 func (w writeBack) keys() []string {
 	return []string{w.hash, w.active, w.lease, queuePrefix(w.queue) + "retry"}
 }

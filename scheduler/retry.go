@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Growth is how the delays before retries grow.
+// Growth is how the delays before retries grow. As text, in config files too, it
+// is one of exponential, linear and constant; MarshalText and UnmarshalText return
+// an error for any other.
 type Growth int
 
 // The growths. Exponential is the zero value.
@@ -28,7 +30,8 @@ func (g Growth) MarshalText() ([]byte, error) { return growths.marshal(int(g)) }
 func (g *Growth) UnmarshalText(text []byte) error { return growths.unmarshal(text, (*int)(g)) }
 
 // Jitter is how much of a delay is left to chance, so that jobs that failed
-// together do not come back together.
+// together do not come back together. As text it is one of full, equal and none;
+// MarshalText and UnmarshalText return an error for any other.
 type Jitter int
 
 // The jitters. Full is the zero value; for both see "Exponential Backoff And
@@ -61,7 +64,9 @@ type Backoff struct {
 	Jitter Jitter
 }
 
-// Delay is how long to wait after the n-th retry, counted from 0.
+// Delay is how long to wait after the n-th retry, counted from 0, which must not be
+// below it. It is never longer than Cap, jitter included, and with full jitter can
+// be 0. Each call draws anew.
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.ceiling(n)
 	switch b.Jitter {
@@ -73,7 +78,8 @@ func (b Backoff) Delay(n int) time.Duration {
 	return d
 }
 
-// ceiling is the delay before jitter.
+// ceiling is the delay before jitter. It compares before it multiplies: the product
+// of a long Base and a large n would not fit into a Duration.
 func (b Backoff) ceiling(n int) time.Duration {
 	base, limit := b.Base, b.Cap
 	if base <= 0 {
@@ -109,7 +115,9 @@ func (b Backoff) ceiling(n int) time.Duration {
 //		MaxRetry: &once,
 //	}}}
 //
-// Denials are no failures: no policy hears of them.
+// Denials are no failures: no policy hears of them. Nor does it hear of errors that
+// wrap asynq.SkipRetry or asynq.RevokeTask, or of crashed workers, which asynq's
+// server itself retries.
 type RetryPolicy struct {
 	Backoff
 	// Classes are tried in order; the first that the error is of decides instead
@@ -118,7 +126,7 @@ type RetryPolicy struct {
 }
 
 // ErrorClass is the policy for some errors: those that have both marks, or the
-// one that is not nil.
+// one that is not nil. With neither it is for every error.
 type ErrorClass struct {
 	Match *regexp.Regexp   // finds the error's text
 	Is    func(error) bool // reports whether it is one of them
@@ -128,7 +136,8 @@ type ErrorClass struct {
 	MaxRetry *int
 }
 
-// Delay is how long to wait after the n-th retry failed with err.
+// Delay is how long to wait after the n-th retry, counted from 0, failed with err,
+// which must not be nil.
 func (p RetryPolicy) Delay(n int, err error) time.Duration {
 	if c := p.class(err); c != nil {
 		return c.Delay(n)
@@ -137,7 +146,8 @@ func (p RetryPolicy) Delay(n int, err error) time.Duration {
 }
 
 // maxRetry is how many retries a job gets that failed with err: its own number, or
-// that of the error's class.
+// that of the error's class. A larger one than its own has no effect, since asynq
+// ends the job by that.
 func (p RetryPolicy) maxRetry(own int, err error) int {
 	if c := p.class(err); c != nil && c.MaxRetry != nil {
 		return *c.MaxRetry

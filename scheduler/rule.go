@@ -31,7 +31,10 @@ type Rules struct {
 //		MaxWait: time.Hour,
 //	}
 type Rule struct {
-	Needs    []throttle.Need
+	// Needs are the permits that the job takes, all or none. With none of them
+	// the job runs at once, and no limiter is asked.
+	Needs []throttle.Need
+	// Priority is for a job that brings none of its own: see [Priority].
 	Priority throttle.Priority
 	// MaxWait is how long the job may wait for its permits; the zero value
 	// means any time. OnMaxWait is what becomes of a job that would wait

@@ -19,6 +19,11 @@ import (
 
 // Limiter is what a Server asks for permits. [*throttle.Lanes] is one; programs
 // that want to see or to change its answers embed that and override a method.
+// What each method means is said there.
+//
+// A Server calls it from many goroutines at once. Where Acquire fails with an
+// error that wraps throttle.ErrUnavailable the job asks again after a second; any
+// other error archives it.
 type Limiter interface {
 	Define(ctx context.Context, limits ...throttle.Limit) error
 	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
@@ -45,6 +50,10 @@ type Limiter interface {
 // One of them gives the waiting jobs their turns; when it dies another takes over
 // within seconds. Where the limiter cannot be asked, jobs wait: none runs
 // unlimited.
+//
+// A job that needs limits costs one round trip to the limiter before its handler
+// runs. After it there is one where a limit learns from how calls go, and one for
+// the leases that the job held. A job that needs none costs nothing.
 type Server struct {
 	asynq     *asynq.Server
 	limiter   Limiter
@@ -73,7 +82,8 @@ type Server struct {
 // queues' Redis, in the scope "default".
 type Option func(*options)
 
-// options are what the Options set.
+// options are what the Options set. A nil limiter is one that NewServer is to
+// make.
 type options struct {
 	limiter  Limiter
 	log      *slog.Logger
@@ -104,8 +114,10 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 // and each second for delayed jobs. Its ErrorHandler, IsFailure and RetryDelayFunc
 // hear of failures only, never of denials.
 //
-// It returns an error if a limit of the rules is not valid, or if For is nil.
-// Nothing happens before Start, and rdb is the caller's to close.
+// It returns an error if a limit of the rules is not valid, if For is nil, or if an
+// option or the configuration has a value that cannot be taken. Nothing happens
+// before Start: no goroutine runs and Redis is not asked. The client rdb is the
+// caller's to close, after Shutdown.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
 	o := options{log: slog.Default(), forgiven: forgivenCrashes}
 	for _, opt := range opts {
@@ -132,7 +144,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	return s, nil
 }
 
-// validate reports what NewServer or asynq cannot take.
+// validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is
+// too short is among it because asynq panics there.
 func validate(rules Rules, cfg asynq.Config, o options) error {
 	if rules.For == nil {
 		return errors.New("rules: For is nil: want a function that says what a task needs")
@@ -159,7 +172,8 @@ func (s *Server) Start(handler asynq.Handler) error {
 	return s.begin(handler, s.asynq.Start)
 }
 
-// Run is Start, and then waits for a signal to stop and shuts down.
+// Run is Start, and then waits for a signal to stop and shuts down. The signals
+// are asynq's: TERM and INT end it; TSTP, where the system has it, is Stop.
 func (s *Server) Run(handler asynq.Handler) error {
 	if err := s.begin(handler, s.asynq.Run); err != nil {
 		return err
@@ -170,6 +184,10 @@ func (s *Server) Run(handler asynq.Handler) error {
 
 // begin hands the wrapped handler to asynq once all else is ready. Where the
 // limiter is unavailable its limits are defined when it is back, before a job asks.
+//
+// Turns are given from before the first job is taken, since asynq's Run returns
+// only at the end. So what was begun must end again if asynq does not start. Of a
+// server that runs already asynq says so, and nothing was begun.
 func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
 	if handler == nil {
 		return start(nil)
@@ -205,7 +223,8 @@ func (s *Server) beginGiving() bool {
 	return true
 }
 
-// endGiving lets another process take over at once.
+// endGiving lets another process take over at once. It waits for the round that is
+// underway. stop stays set: a server that was shut down begins no more.
 func (s *Server) endGiving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +239,7 @@ func (s *Server) endGiving() {
 // run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() { s.asynq.Stop() }
 
-// Shutdown stops taking jobs and calling waiting ones back, and waits for those
+// Shutdown stops calling waiting jobs and taking new ones, and waits for those
 // that run as long as the configuration's ShutdownTimeout says. What then still
 // runs goes back to its queue; the handlers' contexts end, and their leases on
 // concurrency limits are kept until they return.

@@ -16,7 +16,7 @@ const headerPriority = "headgate-priority"
 // Priority returns an option that has a job go before or after others that
 // wait for the same permits, whatever its rule says. It travels with the job, as a
 // header. NewTask and a Client's Enqueue take it; asynq's own functions pass over
-// it.
+// it. Of several the last counts.
 func Priority(p throttle.Priority) asynq.Option { return priorityOption(p) }
 
 // priorityOption is the option of [Priority]. Its methods are those of
@@ -27,9 +27,9 @@ func (p priorityOption) String() string         { return fmt.Sprintf("Priority(%
 func (p priorityOption) Type() asynq.OptionType { return -1 } // none of asynq's
 func (p priorityOption) Value() any             { return throttle.Priority(p) }
 
-// NewTask is asynq.NewTask with options of headgate's among the others. Tasks
-// that asynq.NewTask makes, and programs without headgate enqueue, obey limits
-// just as well.
+// NewTask is asynq.NewTask with options of headgate's among the others, in any
+// order; it keeps a copy of them. Tasks that asynq.NewTask makes, and programs
+// without headgate enqueue, obey limits just as well.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
 	var headers map[string]string
 	if p, ok := priorityIn(opts); ok {
@@ -52,7 +52,8 @@ func priorityIn(opts []asynq.Option) (p throttle.Priority, ok bool) {
 // formatPriority is a priority as the header has it.
 func formatPriority(p throttle.Priority) string { return strconv.Itoa(int(p)) }
 
-// priorityOf is the task's own priority, or else that of its rule.
+// priorityOf is the task's own priority, or else that of its rule. A header that is
+// no number counts as none: any producer can write one.
 func priorityOf(task *asynq.Task, rule Rule) throttle.Priority {
 	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
 		return throttle.Priority(p)

@@ -25,11 +25,14 @@ import (
 // often the job was put back. Names follow the conventions for messaging:
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
+// traceScope names who records the spans: this package, as OpenTelemetry wants it.
 const traceScope = "github.com/headgate/headgate/scheduler"
 
+// tracer is looked up for each span: a program may set its provider at any time.
 func tracer() trace.Tracer { return otel.Tracer(traceScope) }
 
-// traceEnqueue begins the span of an Enqueue. end ends it with what came of it.
+// traceEnqueue begins the span of an Enqueue. end ends it with what came of it: only
+// then is the job's ID known, where asynq chose one.
 func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end func(*asynq.TaskInfo, error)) {
 	ctx, span := tracer().Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {
@@ -40,7 +43,8 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 	}
 }
 
-// traceHeaders are what a job carries of the context that it is enqueued in.
+// traceHeaders are what a job carries of the context that it is enqueued in: none
+// unless the program has set a propagator. The caller may add to them.
 func traceHeaders(ctx context.Context) map[string]string {
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)
@@ -49,7 +53,9 @@ func traceHeaders(ctx context.Context) map[string]string {
 
 // traceRun begins the span of a job's run, after one for the time that it waited
 // for its permits. end ends it with what became of it: a job that is put back
-// has not failed.
+// has not failed. An attempt that is denied has no span, or a long wait would be
+// one of many; the span of the wait is made when it is over, back in time, since no
+// process lives through all of it.
 func (a attempt) traceRun(ctx context.Context, d throttle.Decision) (_ context.Context, end func(error)) {
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))
 	now := time.Now()
@@ -64,6 +70,8 @@ func (a attempt) traceRun(ctx context.Context, d throttle.Decision) (_ context.C
 	return ctx, func(err error) { endSpan(span, err) }
 }
 
+// jobAttributes are what the spans of a job have in common. An ID is one of the
+// attributes and not of the name: names should be few.
 func jobAttributes(j job, typename string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "asynq"),
@@ -73,6 +81,8 @@ func jobAttributes(j job, typename string) []attribute.KeyValue {
 	}
 }
 
+// endSpan ends a span with an error's text, or as a success where the job is only
+// put back.
 func endSpan(span trace.Span, err error) {
 	if later, ok := errors.AsType[*putBackError](err); ok {
 		span.AddEvent("put back", trace.WithAttributes(attribute.String("reason", later.Error())))

@@ -13,7 +13,8 @@ const batches = 20
 
 // grant has Redis try the turns that are due, a batch at a time, and tells those
 // who were called at once. When Redis says that the lease is another's, this process
-// knows nothing any more.
+// knows nothing any more. Where the answer got lost the core is told so: the jobs
+// may be called, and it asks Redis which are.
 func (g *giver) grant(ctx context.Context) error {
 	for range batches {
 		if g.core == nil {
@@ -44,6 +45,8 @@ func (g *giver) grant(ctx context.Context) error {
 // tell moves called jobs to the head of their queues, those whose permits exist
 // now and those that were told and have not come. What became of each the core
 // hears: a job that is gone frees its place, one that a worker has is on its way.
+// Redis forgets those that are gone before the core hears of it, and gives their
+// permits another turn.
 func (g *giver) tell(ctx context.Context) error {
 	for range batches {
 		if g.core == nil {
@@ -89,7 +92,8 @@ func (g *giver) shelve(ctx context.Context, active []turns.Told) error {
 }
 
 // promote moves jobs to the head of their queues, and has those forgotten that
-// will not come. A process that cannot do that lets another one give turns.
+// will not come. A process that cannot do that lets another one give turns. It
+// returns the jobs' fates in their order; after an error some may have been moved.
 func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -149,7 +153,8 @@ func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) 
 }
 
 // settle writes where lanes take turns, and where newcomers may take again. Only
-// meters whose state has changed since are written.
+// meters whose state has changed since are written. A meter at which a lane waits
+// that this process has not heard of keeps its mark: seen says which it has.
 func (g *giver) settle(ctx context.Context) error {
 	if g.core == nil {
 		return nil

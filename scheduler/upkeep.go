@@ -30,6 +30,11 @@ const (
 // upkeep keeps the limiter's side and asynq's in step, a part at a time. asynq
 // is the truth: tickets of jobs that an operator, a crash or a flushed Redis took
 // away are forgotten, and denied jobs that no lane knows are sent back to ask.
+//
+// Two things are done. Every few seconds the put-backs of waiting jobs that are about
+// to end are moved on, or those jobs would come without permits. And once a minute a
+// comparison goes through all that wait; it rests between its parts, since the same
+// goroutine gives the turns.
 type upkeep struct {
 	next   time.Time // when put-backs are to be moved on
 	queues []string  // whose jobs wait
@@ -37,7 +42,8 @@ type upkeep struct {
 	begun  time.Time // when the last pass began; zero: one is due
 }
 
-// add has the jobs of a queue looked after.
+// add has the put-backs of a queue looked after, from its first lane on. Comparisons
+// go through all queues that asynq knows.
 func (u *upkeep) add(queue string) {
 	if i, found := slices.BinarySearch(u.queues, queue); !found {
 		u.queues = slices.Insert(u.queues, i, queue)
@@ -79,7 +85,8 @@ func (g *giver) tend(ctx context.Context) error {
 
 // postpone moves on the put-backs of waiting jobs that end before a moment, so
 // that none comes early. Each gets what it would be told now, and that moment at
-// least.
+// least. Called jobs are left alone: they come, or their put-back is what brings
+// them if the promotion got lost. A page costs up to four round trips.
 func (g *giver) postpone(ctx context.Context, queue string, before time.Time) error {
 	for offset, pages := 0, 0; offset >= 0 && pages < maxPages; pages++ {
 		ids, next, err := g.promoter.due(ctx, queue, before, offset)
@@ -110,7 +117,9 @@ func (g *giver) postpone(ctx context.Context, queue string, before time.Time) er
 	return nil
 }
 
-// A comparison is one pass over all that wait.
+// A comparison is one pass over all that wait: first the limiter's tickets, whose
+// jobs asynq may not have, then asynq's denied jobs, queue by queue, which may have
+// no ticket. It is no snapshot: what comes or goes meanwhile is left to the next.
 type comparison struct {
 	tickets bool      // whether those are still to be looked at
 	cursor  uint64    // in the tickets

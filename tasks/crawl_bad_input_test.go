@@ -24,18 +24,20 @@ func TestBadPages(t *testing.T) {
 		bad  http.HandlerFunc
 		want string // of the bad page's result
 	}{
-		{"redirect loop of one", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/bad", 302) }, `"redirected","reason":"it leads to http://a.test/bad"`},
+		{"redirect loop of one", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/bad", http.StatusFound) }, `"redirected","reason":"it leads to http://a.test/bad"`},
 		{"redirect loop of two", "/bad", func(w http.ResponseWriter, r *http.Request) {
 			to := map[string]string{"/bad": "/bad2", "/bad2": "/bad"}[r.URL.Path]
-			http.Redirect(w, r, to, 302)
+			http.Redirect(w, r, to, http.StatusFound)
 		}, `"redirected"`},
-		{"endless redirects", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", 302) }, `"redirected"`},
-		{"redirect to a file", "/bad", func(w http.ResponseWriter, r *http.Request) {
+		{"endless redirects", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }, `"redirected"`},
+		{"redirect to a file", "/bad", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(302)
 		}, `"redirected","reason":"it leads nowhere: URL of scheme`},
-		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://u:p@a.test/", 302) }, `it leads nowhere: URL with user or password`},
-		{"redirect to a host that is not allowed", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b.test/", 302) }, `it leads to http://b.test/: the crawl does not go to that host`},
+		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://u:p@a.test/", http.StatusFound)
+		}, `it leads nowhere: URL with user or password`},
+		{"redirect to a host that is not allowed", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b.test/", http.StatusFound) }, `it leads to http://b.test/: the crawl does not go to that host`},
 		{"links of other schemes and with passwords", "/bad", html(`<a href="file:///etc/passwd"><a href="ftp://a.test/x"><a href="javascript:x"><a href="http://u:p@a.test/secret"><a href="data:,x"><a href="//[">`), `"fetched"`},
 		{"links that look like secrets", "/bad", html(`<a href="/q?x=${env:HOME}">`), `"fetched"`},
 		{"no UTF-8", "/bad", html("\xff\xfe<a href='/ok\xff'>\x80"), `"fetched"`},

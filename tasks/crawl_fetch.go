@@ -21,13 +21,14 @@ import (
 // from there.
 const TypeCrawlFetch = "crawl:fetch"
 
-// MaxDepth is how many links a crawl may go from where it starts.
+// MaxDepth is how many links a crawl may go from where it starts. Longer ways are
+// those of calendars and the like, which have no end.
 const MaxDepth = 1000
 
 // The words of CrawlFetch.Allow.
 const (
-	SameHost = "same-host"
-	SameSite = "same-site"
+	SameHost = "same-host" // URL's host alone
+	SameSite = "same-site" // its registered domain and all below it, by the public suffix list
 )
 
 // CrawlFetch is the payload of a crawl:fetch task. Only Crawl and URL are
@@ -38,24 +39,28 @@ const (
 type CrawlFetch struct {
 	// Crawl is the crawl's name. A URL is fetched once in each run of a crawl.
 	Crawl string `json:"crawl"`
-	// URL is absolute, http or https, without a user and password.
+	// URL is absolute, http or https, without a user and password or a secret.
+	// The crawl knows it in its canonical form: see links.Canonical.
 	URL string `json:"url"`
-	// Depth is how many links further the crawl may go from here.
+	// Depth is how many links further the crawl may go from here, up to MaxDepth.
+	// With the zero value it fetches the page alone, where it redirects to, too.
 	Depth int `json:"depth,omitempty"`
 	// Allow lists the hosts that the crawl may go to: SameHost and SameSite are
 	// URL's, "example.com" is that host, "*.example.com" all below it. The zero
-	// value means SameHost.
+	// value means SameHost. URL itself is fetched in any case.
 	Allow []string `json:"allow,omitempty"`
 	// Run is the crawl's run: texts of which the later is the larger, such as
 	// moments. A job of a later run joins the one in progress, or begins its own
 	// if that is over. The zero value means a run of its own.
 	Run string `json:"run,omitempty"`
 	// Anew has the job begin its run although another is in progress, whose jobs
-	// then fetch nothing more.
+	// then fetch nothing more. It wants a Run: without one each attempt of the job
+	// begins another.
 	Anew bool `json:"anew,omitempty"`
 	// Sitemap is whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty"`
-	// From is the URL that led to this one: the crawl itself enqueued the job.
+	// From is the URL that led to this one: the crawl itself enqueued the job,
+	// as a part of Run.
 	From string `json:"from,omitempty"`
 	// Hops is how many redirects have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty"`
@@ -64,8 +69,9 @@ type CrawlFetch struct {
 }
 
 // NewCrawlFetch is a task that fetches the page. A page has the ID of CrawlFetch.ID,
-// so that it is refused when it is enqueued twice in a run. The error says which
-// field is wrong, its value and what would be right.
+// so that asynq refuses it with ErrTaskIDConflict while it has another of the same
+// run; an asynq.TaskID among opts wins over it. The error says which field is wrong,
+// its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
@@ -80,7 +86,8 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	return asynq.NewTask(TypeCrawlFetch, payload, opts...), nil
 }
 
-// ID is the same for all tasks of a run that fetch the same URL.
+// ID is the same for all tasks of a run that fetch the same URL, in whatever form it
+// is written.
 func (c CrawlFetch) ID() string {
 	of := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {
@@ -110,6 +117,8 @@ func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
 	return err
 }
 
+// Names of crawls and runs are parts of Redis keys, in which | and line breaks mean
+// something, and of IDs and file names.
 var (
 	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 	crawlRun    = regexp.MustCompile(`^[A-Za-z0-9_.:-]{0,100}$`)
@@ -148,7 +157,8 @@ func (c CrawlFetch) Validate() error {
 	return nil
 }
 
-// ValidateAllow reports what is wrong with an entry of CrawlFetch.Allow.
+// ValidateAllow reports what is wrong with an entry of CrawlFetch.Allow: it is one of
+// the two words, a host's name in whatever case, or an IP address.
 func ValidateAllow(host string) error {
 	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
 		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for all below it", host, SameHost, SameSite)
@@ -156,7 +166,9 @@ func ValidateAllow(host string) error {
 	return nil
 }
 
-// Hosts are those that Allow means, without its words.
+// Hosts are those that Allow means, without its words: sorted, in lower case, each
+// once. For an address, and for a host that is a public suffix itself, SameSite is
+// the host alone.
 func (c CrawlFetch) Hosts() []string {
 	allow := c.Allow
 	if len(allow) == 0 {
@@ -182,7 +194,8 @@ func (c CrawlFetch) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
-// origin is what a robots.txt is for: scheme, host and port.
+// origin is what a robots.txt is for: scheme, host and port. It is empty for what is
+// no URL.
 func origin(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -200,6 +213,7 @@ func parseCrawlFetch(payload []byte) (CrawlFetch, error) {
 	return c, c.Validate()
 }
 
+// validateCrawlFetch reports what is wrong with a payload.
 func validateCrawlFetch(payload []byte) error {
 	_, err := parseCrawlFetch(payload)
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 const DefaultMaxPage = 10 << 20
 
 // CrawlHandler runs crawl:fetch tasks. HTTP, Frontier and Client are required;
-// without them each job is archived. It must not be copied, nor its fields
-// changed, after its first task.
+// without them each job is archived. It is safe for concurrent use, but must not be
+// copied, nor its fields changed, after its first task.
 //
 // A job makes at most one request, so one permit for its URL's host is enough.
 // Where the origin's robots.txt is not known, that is what it asks for, and then
@@ -36,16 +37,26 @@ const DefaultMaxPage = 10 << 20
 //
 // A URL is fetched once in a run of its crawl, unless a worker dies between the
 // request and the note that it was made.
+//
+// Beside its request a job costs some six round trips to Redis, two for every 500
+// links of the page, and one for each of them that is new: these are enqueued one
+// after the other.
+//
+// For crawls to show which pages have failed, the server's ErrorHandler calls Failed.
 type CrawlHandler struct {
-	// HTTP makes the calls. Its secrets and its folder are not used.
+	// HTTP makes the calls, to the addresses that it may call, and its Observe is
+	// told of the answers. Its secrets and its folder are not used.
 	HTTP *HTTPHandler
-	// Frontier is what the crawls have found.
+	// Frontier is what the crawls have found. All workers of a crawl must share it;
+	// it need not be in the Redis of the queues.
 	Frontier *frontier.Frontier
-	// Client enqueues what is found: scheduler.Client or asynq.Client.
+	// Client enqueues what is found, in the queue of the job that found it:
+	// scheduler.Client or asynq.Client, for the same Redis as the server's.
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
-	// Archive keeps the pages. Nil means that they are not kept.
+	// Archive keeps the pages, but for those that ask not to be. Nil means that
+	// they are not kept.
 	Archive *warc.Folder
 	// Agent is the User-Agent, of which the part before the slash is the name
 	// that robots.txt knows the crawler by. Empty means "headgate".
@@ -54,16 +65,19 @@ type CrawlHandler struct {
 	// is kept and its links are followed. The zero value means DefaultMaxPage.
 	MaxPage int64
 	// PutBack makes the error that puts a job back for so long without a failure:
-	// scheduler.RetryAfter where that package runs the job. Nil makes it one.
+	// scheduler.RetryAfter where that package runs the job. Nil makes it one, so
+	// that the first page of each origin spends an attempt on its robots.txt.
 	PutBack func(time.Duration) error
 	// Delay is told of the Crawl-delay of a host, before each request to it: no
-	// other should start within that time. Nil means nobody is.
+	// other should start within that time. With an error nothing is fetched, and the
+	// job is retried. Nil means nobody is told, and the delay is not kept.
 	Delay func(ctx context.Context, host string, delay time.Duration) error
 	// Urgent are options of jobs that others wait for: scheduler.Priority.
 	Urgent []asynq.Option
 }
 
-// CrawlResult is the result of a crawl:fetch task, in JSON.
+// CrawlResult is the result of a crawl:fetch task, in JSON. The page itself is in the
+// archive alone. Like every result it is kept for as long as the task: see HTTPResult.
 type CrawlResult struct {
 	// Outcome is "fetched", "unchanged", "redirected", "missing", "disallowed",
 	// "seen" if the run has the URL already, "over" if the run is, and "robots"
@@ -71,7 +85,8 @@ type CrawlResult struct {
 	Outcome string `json:"outcome"`
 	// Reason says more, in words.
 	Reason string `json:"reason,omitempty"`
-	Status int    `json:"status,omitempty"`
+	// Status is the page's, and 0 where it was not asked for.
+	Status int `json:"status,omitempty"`
 	// Type is the Content-Type, Length how many bytes of the page were read, and
 	// Truncated whether there were more.
 	Type      string `json:"type,omitempty"`
@@ -86,18 +101,22 @@ type CrawlResult struct {
 	Offset int64  `json:"offset,omitempty"`
 }
 
-// crawlJob is one run of a job.
+// crawlJob is one run of a job. Its steps are methods, which write what they find to
+// result: prepare and claim first, then robotsFor, fetch and finish. One goroutine
+// takes them.
 type crawlJob struct {
 	*CrawlHandler
 	task   *asynq.Task
-	page   CrawlFetch
-	run    frontier.Run
-	hosts  []string
+	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
+	run    frontier.Run            // the one that it belongs to, after claim
+	hosts  []string                // that the crawl may go to
 	robots map[string]*robots.File // by origin; nil for one that is not known
 	result CrawlResult
 }
 
-// ProcessTask fetches the page and enqueues what it leads to.
+// ProcessTask fetches the page and enqueues what it leads to. A job that asks for a
+// robots.txt has no URL of the crawl to claim: it keeps the answer for those that
+// have, and is done even if there was none.
 func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	page, err := parseCrawlFetch(task.Payload())
 	if err != nil {
@@ -128,8 +147,10 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 }
 
 // Failed notes that a job is archived, whose error that was: what calls it is
-// the server's ErrorHandler. It passes over tasks of other types, and failures
-// after which the job is tried again.
+// the server's ErrorHandler, with what that was given. It passes over tasks of other
+// types, and failures after which the job is tried again. Without it the crawl goes
+// on to count the page as waiting, and never is complete. The error is Redis's; it
+// waits for 5 seconds at most.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
@@ -154,7 +175,9 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	return err
 }
 
-// do goes through what a job does, step by step.
+// do goes through what a job does, step by step. A URL that the run has already, or
+// that another job has, may have been found on a shorter way this time, so that its
+// links can be followed further: that is spread, without another request.
 func (j *crawlJob) do(ctx context.Context) error {
 	asked := lead{Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, hops: j.page.Hops, sitemap: j.page.Sitemap}
 	answer, err := j.claim(ctx)
@@ -180,7 +203,8 @@ func (j *crawlJob) do(ctx context.Context) error {
 }
 
 // claim takes the URL. After it the job has its run, and the depth to which the
-// URL's links are to be followed.
+// URL's links are to be followed: the largest that it was found at. It returns one of
+// the answers of package frontier.
 func (j *crawlJob) claim(ctx context.Context) (string, error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
@@ -198,7 +222,8 @@ func (j *crawlJob) claim(ctx context.Context) (string, error) {
 
 // finish notes what has become of the URL, after all that it leads to has been
 // enqueued: whoever dies before that runs again. Meanwhile the URL may have been
-// found nearer to where the crawl began.
+// found nearer to where the crawl began: then its links are spread once more, to the
+// larger depth. That ends, for depths grow and are bounded.
 func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *frontier.Page) error {
 	depth := j.page.Depth
 	for {
@@ -213,6 +238,7 @@ func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *front
 	}
 }
 
+// agent is the User-Agent.
 func (h *CrawlHandler) agent() string {
 	if h.Agent == "" {
 		return "headgate"
@@ -220,12 +246,12 @@ func (h *CrawlHandler) agent() string {
 	return h.Agent
 }
 
-// get makes one GET, for a URL that others wrote: without secrets.
+// get makes one GET, for a URL that others wrote: without secrets, and without
+// following redirects. The caller closes the answer's body. The error is that of
+// HTTPHandler: a NetworkError, or an AddressError that archives the job.
 func (j *crawlJob) get(ctx context.Context, url string, header map[string]string) (*answer, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-	for name, value := range header {
-		headers[name] = value
-	}
+	maps.Copy(headers, header)
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	a, err := j.HTTP.exchange(ctx, call, call, nil)
 	if err == nil {

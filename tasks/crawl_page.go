@@ -18,7 +18,13 @@ import (
 	"github.com/headgate/headgate/tasks/warc"
 )
 
-// fetch fetches the page and notes what has become of it.
+// fetch fetches the page and notes what has become of it. By then robots.txt allows
+// it. It makes one request, with DefaultTimeout for all of it, and asks only whether
+// the page has changed where an earlier run has kept what that needs.
+//
+// The page is archived before it is noted: a worker that dies in between fetches and
+// archives it twice, which is better than a page that is nowhere. What it leads to is
+// enqueued by finish, before the note as well.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	last, err := j.Frontier.Page(ctx, j.page.Crawl, j.page.URL)
 	if err != nil {
@@ -31,6 +37,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	late := fmt.Errorf("no whole answer within %s: %w", DefaultTimeout, context.DeadlineExceeded)
 	limited, cancel := context.WithTimeoutCause(ctx, DefaultTimeout, late)
 	defer cancel()
+	// The archive wants the address that answered, and not what the name says later.
 	var address string
 	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
@@ -42,10 +49,12 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	defer a.resp.Body.Close()
 	j.result.Status = a.resp.StatusCode
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file)}
+	// A 304 that was not asked for is a status as any other.
 	switch status := a.resp.StatusCode; {
 	case status == http.StatusNotModified && condition != nil:
 		a.drop()
 		j.result.Outcome = "unchanged"
+		// It leads where it led; the sitemaps of robots.txt may be others by now.
 		page.ETag, page.Modified, page.Links = last.ETag, last.Modified, last.Links
 		page.Sitemaps = append(page.Sitemaps, last.Sitemaps...)
 		return j.finish(ctx, frontier.Unchanged, page)
@@ -70,7 +79,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 }
 
 // conditions are the headers that ask for the page only if it has changed since
-// an earlier run; nil for none.
+// an earlier run; nil for none. What this run itself has kept does not count: it is
+// from an attempt that broke off, and the page may not be in the archive.
 func conditions(last *frontier.Page, run string) map[string]string {
 	if last == nil || last.Run == run || last.ETag == "" && last.Modified == "" {
 		return nil
@@ -85,7 +95,9 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	return headers
 }
 
-// moved goes on at the URL that the page redirects to: as a page of its own.
+// moved goes on at the URL that the page redirects to: as a page of its own, whose
+// host may be another and wants permits and a robots.txt of its own. Where the crawl
+// cannot follow, the result says why, and the page is done all the same.
 func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) error {
 	j.result.Outcome = "redirected"
 	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
@@ -104,7 +116,9 @@ func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) er
 	return j.finish(ctx, frontier.Redirected, page)
 }
 
-// refused says what becomes of a page whose status is no success.
+// refused says what becomes of a page whose status is no success: it is missing for
+// this run, or tried again if the status may pass. See StatusError.permanent. Nothing
+// is kept of it, so what an earlier run has kept stays for the next.
 func (j *crawlJob) refused(ctx context.Context, a *answer) error {
 	wrong := a.checkStatus(nil)
 	a.drop()
@@ -115,12 +129,14 @@ func (j *crawlJob) refused(ctx context.Context, a *answer) error {
 	return j.finish(ctx, frontier.Missing, nil)
 }
 
-// read reads the body as far as is wanted.
+// read reads the body as far as is wanted. One that breaks off is an error, but one
+// that is too long is not: the beginning of a page is worth having.
 func (j *crawlJob) read(a *answer) ([]byte, error) {
 	most := j.MaxPage
 	if most <= 0 {
 		most = DefaultMaxPage
 	}
+	// One byte more than is wanted tells whether there is more.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
 	if err != nil {
 		return nil, &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: err}
@@ -133,7 +149,9 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 }
 
 // follow finds where the page leads to, and reports whether it asks not to be
-// kept.
+// kept. It writes that to page, without what lies on hosts that the crawl does not go
+// to. The Content-Type decides how the page is read, and the body where there is
+// none. A sitemap with mistakes gives what could be read of it.
 func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex bool) {
 	kind := a.resp.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(kind)
@@ -143,7 +161,7 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
-		if err != nil {
+		if err != nil { // what was read before the mistake counts
 			j.result.Reason = err.Error()
 		}
 		page.Links = entries(found.Pages)
@@ -152,19 +170,22 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 		found := links.FromPage(j.page.URL, kind, a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
 		page.Links, noIndex = found.Links, found.NoIndex
 	}
+	// Before they are kept: most links of many pages lead elsewhere.
 	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !links.Within(to, j.hosts) })
 	page.Sitemaps = slices.DeleteFunc(page.Sitemaps, func(to string) bool { return !links.Within(to, j.hosts) })
 	j.result.Links = len(page.Links) + len(page.Sitemaps)
 	return noIndex
 }
 
-// isSitemap reports whether a page that was found as any other is a sitemap.
+// isSitemap reports whether a page that was found as any other is a sitemap: a link
+// or a redirect can lead to one.
 func isSitemap(media string, body []byte) bool {
 	head := body[:min(len(body), 1024)]
 	return (media == "text/xml" || media == "application/xml") &&
 		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
 }
 
+// entries are the URLs of a sitemap's entries, in their order.
 func entries(from []links.Entry) []string {
 	var urls []string
 	for _, e := range from {
@@ -173,10 +194,13 @@ func entries(from []links.Entry) []string {
 	return urls
 }
 
-// sitemaps are those of the origin, which its robots.txt names.
+// sitemaps are those of the origin, which its robots.txt names, as far as the crawl
+// goes to their hosts. Every page of the origin leads to them, and the first one to
+// be fetched enqueues their jobs.
 func (j *crawlJob) sitemaps(file *robots.File) []string {
 	var urls []string
 	for _, text := range file.Sitemaps {
+		// They should be absolute, and many are not.
 		url, err := links.Canonical(origin(j.page.URL)+"/", text)
 		if err == nil && links.Within(url, j.hosts) && !slices.Contains(urls, url) {
 			urls = append(urls, url)
@@ -185,7 +209,8 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 	return urls
 }
 
-// archive keeps the page.
+// archive keeps the page, and writes to the result where it is. The moment is that of
+// the request, as WARC wants it. An error is the disk's, and the page is tried again.
 func (j *crawlJob) archive(a *answer, body []byte, address string) error {
 	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
 	if j.result.Truncated {

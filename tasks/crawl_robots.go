@@ -15,21 +15,28 @@ import (
 )
 
 const (
-	// robotsTime is how long the request for a robots.txt may take, and each
-	// redirect of it until its job has run.
+	// robotsTime is how long others wait for the job that asks for a robots.txt, and
+	// for each redirect of it until its job has run. Then it counts as lost.
 	robotsTime = time.Minute
-	// robotsAgain is how long nobody asks again after no answer.
+	// robotsAgain is how long nobody asks again after no answer: pages that wait for
+	// it fail meanwhile, and are retried.
 	robotsAgain = 30 * time.Second
 	// maxAwait is how long a job is put back at most that waits for another's
 	// request: each time costs a permit.
 	maxAwait = time.Second
 )
 
+// errNoRobots is why a page is not fetched whose robots.txt cannot be had, as RFC
+// 9309 wants it (2.3.1.4). The page's job is retried.
 var errNoRobots = errors.New("without robots.txt nothing is fetched")
 
 // robotsFor is the robots.txt of the page's origin. Where it is not known, the
 // job asks for it under the permit that it has, and the error puts it back for
-// another one, unless the answer is enough for the page not to be fetched.
+// another one, unless the answer is enough for the page not to be fetched. So no
+// permit pays for two requests.
+//
+// One job asks for an origin. The others are put back for a second at most, each
+// time at the price of a permit, or fail where the origin gave none a moment ago.
 func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	file, err := j.knownRobots(ctx, of)
@@ -48,7 +55,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
 	}
-	delete(j.robots, of)
+	delete(j.robots, of) // which says that it is not known
 	file, err = j.knownRobots(ctx, of)
 	if err == nil && file != nil && !file.Allowed(j.agent(), j.page.URL) {
 		return file, nil
@@ -57,7 +64,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 }
 
 // knownRobots is an origin's robots.txt as it was fetched within a day, and nil
-// if it was not.
+// if it was not. It asks Redis once for an origin in a run of a job, and no server.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
 	if file, ok := j.robots[of]; ok {
 		return file, nil
@@ -74,10 +81,14 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 }
 
 // askRobots makes one request for an origin's robots.txt, which redirects may
-// have led to another place. A redirect becomes a job of its own.
+// have led to another place. A redirect becomes a job of its own. What is answered
+// is kept, whatever it is: a 4xx allows everything, as robots.FromAnswer has it. No
+// answer, a 5xx and a 429 are no statement, and a body that breaks off is none
+// either: what it would have forbidden may be in the rest.
 func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
+	// The answer is kept for a day by the crawl itself, so it is asked for in full.
 	a, err := j.get(ctx, url, nil)
 	if err != nil {
 		return j.noRobots(ctx, of, err)
@@ -105,7 +116,7 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 }
 
 // delay tells of the Crawl-delay that a robots.txt asks for. It is told before
-// each request, for limits forget.
+// each request, for limits forget. Where it cannot be told nothing is fetched.
 func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) error {
 	delay := file.CrawlDelay(j.agent())
 	if delay == 0 || j.Delay == nil {
@@ -114,7 +125,9 @@ func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) erro
 	return j.Delay(ctx, frontier.Host(of), delay)
 }
 
-// followRobots enqueues the job that asks for a robots.txt elsewhere.
+// followRobots enqueues the job that asks for a robots.txt elsewhere, under the
+// permits of that host. Pages of the origin wait for it, so it goes before others;
+// asynq gives it an ID, since the same file may be asked for again in a run.
 func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
 	next := CrawlFetch{Crawl: j.page.Crawl, URL: url, Run: j.page.Run, From: of + "/robots.txt", Hops: hops, Robots: of}
 	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
@@ -132,7 +145,7 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if err != nil {
 		return err
 	}
-	if ok {
+	if ok { // fresh for the hour that is left of its day
 		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
 	}
 	if err := j.Frontier.NoRobots(ctx, of, robotsAgain); err != nil {
@@ -141,7 +154,8 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	return fmt.Errorf("%w: %w", errNoRobots, why)
 }
 
-// putBack is the error that puts the job back without a failure.
+// putBack is the error that puts the job back without a failure, or with one where
+// the handler has no PutBack.
 func (j *crawlJob) putBack(wait time.Duration, why string) error {
 	if j.PutBack == nil {
 		return fmt.Errorf("%s: to be tried again", why)
@@ -149,7 +163,8 @@ func (j *crawlJob) putBack(wait time.Duration, why string) error {
 	return fmt.Errorf("%s: %w", why, j.PutBack(wait))
 }
 
-// enqueue enqueues another job of the crawl, unless it has been.
+// enqueue enqueues another job of the crawl, unless it has been: in this job's queue,
+// and with as many retries.
 func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.Option) error {
 	task, err := NewCrawlFetch(page)
 	if err != nil {

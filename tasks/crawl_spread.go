@@ -12,12 +12,14 @@ import (
 // lead is where a page leads to.
 type lead struct {
 	frontier.Link
-	hops    int
-	sitemap bool
+	hops    int  // redirects in a row that have led there
+	sitemap bool // whether it is read as a sitemap, whatever it says of itself
 }
 
 // leads are those of a page that so many redirects have led to, from which the
-// crawl may go on to a depth.
+// crawl may go on to a depth. A link costs one of it. A redirect costs none, since it
+// leads to the page that was meant, and neither does a sitemap, which is a list of
+// pages and not one of them; but at depth 0 there is nothing to list.
 func leads(page *frontier.Page, depth, hops int) []lead {
 	if page == nil {
 		return nil
@@ -38,7 +40,8 @@ func leads(page *frontier.Page, depth, hops int) []lead {
 	return to
 }
 
-// prepare brings the payload into the form in which the crawl knows URLs.
+// prepare brings the payload into the form in which the crawl knows URLs, and gives
+// it a run where it has none: one named by the moment.
 func (j *crawlJob) prepare() (err error) {
 	j.page.URL, err = links.Canonical("", j.page.URL)
 	j.hosts = j.page.Hosts()
@@ -48,17 +51,23 @@ func (j *crawlJob) prepare() (err error) {
 	return err
 }
 
-// spreadBatch is how many URLs are looked up at once.
+// spreadBatch is how many URLs are looked up at once: one round trip, in which Redis
+// does nothing else.
 const spreadBatch = 500
 
 // spread enqueues what has not been found before. Of what has, but further from
 // where the crawl began, it spreads the links in turn, as they were found then:
 // nothing is fetched twice. It can be repeated wherever it broke off, for it
 // notes what it did only once all that follows from it is done.
+//
+// It goes through the leads as through a queue, to which it adds those of pages that
+// it spreads in turn. A URL is looked at again only for a larger depth, so that ends
+// also where pages lead to each other.
 func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 	best := map[string]int{} // by URL, the depth to which it is spread
 	var followed []frontier.Link
 	for len(to) > 0 {
+		// A URL that is there twice is looked up again for a larger depth alone.
 		var batch []lead
 		for len(to) > 0 && len(batch) < spreadBatch {
 			l := to[0]
@@ -72,6 +81,7 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 		if err != nil {
 			return err
 		}
+		// What these lead to is spread like what the job's own page does.
 		for _, l := range deeper {
 			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
 			if err != nil {
@@ -84,7 +94,10 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 	return j.Frontier.Followed(ctx, j.run, followed)
 }
 
-// spreadBatch returns the URLs that were fetched with a smaller depth.
+// spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
+// that were fetched with a smaller depth. A new URL that a known robots.txt disallows
+// is noted as that without a job. Where robots.txt is not known its job finds out:
+// to ask is a request, and wants that host's permit.
 func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Link, error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -99,7 +112,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 	}
 	var found, disallowed []frontier.Link
 	for i, l := range batch {
-		if seen[i].State != "" {
+		if seen[i].State != "" { // there is a job for it, or it needs none
 			if l.Depth > seen[i].Depth {
 				found = append(found, l.Link)
 			}
@@ -113,6 +126,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 			disallowed = append(disallowed, l.Link)
 			continue
 		}
+		// The job comes before the note: see Frontier.Found.
 		if err := j.enqueue(ctx, j.next(l)); err != nil {
 			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
 		}
@@ -126,7 +140,8 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 	return deeper, err
 }
 
-// next is the job of a URL that the page leads to.
+// next is the job of a URL that the page leads to. Allow gets hosts and no words
+// such as SameHost, which would mean another host there.
 func (j *crawlJob) next(l lead) CrawlFetch {
 	return CrawlFetch{
 		Crawl: j.page.Crawl, URL: l.URL, Depth: l.Depth, Allow: j.hosts, Run: j.run.Name,

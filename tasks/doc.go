@@ -1,14 +1,21 @@
-// Package tasks holds the task types that are built in, one file each: the
-// name of the type, its payload, its constructor and its handler.
+// Package tasks holds the task types that are built in: the name of each, its
+// payload, its handler and, but for commands, its constructor. HTTPRequest makes
+// one HTTP call, CrawlFetch fetches a page of a crawl and goes on from there, and
+// ExecHandler runs commands that its worker lists.
 //
 // They are plain asynq tasks with plain asynq handlers. Register adds all of
 // them to a mux; Validate checks a payload before it is enqueued, by the same
-// rules as the handler. Payloads are JSON objects and are read strictly: an
-// unknown field, a field given twice or a value of the wrong type is an error
-// that says what would be right. A null is a field left out.
+// rules as the handler. Payloads are JSON objects and, but for those of commands,
+// are read strictly: an unknown field, a field given twice or a value of the wrong
+// type is an error that says what would be right. A null is a field left out.
 //
 // A handler's error says what should become of the job. One that wraps
 // asynq.SkipRetry cannot get better by itself, and asynq archives the job at
-// once; every other error is worth another attempt. Class sorts the errors of
-// HTTP calls for policies of retries.
+// once; every other error is worth another attempt. Class sorts the errors for
+// policies of retries.
+//
+// The package knows nothing of limits. What a handler learns about them from the
+// other side it tells by way of a field that the program sets, such as
+// HTTPHandler.Observe, and what puts a job back without a failure it is given, as in
+// HTTPHandler.PutBackAs: so the handlers work with a plain asynq server, too.
 package tasks

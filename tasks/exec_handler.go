@@ -19,7 +19,12 @@ import (
 
 // TypeExec names the task that runs the command which its payload names. The
 // type PrefixExec + NAME runs the command of that name, so that a command can
-// have limits of its own.
+// have limits of its own. The payload of both is a JSON object, or empty:
+//
+//	{"command": "resize", "file": "a.png"}
+//
+// Only the first kind must have a command in it; all other fields are for
+// Command.Args.
 const (
 	PrefixExec = "exec:"
 	TypeExec   = PrefixExec + "command"
@@ -36,18 +41,22 @@ const (
 
 // Command is what a worker can be asked to run.
 type Command struct {
-	// Args gives the program and its arguments for a task. No shell sees them.
+	// Args gives the program and its arguments for a task: the program at least.
+	// No shell sees them. A job is archived with the error that it returns. It is
+	// called from many goroutines at once.
 	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
 	// Timeout is how long it may run; then it is killed with all that it started.
 	// The zero value means DefaultCommandTimeout.
 	Timeout time.Duration
 	// Env is its environment, NAME=value, besides PATH, HOME, LANG and TMPDIR of
 	// the worker. Values can be ${env:NAME} and ${file:/path}: secrets, which are
-	// hidden where the command prints them.
+	// hidden where the command prints them. A value is one reference or none: one
+	// within other text is text.
 	Env []string
 	// Dir is the folder that it runs in. Empty means the worker's.
 	Dir string
-	// MaxOutput is how many bytes it may print. The zero value means
+	// MaxOutput is how many bytes it may print, not counting its errors, of which
+	// the end is kept. A command that prints more is killed. The zero value means
 	// DefaultMaxOutput.
 	MaxOutput int64
 }
@@ -59,9 +68,14 @@ type Command struct {
 //   - Exit code 0: done.
 //   - Another one, a signal, or no end in time: a *CommandError, retried.
 //   - A malformed payload, no such command or program, too much output: archived.
+//   - A secret of its environment that cannot be had: retried.
 //
-// It must not be copied, nor its fields changed, after its first task.
+// A command can run more than once for a job, as any asynq job can. Its zero value
+// archives every job. It is safe for concurrent use, but must not be copied, nor its
+// fields changed, after its first task.
 type ExecHandler struct {
+	// Commands are what it can run, by name. Nothing else of a payload decides
+	// which program runs, so whoever enqueues jobs gets no other.
 	Commands map[string]Command
 
 	mu      sync.Mutex
@@ -69,14 +83,14 @@ type ExecHandler struct {
 	closed  bool
 }
 
-// CommandError is a command that did not end well.
+// CommandError is a command that did not end well. It is retried.
 type CommandError struct {
-	Command string
+	Command string // its name in ExecHandler.Commands
 	// Code is its exit code: -1 where it had none.
 	Code int
 	// Reason is why: "exit code 3", "signal: killed", or a timeout.
 	Reason string
-	// Stderr is the end of what it printed there.
+	// Stderr is the end of what it printed there, up to 1,000 bytes.
 	Stderr string
 }
 
@@ -89,13 +103,15 @@ func (e *CommandError) Error() string {
 	return text
 }
 
-// validateExec reports what is wrong with a payload, as far as it tells.
+// validateExec reports what is wrong with a payload, as far as it tells: which
+// commands there are only the worker knows.
 func validateExec(typename string, payload []byte) error {
 	_, err := commandName(typename, payload)
 	return err
 }
 
-// commandName is the command that a task is for.
+// commandName is the command that a task is for: the one in its type, or else in its
+// payload. Other fields are not read strictly, since they are the command's.
 func commandName(typename string, payload []byte) (string, error) {
 	if len(bytes.TrimSpace(payload)) == 0 {
 		payload = []byte("{}")
@@ -135,7 +151,10 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return keepResult(task, outputResult(out))
 }
 
-// run runs a command and returns what it printed.
+// run runs a command and returns what it printed. The command is killed when its
+// time is over, when asynq ends the job's context, when it prints too much, and by
+// Close; of all but Close the context's cause tells. All that it started is killed
+// with it, also when it ended well: nobody would know of it afterwards.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, most := c.Timeout, c.MaxOutput
 	if timeout <= 0 {
@@ -171,10 +190,11 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
 	}
 	err = cmd.Wait()
-	_ = killGroup(cmd) // what it left running
+	_ = killGroup(cmd) // what it left running in its group
 	h.ended(cmd)
 
 	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
+	// What stopped it says more than the signal that it ended with.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
@@ -193,7 +213,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 // errCloses is no fault of the job, which another worker runs.
 var errCloses = errors.New("the worker stops")
 
-// start starts a command that Close can end.
+// start starts a command that Close can end. After Close it starts none.
 func (h *ExecHandler) start(cmd *exec.Cmd) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,6 +230,7 @@ func (h *ExecHandler) start(cmd *exec.Cmd) error {
 	return nil
 }
 
+// ended is told of a command that has ended: its process ID may be another's soon.
 func (h *ExecHandler) ended(cmd *exec.Cmd) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,7 +239,7 @@ func (h *ExecHandler) ended(cmd *exec.Cmd) {
 
 // Close kills the commands that run, with all that they started, and has those of later
 // tasks fail, to be retried. It is for after the server's Shutdown: their jobs are back
-// in their queues by then.
+// in their queues by then. It does not wait for the commands, and may be called twice.
 func (h *ExecHandler) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +249,8 @@ func (h *ExecHandler) Close() {
 	}
 }
 
-// environment is a command's, and the secrets in it.
+// environment is a command's, and the secrets in it. It is not the worker's own: that
+// has the secrets of other commands, of calls and of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -252,7 +274,9 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// outputResult is what a command printed as a result: JSON.
+// outputResult is what a command printed as a result: JSON as it is, other text as a
+// JSON text without the ends of its last line, and bytes that are no UTF-8 as an
+// object with their base64. Nothing printed is the empty text.
 func outputResult(out []byte) any {
 	text := bytes.TrimSpace(out)
 	switch {
@@ -265,7 +289,8 @@ func outputResult(out []byte) any {
 }
 
 // bounded keeps what a command prints, up to a bound. Its buffer is hidden, or
-// what it reads from by itself would go past Write.
+// what it reads from by itself would go past Write. One goroutine of os/exec writes
+// to it; it may be read after Wait.
 type bounded struct {
 	kept bytes.Buffer
 	most int64
@@ -273,6 +298,8 @@ type bounded struct {
 	full func()
 }
 
+// Write implements io.Writer. What is too much it drops, and calls full once. To
+// return an error would close the pipe, and leave it to the command to notice.
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.over || int64(b.kept.Len()+len(p)) > b.most {
 		if !b.over {
@@ -287,6 +314,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // tail keeps the end of what a command prints.
 type tail struct{ end []byte }
 
+// Write implements io.Writer, and never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
 	if extra := len(t.end) - maxStderr; extra > 0 {
@@ -295,4 +323,5 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// String is what was kept. It may begin within a character.
 func (t *tail) String() string { return string(t.end) }

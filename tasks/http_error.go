@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// The classes of errors after which another attempt may go better, or not.
+// The classes of errors, as Class tells them. They are texts and not types, since
+// rules in a config file name them.
 const (
 	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
 	ClassKilled  = "killed"  // a command that a signal ended, or its time
 	ClassNetwork = "network" // no answer, or one that broke off, or none in time
-	Class3xx     = "3xx"
+	Class3xx     = "3xx"     // by the status that was not expected, like the next two
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )
@@ -20,7 +21,7 @@ const (
 // Class is the class of a built-in task's error, for a policy of retries by
 // class: ClassNetwork, the hundreds of the status that was not expected,
 // ClassKilled, or ClassExit with a colon and the exit code. It is empty for every
-// other error, and for none.
+// other error, and for none. Errors that archive a job at once have a class, too.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -37,13 +38,15 @@ func Class(err error) string {
 	return ""
 }
 
-// NetworkError is a call that got no whole answer.
+// NetworkError is a call that got no whole answer. The other side may have done all
+// the same what it asked for. It is retried.
 type NetworkError struct {
 	// URL is the one that was called, as the payload has it.
 	URL string
 	// Status is that of the answer whose body broke off, and 0 without answer.
 	Status int
-	// Err is why.
+	// Err is why, with references in place of the secrets in its text. A timeout of
+	// the call's own is in it as context.DeadlineExceeded.
 	Err error
 }
 
@@ -81,7 +84,9 @@ func (e *BodyError) Error() string {
 const maxErrorText = 2000
 
 // presentable is the error with a text that can be kept and shown, whatever the
-// other side put into it: asynq cannot retry a job whose error is not UTF-8.
+// other side put into it: asynq cannot retry a job whose error is not UTF-8, since
+// its message in protobuf cannot be written. errors.Is and errors.As see the error
+// as before.
 func presentable(err error) error {
 	if err == nil {
 		return nil

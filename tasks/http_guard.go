@@ -9,8 +9,9 @@ import (
 
 // AddressError refuses to connect to an address that is not public. It is a
 // worker's guard against payloads, links and name servers that lead it into
-// the network it stands in.
+// the network it stands in. It comes wrapped with asynq.SkipRetry.
 type AddressError struct {
+	// Address is the one that a host's name stood for, or that a URL had itself.
 	Address netip.Addr
 }
 
@@ -24,6 +25,9 @@ func (e *AddressError) Error() string {
 // reserved lists the networks that are not the public internet, as IANA's
 // registries of special-purpose addresses have them, as far as netip's own
 // predicates leave them out. Of IPv6 only 2000::/3 is given out at all.
+//
+//   - https://www.iana.org/assignments/iana-ipv4-special-registry
+//   - https://www.iana.org/assignments/iana-ipv6-special-registry
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers; some clouds keep their metadata there
@@ -46,7 +50,7 @@ var (
 )
 
 // public reports whether the address is one of the public internet. One that
-// holds an IPv4 address is what that is.
+// holds an IPv4 address is what that is: a gateway would lead from there to it.
 func public(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	b := a.As16()
@@ -61,17 +65,20 @@ func public(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
 }
 
-// anyContains reports whether an address lies in one of the networks.
+// anyContains reports whether an address lies in one of the networks. Addresses are
+// unmapped before: a network of IPv4 contains no ::ffff:10.0.0.1.
 func anyContains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// guard lets connections to public addresses through, and to those listed.
+// guard lets connections to public addresses through, and to those listed. To look
+// at the URL would not do: names lead anywhere, and redirects and proxies elsewhere.
 type guard []netip.Prefix
 
 // control is a net.Dialer's. It sees the very address that is about to be
 // connected to, so that a name which leads elsewhere by the time it is looked
-// up again cannot slip by.
+// up again cannot slip by. Where a name has several addresses, each is asked for
+// itself, and a public one among them may be called.
 func (g guard) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

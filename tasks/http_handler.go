@@ -21,7 +21,8 @@ import (
 // careful: it connects to public addresses alone, through no proxy, gives no
 // secret out and writes no file. What it may do beyond that is for whoever runs
 // the worker to say, not for payloads. It must not be copied, nor its fields
-// changed, after its first task.
+// changed, after its first task. It is safe for concurrent use, and one should run
+// all calls of a process: it keeps connections open from call to call.
 //
 // Every answer is kept as the task's result, an HTTPResult, whatever its
 // status: that of the last attempt stays. What becomes of the job:
@@ -71,26 +72,29 @@ type HTTPHandler struct {
 	// redirected job which asks for RedirectsRequeue is archived.
 	PutBackAs func(payload []byte) error
 	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is.
+	// header is there. Nil means nobody is. It is called from the goroutine of the
+	// task, whose context and time it shares, and before the body is read.
 	Observe func(ctx context.Context, task *asynq.Task, a Answer)
 
 	once     sync.Once
-	shared   http.RoundTripper
+	shared   http.RoundTripper                        // made once: see transport
 	resolver *net.Resolver                            // nil means the machine's
 	create   func(*os.Root, string) (saveFile, error) // nil means createFile
 }
 
 // Answer is what a limiter may learn from one answer.
 type Answer struct {
-	// URL is the one that answered.
+	// URL is the one that answered, with references in place of its secrets.
 	URL    string
 	Status int
 	// Latency is the time from the request to the end of the answer's header.
-	Latency  time.Duration
+	Latency time.Duration
+	// Upstream is what the header says about limits.
 	Upstream Upstream
 }
 
-// ProcessTask makes the task's call and keeps the answer as its result.
+// ProcessTask makes the task's call and keeps the answer as its result. Where that
+// cannot be kept the job fails, and the call is made again by another attempt.
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	call, err := parseHTTPRequest(task.Payload())
 	if err != nil {
@@ -108,7 +112,8 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 }
 
 // do makes the call. It returns a result whenever there was an answer, and an
-// error unless that was the whole of an expected one.
+// error unless that was the whole of an expected one. The timeout is for all of
+// it, redirects included; a deadline of asynq's that is sooner counts as well.
 func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
 	timeout := call.Timeout
 	if timeout == 0 {
@@ -139,13 +144,16 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 	}
 }
 
+// observe tells Observe of an answer, if it is set.
 func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) {
 	if h.Observe != nil {
 		h.Observe(ctx, task, Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream})
 	}
 }
 
-// answer is one answer to one request, of which the header is there.
+// answer is one answer to one request, of which the header is there. Whoever has it
+// closes its body, by read or drop. It knows the call twice: as it may be shown, and
+// as it was made.
 type answer struct {
 	call     HTTPRequest // as the payload has it
 	secrets  secrets
@@ -165,7 +173,8 @@ func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, erro
 	return h.exchange(ctx, call, open, hidden)
 }
 
-// exchange makes one request: open is the call with its secrets.
+// exchange makes one request: open is the call with its secrets, which are hidden in
+// the error.
 func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*answer, error) {
 	req, err := open.request(ctx)
 	if err != nil {
@@ -183,7 +192,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}, nil
 }
 
-// noAnswer is the error of a call without answer.
+// noAnswer is the error of a call without answer: one to an address that is not
+// allowed cannot get better, all others may.
 func noAnswer(call HTTPRequest, hidden secrets, err error) error {
 	if refused, ok := errors.AsType[*AddressError](err); ok {
 		return fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
@@ -191,7 +201,8 @@ func noAnswer(call HTTPRequest, hidden secrets, err error) error {
 	return &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
 }
 
-// request is the call as net/http wants it.
+// request is the call as net/http wants it. Host is no header to it but a field of
+// the request.
 func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Body))
 	if err != nil {
@@ -208,7 +219,8 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// finish reads a final answer and says what becomes of the job.
+// finish reads a final answer and says what becomes of the job. A wrong status counts
+// for more than a body that breaks off: that is in the result.
 func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
 	wrong := a.checkStatus(redirect)
 	result, err := h.read(a, start, wrong == nil)

@@ -54,7 +54,8 @@ func (e *RedirectError) Error() string {
 	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
 }
 
-// goOn is the error that has the job go on as Next.
+// goOn is the error that has the job go on as Next, or, without PutBackAs, be
+// archived.
 func (h *HTTPHandler) goOn(moved *RedirectError) error {
 	if h.PutBackAs == nil {
 		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
@@ -66,8 +67,9 @@ func (h *HTTPHandler) goOn(moved *RedirectError) error {
 	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
 }
 
-// next is the call that the answer redirects to, and nil if it is final. The
-// error says why a redirect is not followed.
+// next is the call that the answer redirects to, and nil if it is final: no redirect,
+// one whose status the call expects, one without a Location, or one that is not
+// followed. The error says why it is not.
 func (a *answer) next() (*HTTPRequest, error) {
 	location := a.resp.Header.Get("Location")
 	if !redirects(a.resp.StatusCode) || location == "" || slices.Contains(a.call.Expect, a.resp.StatusCode) {
@@ -93,7 +95,8 @@ func (a *answer) next() (*HTTPRequest, error) {
 	return &call, nil
 }
 
-// redirects reports whether a status sends the client elsewhere.
+// redirects reports whether a status sends the client elsewhere. 300 and 304 do not,
+// although they are in the same hundred.
 func redirects(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
@@ -103,9 +106,10 @@ func redirects(status int) bool {
 	return false
 }
 
-// locate is the absolute URL of a Location. What looks like the reference to a
-// secret in it is not one: the other side wrote it. The secrets of the URL that
-// was called become references again.
+// locate is the absolute URL of a Location, as a payload can have it: without a
+// fragment. What looks like the reference to a secret in it is not one: the other
+// side wrote it. The secrets of the URL that was called become references again. It
+// is an error if it is no URL that Validate would take.
 func (a *answer) locate(location string) (string, error) {
 	u, err := a.url.Parse(location)
 	if err != nil {
@@ -120,7 +124,8 @@ func (a *answer) locate(location string) (string, error) {
 }
 
 // redirected is the call as it goes on at another URL: after 301, 302 and 303
-// as a GET without a body, as browsers do; after 307 and 308 as it is.
+// as a GET without a body, as browsers do; after 307 and 308 as it is. A HEAD stays
+// one. The call that it is made from, and its headers, do not change.
 func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
 	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameHost(r.URL, next)
@@ -140,7 +145,8 @@ func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
 	return r
 }
 
-// private reports whether a header is for the host alone that it was given for.
+// private reports whether a header is for the host alone that it was given for: what
+// says who calls, and all that has a secret in it. Others are taken along.
 func private(name, value string) bool {
 	switch name {
 	case "Authorization", "Cookie", "Host", "Proxy-Authorization":
@@ -159,7 +165,7 @@ func sameHost(from, to string) bool {
 }
 
 // hostName is the host as it is compared: in lower case, without a port or a dot
-// at its end.
+// at its end. Limits count by hosts without ports, so redirects do, too.
 func hostName(u *url.URL) string {
 	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 }

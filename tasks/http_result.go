@@ -22,7 +22,8 @@ const (
 )
 
 // maxDrain is how many bytes more are read and dropped, so that the connection
-// can be used again; a longer body costs less to cut off than to read.
+// can be used again and the body's length is known; a longer body costs less to cut
+// off than to read.
 const maxDrain = 256 << 10
 
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps it
@@ -51,13 +52,15 @@ type HTTPResult struct {
 	// for them, and SHA256 its hash in hexadecimal digits.
 	Saved  string `json:"saved,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
-	// DurationMS is the time from the call to the end of the body.
+	// DurationMS is the time from the call to the end of the body in milliseconds,
+	// with redirects that were followed, and saving.
 	DurationMS int64 `json:"duration_ms"`
 }
 
 // read reads what is kept of the answer and closes it. It returns a result even
-// if the body breaks off, and then the error too. Only a wanted answer is saved
-// or may be too long; of others as much is kept as fits.
+// if the body breaks off, and then the error too. Only a wanted answer is saved,
+// and only of that can a body be too long; of others as much is kept as fits, for
+// people to see why.
 func (h *HTTPHandler) read(a *answer, start time.Time, wanted bool) (*HTTPResult, error) {
 	defer a.resp.Body.Close()
 	result := &HTTPResult{Status: a.resp.StatusCode, Headers: a.headers(), Length: -1}
@@ -74,7 +77,8 @@ func (h *HTTPHandler) read(a *answer, start time.Time, wanted bool) (*HTTPResult
 	return result, err
 }
 
-// headers are those of the answer that the call asked for.
+// headers are those of the answer that the call asked for, nil if it has none of
+// them. Values of one name keep their order.
 func (a *answer) headers() http.Header {
 	var kept http.Header
 	for _, name := range a.call.KeepHeaders {
@@ -89,7 +93,9 @@ func (a *answer) headers() http.Header {
 	return kept
 }
 
-// readBody reads the body into the result.
+// readBody reads the body into the result, up to the call's bound in bytes. Secrets
+// become references before anything is kept, and those are not counted: the result
+// can be a little longer than the bound.
 func (a *answer) readBody(result *HTTPResult, wanted bool) error {
 	most := int64(DefaultResultBody)
 	if a.call.MaxBody > 0 && a.call.MaxBody < MaxResultBody {
@@ -113,7 +119,7 @@ func (a *answer) readBody(result *HTTPResult, wanted bool) error {
 }
 
 // length is how many bytes the body has, of which n are read: it reads on for
-// a while.
+// a while, or takes the other side's word. It is -1 where neither tells.
 func (a *answer) length(n int64) int64 {
 	more, err := io.CopyN(io.Discard, a.resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -128,7 +134,8 @@ func (a *answer) drop() {
 	_ = a.resp.Body.Close()
 }
 
-// setBody takes the text or, if it is none, its base64.
+// setBody takes the text or, if it is none, its base64. Base64 keeps the bytes of a
+// cut character, text does without them.
 func (r *HTTPResult) setBody(body []byte) {
 	text := body
 	if r.Truncated {
@@ -142,7 +149,7 @@ func (r *HTTPResult) setBody(body []byte) {
 }
 
 // trimPartialRune drops the beginning of a character at the end of a text
-// that was cut.
+// that was cut, three bytes at most. What is no UTF-8 before stays as it is.
 func trimPartialRune(text []byte) []byte {
 	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
 		tail := text[len(text)-back:]
@@ -156,7 +163,8 @@ func trimPartialRune(text []byte) []byte {
 	return text
 }
 
-// keep writes the result to the task.
+// keep writes the result to the task, one round trip to the queues' Redis. The error
+// says that the answer was had, since the call was made all the same.
 func (r *HTTPResult) keep(task *asynq.Task) error {
 	if err := keepResult(task, r); err != nil {
 		return fmt.Errorf("the result of status %d was not kept: %w", r.Status, err)
@@ -164,8 +172,8 @@ func (r *HTTPResult) keep(task *asynq.Task) error {
 	return nil
 }
 
-// keepResult writes a result to its task. A task that does not come from an
-// asynq server has nowhere to keep it.
+// keepResult writes a result to its task as JSON, over that of an earlier attempt. A
+// task that does not come from an asynq server has nowhere to keep it.
 func keepResult(task *asynq.Task, result any) error {
 	writer := task.ResultWriter()
 	if writer == nil {

@@ -22,8 +22,11 @@ import (
 const DefaultMaxSave = 1 << 30
 
 // save streams the body into a file and writes to the result where it is. The
-// file has its name only once it is whole; what a process leaves that dies before
-// that Tidy removes.
+// file has its name only once it is whole and on disk; what a process leaves that
+// dies before that Tidy removes. A file of that name which is there is replaced in
+// one step, so who reads it sees the one or the other.
+//
+// The folder is an os.Root: no path and no link below it leads out of it.
 func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	if h.SaveDir == "" {
 		return fmt.Errorf("save %q: this worker has no folder to save to", a.call.Save)
@@ -34,6 +37,7 @@ func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	}
 	defer root.Close()
 	part := partPrefix + uuid.NewString() + partSuffix
+	// Before the body is read, which may be long.
 	if err := root.MkdirAll(path.Dir(a.call.Save), 0o755); err != nil {
 		return fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
@@ -42,6 +46,7 @@ func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	if err != nil {
 		return err
 	}
+	// In a folder the file is named by what it holds: the same body is there once.
 	name := a.call.Save
 	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
 		name = path.Join(name, hash)
@@ -53,14 +58,16 @@ func (h *HTTPHandler) save(a *answer, result *HTTPResult) error {
 	return nil
 }
 
-// Parts are files that are not whole yet, in the folder itself.
+// Parts are files that are not whole yet, in the folder itself: so that they are
+// found again without a walk, and a rename stays within one file system.
 const (
 	partPrefix = ".headgate-"
 	partSuffix = ".part"
 )
 
 // Tidy removes what processes have left in SaveDir that died while they saved a
-// body. Those of processes that are alive stay.
+// body. Those of processes that are alive stay. It is for the start of a worker, and
+// does nothing without a SaveDir. It goes on after an error, and returns all of them.
 func (h *HTTPHandler) Tidy() error {
 	if h.SaveDir == "" {
 		return nil
@@ -72,7 +79,8 @@ func (h *HTTPHandler) Tidy() error {
 	return err
 }
 
-// removePart removes a part unless somebody writes to it.
+// removePart removes a part unless somebody writes to it: who does holds its lock,
+// which ends with the process. That tells more than its age: a body can be slow.
 func removePart(name string) error {
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +96,13 @@ func removePart(name string) error {
 	return os.Remove(name)
 }
 
-// write streams the body into the file of that name and returns its hash.
+// write streams the body into the file of that name and returns its hash. It reads
+// one byte more than may be saved, to know that there is one. After an error the
+// result says that it is truncated, and the caller removes the file.
+//
+// A body that breaks off is a NetworkError and one that is too long a BodyError;
+// other errors are the disk's. The body is saved as it was sent, and secrets that
+// the other side repeats in it, too.
 func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPResult) (string, error) {
 	create := createFile
 	if h.create != nil {
@@ -111,7 +125,7 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 		result.Truncated = true
 		result.Length = a.resp.ContentLength
 		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.call.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
-	case err == nil:
+	case err == nil: // on disk before it has its name: no half file after a power cut
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {
@@ -122,8 +136,8 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// maxSave is how long a file may get: the payload may ask for less than the
-// handler allows.
+// maxSave is how long a file may get, in bytes: the payload may ask for less than the
+// handler allows, and not for more.
 func (h *HTTPHandler) maxSave(asked int64) int64 {
 	most := h.MaxSave
 	if most <= 0 {
@@ -135,7 +149,7 @@ func (h *HTTPHandler) maxSave(asked int64) int64 {
 	return most
 }
 
-// body tells an error in reading from one in writing.
+// body tells an error in reading from one in writing: io.Copy returns either.
 type body struct {
 	io.Reader
 	broken error
@@ -151,13 +165,14 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// saveFile is what of an *os.File is used.
+// saveFile is what of an *os.File is used. Tests have one whose disk is full.
 type saveFile interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// createFile makes a file that must not be there yet.
+// createFile makes a file that must not be there yet, and locks it for as long as
+// it is open: see removePart.
 func createFile(root *os.Root, name string) (saveFile, error) {
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {

@@ -13,16 +13,24 @@ import (
 	"strings"
 )
 
-// reference matches ${env:NAME} and ${file:PATH}.
+// A payload is kept in Redis, shown by tools and copied into logs, so it has no
+// secrets but references to them. The worker puts the values in when it sends the
+// request, and puts the references back into all that it keeps or says afterwards:
+// results, errors, the payload of a redirect. What it cannot hide is a secret that
+// the other side sends back in another form, such as its base64.
+
+// reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
-// opening matches how a reference begins.
+// opening matches how a reference begins: one that is not complete is a mistake, and
+// must not be sent to anybody as text.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
 
 const (
 	// minSecret is as short as a secret may be: a shorter one cannot be told
 	// from other text when it is hidden.
 	minSecret = 8
+	// maxSecret keeps a path that leads to a device from being read without end.
 	maxSecret = 16 << 10
 )
 
@@ -34,14 +42,19 @@ func checkReferences(text string) error {
 	return nil
 }
 
-// secrets are those of one call, in the order in which they are looked for.
+// secrets are those of one call, in the order in which they are looked for. nil is
+// a call without any.
 type secrets []secret
 
-// A secret is a value and the reference that stood for it in the payload.
+// A secret is a value and the reference that stood for it in the payload. One in a
+// URL is there twice, also as it is escaped: errors and redirects say it so.
 type secret struct{ value, reference string }
 
 // reveal is the call with its secrets in it, and the secrets. It exists from
-// just before the request is sent, and must not be shown to anybody.
+// just before the request is sent, and must not be shown to anybody. Where a secret
+// cannot be had the error names all that are missing, and nothing is sent. Values
+// are read anew for each request, so a new one counts at once. The longest is looked
+// for first: another can be its beginning, and would leave its end.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -51,6 +64,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 			if err != nil {
 				failed = errors.Join(failed, err)
 			}
+			// The other side may repeat it escaped or not.
 			found = append(found, secret{value, ref}, secret{escape(value), ref})
 			return escape(value)
 		})
@@ -68,7 +82,8 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	return open, found, nil
 }
 
-// escapeURL makes a value fit for the path and the query of a URL.
+// escapeURL makes a value fit for the path and the query of a URL: a slash or an
+// ampersand in it must not lead elsewhere.
 func escapeURL(value string) string {
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
@@ -83,7 +98,8 @@ func (h *HTTPHandler) secret(name string) (string, error) {
 	return lookup(name)
 }
 
-// lookup is the value of a secret that may be had.
+// lookup is the value of a secret that may be had: in the environment of the worker,
+// or in a file. Its errors name the secret and never its value.
 func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
 	value, err := os.Getenv(where), error(nil)
@@ -103,7 +119,9 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
-// readSecret is the text of a file without the end of its last line.
+// readSecret is the text of a file without the end of its last line. The path must
+// be as it was matched against what is allowed: with .. in it, it could lead out of
+// a folder that is.
 func readSecret(name string) (string, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 		return "", errors.New("want the absolute path of a file")
@@ -124,7 +142,8 @@ func readSecret(name string) (string, error) {
 func (s secrets) hide(text string) string { return string(s.hideUpTo([]byte(text), len(text))) }
 
 // hideUpTo is the first most bytes of the text, and to the end of a secret that
-// begins in them, with references in place of the secrets.
+// begins in them, with references in place of the secrets. So the result can be
+// longer than most. It looks for each secret at each byte: there are few.
 func (s secrets) hideUpTo(text []byte, most int) []byte {
 	most = min(most, len(text))
 	if len(s) == 0 {
@@ -149,7 +168,7 @@ func (s secret) begins(text []byte) bool {
 	return len(text) >= len(s.value) && string(text[:len(s.value)]) == s.value
 }
 
-// longest is the length of the longest secret.
+// longest is the length of the longest secret in bytes, 0 where there is none.
 func (s secrets) longest() int {
 	if len(s) == 0 {
 		return 0
@@ -157,7 +176,8 @@ func (s secrets) longest() int {
 	return len(s[0].value)
 }
 
-// hideIn is the error with a text that has no secrets in it.
+// hideIn is the error with a text that has no secrets in it: the error itself where
+// there are none to hide.
 func (s secrets) hideIn(err error) error {
 	if text := s.hide(err.Error()); text != err.Error() {
 		return &hiddenError{text, err}

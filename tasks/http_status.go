@@ -26,7 +26,8 @@ type StatusError struct {
 	Redirect error
 }
 
-// Error says who answered what, and what was wanted.
+// Error says who answered what, what was wanted, where a redirect leads to, and how
+// long the other side asked to wait.
 func (e *StatusError) Error() string {
 	want := "any 2xx"
 	if len(e.Expect) > 0 {
@@ -47,10 +48,13 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would only be refused again: a
-// redirect that was not followed, and any 4xx but the three that speak of the
-// moment, but one that says when to come back, and but a 403 because of a
-// quota that is used up, which is how GitHub says 429.
+// permanent reports whether the same call would only be refused again. That is so
+// for a redirect that was not followed, and for any 4xx, except:
+//
+//   - 408, 425 and 429, which speak of the moment;
+//   - one with a Retry-After, which says when to come back;
+//   - a 403 with a quota that is used up, which is how GitHub says 429. With another
+//     status such a quota does not count: a 404 has nothing to do with it.
 func (e *StatusError) permanent(h http.Header) bool {
 	switch {
 	case e.Redirect != nil:
@@ -68,7 +72,9 @@ func (e *StatusError) permanent(h http.Header) bool {
 }
 
 // checkStatus is nil if the status is one of those that the call expects, or
-// any 2xx if it lists none, and else a StatusError.
+// any 2xx if it lists none, and else a StatusError. Its wait counts from when the
+// header was there, so reading the body does not make it shorter. redirect is why a
+// redirect was not followed, or nil.
 func (a *answer) checkStatus(redirect error) *StatusError {
 	status := a.resp.StatusCode
 	ok := status >= 200 && status < 300

@@ -25,13 +25,14 @@ type Upstream struct {
 	Quotas []Quota
 }
 
-// Quota is one of the limits that an answer speaks of.
+// Quota is one of the limits that an answer speaks of. Parts of the same name, from
+// whatever fields, are one quota.
 type Quota struct {
 	// Name is the other side's, such as "requests" or "tokens", in lower case;
 	// empty if it gave none.
 	Name string
 	// Limit is what may be used in each window, and Remaining what is left of
-	// it: -1 if not said.
+	// it: -1 if not said. Their unit is the other side's: requests, tokens, bytes.
 	Limit, Remaining int64
 	// Window is how long Limit is for. The zero value means not said.
 	Window time.Duration
@@ -42,6 +43,10 @@ type Quota struct {
 // ReadUpstream reads an answer's header, of which now is the moment. All times
 // of the other side are taken as distances from its own Date, where it gives
 // one, so that the two clocks need not agree; none is further off than a year.
+//
+// The status matters where a header gives a reset and does not say how much is left:
+// with 429 and 503 the quota counts as used up. Where a quota is named by several
+// fields, those with one number each win over RateLimit and RateLimit-Policy.
 func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	r := upstreamReader{header: h, now: now, quotas: map[string]*Quota{}}
 	r.readStructured()
@@ -57,7 +62,8 @@ func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 
 // until goes by Retry-After alone where there is one, as the IETF's draft asks.
 // Else it is when the last of the used-up quotas is there again; an answer that
-// refuses tells of a used-up one, even if it does not say how much is left.
+// refuses tells of a used-up one, even if it does not say how much is left. The zero
+// Time is for none of these: a success that leaves something, or says no moment.
 func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
 	if wait := retryAfter(r.header, r.now); wait > 0 {
 		return r.now.Add(wait)
@@ -73,14 +79,16 @@ func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
 	return last
 }
 
-// upstreamReader collects quotas by name: their parts come in several fields.
+// upstreamReader collects quotas by name: their parts come in several fields. All
+// moments that it makes are by this process's clock.
 type upstreamReader struct {
 	header http.Header
 	now    time.Time
 	quotas map[string]*Quota
 }
 
-// quota is the quota of a name, made where there is none yet.
+// quota is the quota of a name, made where there is none yet. Case does not matter,
+// since some names come as a part of a header's.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -98,6 +106,7 @@ func (r *upstreamReader) readStructured() {
 			r.readPolicy(item)
 		}
 	}
+	// The old form is no list: then this fails, and the dictionary is read.
 	fields := r.header.Values("RateLimit")
 	if items, err := httpsfv.UnmarshalList(fields); err == nil && len(items) > 0 {
 		for _, item := range items {
@@ -132,7 +141,8 @@ func (r *upstreamReader) readPolicy(member httpsfv.Member) {
 	}
 }
 
-// readItem reads `"burst";r=50;t=30`.
+// readItem reads `"burst";r=50;t=30`: what is left, and the seconds until there is
+// more. An item without either is no quota.
 func (r *upstreamReader) readItem(member httpsfv.Member) {
 	item, ok := member.(httpsfv.Item)
 	if !ok {
@@ -147,7 +157,8 @@ func (r *upstreamReader) readItem(member httpsfv.Member) {
 	}
 }
 
-// readPart reads a member of a structured field that is a whole number.
+// readPart reads a member of a structured field that is a whole number. Others, such
+// as a list of windows, are passed over.
 func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	if item, ok := member.(httpsfv.Item); ok {
 		if n, ok := item.Value.(int64); ok {
@@ -156,7 +167,8 @@ func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
 	}
 }
 
-// itemName is the name of an item: a string or a token.
+// itemName is the name of an item: a string or a token. Without one the quota has no
+// name, as that of the fields with one number.
 func itemName(item httpsfv.Item) string {
 	switch name := item.Value.(type) {
 	case string:
@@ -167,7 +179,8 @@ func itemName(item httpsfv.Item) string {
 	return ""
 }
 
-// parameter is a number above or at zero.
+// parameter is the whole number that an item's parameter has; ok is false if it has
+// none of that name, or one that is no such number or below zero.
 func parameter(item httpsfv.Item, name string) (int64, bool) {
 	value, _ := item.Params.Get(name)
 	n, ok := value.(int64)
@@ -175,10 +188,11 @@ func parameter(item httpsfv.Item, name string) (int64, bool) {
 }
 
 // namedField matches X-RateLimit-Remaining, RateLimit-Reset, and OpenAI's
-// X-RateLimit-Limit-Tokens.
+// X-RateLimit-Limit-Tokens. What follows the part is the quota's name.
 var namedField = regexp.MustCompile(`(?i)^(?:x-)?rate-?limit-(limit|remaining|reset)(?:-(.+))?$`)
 
-// readNamed reads the fields that have one number each.
+// readNamed reads the fields that have one number each. Of a field that is there
+// twice the first counts.
 func (r *upstreamReader) readNamed() {
 	for field := range r.header {
 		if m := namedField.FindStringSubmatch(field); m != nil {
@@ -187,7 +201,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set takes one part of a quota. Some write "100, 100;w=60" for a limit.
+// set takes one part of a quota: its text, whatever field it is from. Some write
+// "100, 100;w=60" for a limit. What is no number, or is below zero, is passed over.
 func (r *upstreamReader) set(name, part, text string) {
 	if part == "reset" {
 		if at, ok := r.moment(text); ok {
@@ -209,12 +224,13 @@ func (r *upstreamReader) set(name, part, text string) {
 }
 
 // moment reads the ways to write a reset: seconds from now, seconds or
-// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own.
+// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own. Which number it is its
+// size tells. A moment that is over is now.
 func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	const anEpoch = 1e9 // as seconds from now it would be thirty years
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
 		switch {
-		case n >= 1000*anEpoch:
+		case n >= 1000*anEpoch: // milliseconds since 1970
 			n = n/1000 - r.date()
 		case n >= anEpoch:
 			n -= r.date()
@@ -234,7 +250,8 @@ func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	return r.now.Add(upTo(float64(at.UnixMilli())/1000 - r.date())), true
 }
 
-// date is what the other side's clock showed, in seconds since 1970.
+// date is what the other side's clock showed, in seconds since 1970: its Date, or
+// this process's clock where it gives none.
 func (r *upstreamReader) date() float64 {
 	at := r.now
 	if date, err := http.ParseTime(r.header.Get("Date")); err == nil {
@@ -244,11 +261,13 @@ func (r *upstreamReader) date() float64 {
 }
 
 // maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
-// and the sum of it and now from leaving the times that a limiter can hold.
+// and the sum of it and now from leaving the times that a limiter can hold: those
+// end in 2255.
 const maxRetryAfter = 365 * 24 * time.Hour
 
 // upTo is so many seconds: at least none, at most maxRetryAfter, to the
-// millisecond, which is finer than anybody means it.
+// millisecond, which is finer than anybody means it. The bounds are applied before
+// it is a Duration, which a large number would overflow.
 func upTo(seconds float64) time.Duration {
 	seconds = min(max(0, seconds), maxRetryAfter.Seconds())
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
@@ -261,7 +280,7 @@ func upTo(seconds float64) time.Duration {
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	seconds, err := strconv.ParseUint(text, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) {
+	if err == nil || errors.Is(err, strconv.ErrRange) { // too many digits: very long
 		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
 	until, err := http.ParseTime(text)

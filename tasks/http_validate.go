@@ -16,15 +16,16 @@ import (
 	"unicode/utf8"
 )
 
-// token is what RFC 9110 lets a method or the name of a header be.
+// token is what RFC 9110 lets a method or the name of a header be (5.6.2).
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // fromBody lists the headers that Go's client sets itself, silently dropping
-// what it is given.
+// what it is given: better an error than a call other than the payload says.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate reports the first thing that is wrong with the call: the field, its
-// value and what would be right.
+// value and what would be right. A URL in the error has no password in it. It does
+// no I/O: whether the host exists, and may be called, is found when it is called.
 func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err
@@ -52,7 +53,8 @@ func (r HTTPRequest) Validate() error {
 	return r.validateKept()
 }
 
-// validateRedirects reports what is wrong with how redirects are to be followed.
+// validateRedirects reports what is wrong with how redirects are to be followed. A
+// payload with too many hops is refused rather than cut down: it is one in a loop.
 func (r HTTPRequest) validateRedirects() error {
 	switch r.Redirects {
 	case "", RedirectsOff, RedirectsSameHost, RedirectsRequeue:
@@ -65,7 +67,8 @@ func (r HTTPRequest) validateRedirects() error {
 	return nil
 }
 
-// validateKept checks what is to be kept of the answer.
+// validateKept checks what is to be kept of the answer. What MaxBody bounds is
+// another thing for a file than for the result, and so is what it may be.
 func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
 		if !token.MatchString(name) {
@@ -75,6 +78,7 @@ func (r HTTPRequest) validateKept() error {
 	if r.Save != "" && !validSave(r.Save) {
 		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
 	}
+	// In the result MaxBody has a bound of its own; a file's only the worker knows.
 	switch {
 	case r.MaxBody < 0:
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
@@ -95,7 +99,10 @@ func (r HTTPRequest) validateKept() error {
 }
 
 // validSave reports whether the path leads to a file or a folder below where
-// it starts, on every system, and can be written in JSON.
+// it starts, and can be written in JSON. The payload is checked where it is enqueued,
+// which may be another system than the worker's: so backslashes are refused
+// everywhere, and on Windows names of devices as well. "." alone is refused, but "./"
+// is the folder itself.
 func validSave(name string) bool {
 	clean := path.Clean(name)
 	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&
@@ -103,7 +110,7 @@ func validSave(name string) bool {
 }
 
 // validateURL refuses what cannot be called: anything but http and https with a
-// host.
+// host, and what would put a user's password into payloads.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {
@@ -116,6 +123,7 @@ func validateURL(text string) error {
 	if err != nil {
 		return fmt.Errorf("url is not a URL: %w: %s", parseReason(err), want)
 	}
+	// Before the checks that follow: their errors show the URL.
 	if u.User != nil {
 		return fmt.Errorf("url %q: want it without user and password: a header Authorization with a secret is for these", u.Redacted())
 	}
@@ -125,6 +133,7 @@ func validateURL(text string) error {
 	if u.Hostname() == "" {
 		return fmt.Errorf("url %q has no host: %s", u.Redacted(), want)
 	}
+	// url.Parse takes any digits, and a dialer would fail with each attempt.
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("url %q: want a port from 1 to 65535", u.Redacted())
@@ -134,7 +143,7 @@ func validateURL(text string) error {
 }
 
 // parseReason is what is wrong with a URL, without the URL: it may hold a
-// password.
+// password, and what cannot be parsed cannot be redacted.
 func parseReason(err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		return outer.Err
@@ -143,7 +152,8 @@ func parseReason(err error) error {
 }
 
 // validateReferencesIn checks the secrets that a URL refers to. They stand
-// behind the host, for a permit is asked for the host that the payload names.
+// behind the host, for a permit is asked for the host that the payload names. To
+// look at the first is enough: what is behind it is behind the host, too.
 func validateReferencesIn(text string) error {
 	if err := checkReferences(text); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -159,9 +169,10 @@ func validateReferencesIn(text string) error {
 	return nil
 }
 
-// validateHeaders goes through the names in order, so that the same headers
-// always give the same error.
+// validateHeaders reports what is wrong with headers. It goes through the names in
+// order, so that the same headers always give the same error.
 func validateHeaders(headers map[string]string) error {
+	// By canonical name: a map of JSON can have both "accept" and "Accept".
 	given := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical := http.CanonicalHeaderKey(name)
@@ -188,8 +199,9 @@ func validateHeaders(headers map[string]string) error {
 	return nil
 }
 
-// validHeaderValue is whether the value is UTF-8 without control characters
-// other than tabs: what can be sent and cannot smuggle in a second header.
+// validHeaderValue reports whether the value is UTF-8 without control characters
+// other than tabs: what can be sent and cannot smuggle in a second header. Secrets
+// are held to it, too.
 func validHeaderValue(value string) bool {
 	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 	return utf8.ValidString(value) && !strings.ContainsFunc(value, control)

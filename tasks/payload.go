@@ -13,17 +13,22 @@ import (
 // when a value does not fit, what would be right.
 type field struct {
 	name string
-	into any
-	want string
+	into any    // a pointer to a zero value; a JSON null leaves it so
+	want string // completes "want …", with an example
 }
 
 // decodeStrict reads a payload, one JSON object, into its fields. It does not
 // use json.Decoder.DisallowUnknownFields, which takes "URL" for "url", lets a
 // second value of a field win, and does not show the value that is wrong.
+//
+// The whole is read once before, without looking at fields: so what is no JSON is
+// told as that, wherever it is, and nothing can stand behind the object. After an
+// error some of the fields may be filled; callers decode into a copy.
 func decodeStrict(payload []byte, fields ...field) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
 	}
+	// json.Decoder alone would pass over what stands behind the object.
 	var whole json.RawMessage
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
@@ -32,6 +37,7 @@ func decodeStrict(payload []byte, fields ...field) error {
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), fieldNames(fields))
 	}
+	// The second value would win, and whoever wrote the payload may mean the first.
 	seen := make(map[any]bool, len(fields))
 	for dec.More() {
 		name, err := dec.Token()
@@ -49,7 +55,8 @@ func decodeStrict(payload []byte, fields ...field) error {
 	return nil
 }
 
-// decodeField reads the value that comes next, of the named field.
+// decodeField reads the value that comes next, of the named field. The error shows
+// the field, the value's beginning and what would be right.
 func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
 	var value json.RawMessage
 	if err := dec.Decode(&value); err != nil {
@@ -67,7 +74,7 @@ func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
 	return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
 }
 
-// fieldNames lists the fields, for errors.
+// fieldNames lists the fields, for errors, in their order in the code.
 func fieldNames(fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -76,7 +83,8 @@ func fieldNames(fields []field) string {
 	return strings.Join(names, ", ")
 }
 
-// shorten is the start of a JSON value, enough to recognise it in an error.
+// shorten is the start of a JSON value, enough to recognise it in an error: 60
+// bytes, without a character that this cuts through.
 func shorten(value []byte) string {
 	const most = 60
 	text := string(bytes.TrimSpace(value))

@@ -9,10 +9,12 @@ import (
 )
 
 // ErrUnknownType is wrapped by Validate's error about a type that is not built
-// in. A worker of the caller's own may know it all the same.
+// in. A worker of the caller's own may know it all the same, so that whoever
+// enqueues such a task may want to go on.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// builtin lists every built-in type by name.
+// builtin lists every built-in type by name. The handlers are zero values: the
+// careful ones, of which that of crawls and that of commands archive every job.
 var builtin = []struct {
 	name     string
 	validate func(payload []byte) error
@@ -34,9 +36,11 @@ func Types() []string {
 }
 
 // Register adds the handler of every built-in type to the mux. Like the mux
-// itself it panics if one of the names is taken; a program that wants another
-// handler for one type registers the handlers it wants instead. That is what one
-// has to do that crawls or runs commands.
+// itself it panics if one of the names is taken. The handlers are zero values:
+// HTTP calls go to public addresses alone, and every crawl and every command is
+// archived with the reason. A program that allows more, crawls or runs commands
+// adds handlers of its own to the mux instead: PrefixExec is the pattern for those
+// of all commands.
 func Register(mux *asynq.ServeMux) {
 	for _, t := range builtin {
 		mux.Handle(t.name, t.handler)
@@ -44,8 +48,9 @@ func Register(mux *asynq.ServeMux) {
 }
 
 // Validate reports what is wrong with the payload of a task of that type: the
-// reason for which its handler would archive it. The error wraps
-// ErrUnknownType if the type is not built in.
+// reason for which its handler would archive it. It asks nobody: what only the
+// worker knows, such as which commands and secrets it has, is not checked. The
+// error wraps ErrUnknownType if the type is not built in.
 func Validate(typename string, payload []byte) error {
 	if strings.HasPrefix(typename, PrefixExec) {
 		return validateExec(typename, payload)

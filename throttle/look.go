@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,7 +109,7 @@ func (l *Lanes) Crowd(ctx context.Context) (Crowd, error) {
 	pipe := l.rdb.Pipeline()
 	jobs, lanes := pipe.HLen(ctx, l.prefix+"jobs"), pipe.ZCard(ctx, l.prefix+"lanes")
 	turns, changes := pipe.Exists(ctx, l.prefix+"turns"), pipe.Get(ctx, l.prefix+"changes")
-	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return Crowd{}, unavailable(err)
 	}
 	number, _ := changes.Int64()

@@ -28,10 +28,20 @@ func TestHostileJobs(t *testing.T) {
 		"\xff\xfe" + evil + long,
 	}, "\n")
 	for _, args := range [][]string{
-		{"-"}, {"-", "--json"}, {"-", "--strict"}, {"-", "--plan"},
-		{"--type", "mine", "--id", "c\u009b31m\u202e"}, {"--type", "mine", "--id", "d\u009b31m\u202e", "--json"},
-		{"--type", evil, "--payload", evil}, {"--type", "mine", "--in", evil}, {"--type", "mine", "--queue", evil}, {evil}, {"--" + evil},
-		{"crawl", "https://" + evil + "/"}, {"crawl", "https://example.com/", "--name", evil}, {"crawl", "https://example.com/", "--allow", evil},
+		{"-"},
+		{"-", "--json"},
+		{"-", "--strict"},
+		{"-", "--plan"},
+		{"--type", "mine", "--id", "c\u009b31m\u202e"},
+		{"--type", "mine", "--id", "d\u009b31m\u202e", "--json"},
+		{"--type", evil, "--payload", evil},
+		{"--type", "mine", "--in", evil},
+		{"--type", "mine", "--queue", evil},
+		{evil},
+		{"--" + evil},
+		{"crawl", "https://" + evil + "/"},
+		{"crawl", "https://example.com/", "--name", evil},
+		{"crawl", "https://example.com/", "--allow", evil},
 	} {
 		var out bytes.Buffer
 		run(t.Context(), append(args, "--redis", server.URL()), cli.IO{In: strings.NewReader(lines), Out: &out, Err: &out})

@@ -116,10 +116,16 @@ func (v *jobView) standsAt(p throttle.Place) {
 // lines is a job for people.
 func (v *jobView) lines() [][2]string {
 	lines := [][2]string{
-		{"id", v.ID}, {"queue", v.Queue}, {"type", v.Type}, {"state", v.stateText()},
-		{"schedule", v.Schedule.String()}, {"group", v.Group}, {"payload", string(v.Payload)},
+		{"id", v.ID},
+		{"queue", v.Queue},
+		{"type", v.Type},
+		{"state", v.stateText()},
+		{"schedule", v.Schedule.String()},
+		{"group", v.Group},
+		{"payload", string(v.Payload)},
 		{"attempts", fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)},
-		{v.failedName(), dateTime(v.Failed)}, {v.errorName(), v.Error},
+		{v.failedName(), dateTime(v.Failed)},
+		{v.errorName(), v.Error},
 		{"deadline", dateTime(v.Deadline)},
 	}
 	lines = append(lines, v.Place.lines()...)

@@ -55,8 +55,11 @@ func (p *place) lines() [][2]string {
 		expected = "nobody knows: a running job must end, or a limit be resumed"
 	}
 	return [][2]string{
-		{"lane", strings.Join(lane, " + ")}, {"position", position}, {"binding", meterName(p.Place.Binding)},
-		{"waits", p.For.Round(time.Second).String()}, {"expected", expected},
+		{"lane", strings.Join(lane, " + ")},
+		{"position", position},
+		{"binding", meterName(p.Place.Binding)},
+		{"waits", p.For.Round(time.Second).String()},
+		{"expected", expected},
 	}
 }
 

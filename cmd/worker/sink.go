@@ -171,9 +171,11 @@ func (f *folder) close(all bool) error {
 		n    int
 		what string
 	}{
-		{f.there, "were there already"}, {f.differ, "are there with another content"},
+		{f.there, "were there already"},
+		{f.differ, "are there with another content"},
 		{f.truncated, "are only the beginning, as much as max_body kept"},
-		{f.saved, "were saved to a file by the worker"}, {f.nobody, "results have no body"},
+		{f.saved, "were saved to a file by the worker"},
+		{f.nobody, "results have no body"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))

@@ -54,7 +54,7 @@ func (s *status) ready(ctx context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("Redis cannot be reached: %w", err)
+		return fmt.Errorf("no answer from Redis: %w", err)
 	}
 	if s.bad.Load() {
 		return errors.New("the config file has errors, and what was read before holds: see the log")

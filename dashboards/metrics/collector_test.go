@@ -305,7 +305,7 @@ func TestWithoutRedis(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
 	m.SetError("LOADING not now")
-	got := gather(t, New(server, rdb, Options{}), func(v map[string]float64) bool { return true })
+	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
 	if _, told := got["lateness_seconds{}"]; !told || got["scope_up{}"] != 0 {
 		t.Errorf("%v; want what the process did, and that the scope is not up", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -177,12 +178,7 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, code int, a *action, 
 // The key of a link stays as it is; one that somebody has typed into the form before,
 // and that was wrong, can be mended.
 func (a *action) asks(name string, f url.Values) bool {
-	for _, field := range a.fields {
-		if field == name {
-			return name != "key" || !f.Has("key") || f.Get("typed") != ""
-		}
-	}
-	return false
+	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
 }
 
 // fields are what the form asks for, filled with what holds now or was given.

@@ -32,7 +32,7 @@ func browse(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-func do(t *testing.T, ctx context.Context, what string, actions ...chromedp.Action) {
+func do(ctx context.Context, t *testing.T, what string, actions ...chromedp.Action) {
 	t.Helper()
 	within, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()
@@ -65,7 +65,7 @@ func TestOperator(t *testing.T) {
 	line := &line{}
 	url := w.serveOver(line)
 	ctx := browse(t, 3*time.Minute)
-	do(t, ctx, "note what the policy refuses", chromedp.ActionFunc(func(ctx context.Context) error {
+	do(ctx, t, "note what the policy refuses", chromedp.ActionFunc(func(ctx context.Context) error {
 		_, err := cdp.AddScriptToEvaluateOnNewDocument(`addEventListener('securitypolicyviolation', e => {
 			sessionStorage.refused = JSON.stringify([...JSON.parse(sessionStorage.refused || '[]'), e.violatedDirective + ' ' + e.blockedURI])
 		})`).Do(ctx)
@@ -73,18 +73,18 @@ func TestOperator(t *testing.T) {
 	}))
 
 	var code int64
-	do(t, ctx, "come without a token", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`),
+	do(ctx, t, "come without a token", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`),
 		chromedp.Evaluate(`performance.getEntriesByType('navigation')[0].responseStatus`, &code))
 	if code != 401 {
 		t.Errorf("without a token the page answers %d, want 401", code)
 	}
-	do(t, ctx, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
-	accessible(t, ctx, "limits")
+	do(ctx, t, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
+	accessible(ctx, t, "limits")
 
-	moves(t, ctx, w, url, line)
+	moves(ctx, t, w, url, line)
 
 	var says string
-	do(t, ctx, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
+	do(ctx, t, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
 		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-399\r"), chromedp.WaitVisible(`.job dl`),
 		chromedp.Text(`.job`, &says))
 	for _, want := range []string{"Runs at about", "everyone", "in its lane", "•••"} {
@@ -95,17 +95,17 @@ func TestOperator(t *testing.T) {
 	if strings.Contains(says, "sesame") {
 		t.Errorf("the job's page shows a secret:\n%s", says)
 	}
-	accessible(t, ctx, "job")
+	accessible(ctx, t, "job")
 
-	do(t, ctx, "raise the limit", chromedp.Navigate(url+"/?open=everyone"), chromedp.WaitVisible(`.chart canvas`),
+	do(ctx, t, "raise the limit", chromedp.Navigate(url+"/?open=everyone"), chromedp.WaitVisible(`.chart canvas`),
 		chromedp.Click(`#limit-everyone .acts a[href*="action=change"]`), chromedp.WaitVisible(`dialog input[name=rate]`))
-	accessible(t, ctx, "open limit, dialog")
-	do(t, ctx, "raise the limit", set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`),
+	accessible(ctx, t, "open limit, dialog")
+	do(ctx, t, "raise the limit", set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`),
 		set(`dialog input[name=rate]`, "2000/s"), set(`dialog input[name=capacity]`, "50"), chromedp.Click(`dialog button`),
 		chromedp.WaitNotPresent(`dialog[open]`))
-	do(t, ctx, "see the lane empty", until(`document.querySelector('.says').textContent.includes('Nothing waits')`))
+	do(ctx, t, "see the lane empty", until(`document.querySelector('.says').textContent.includes('Nothing waits')`))
 
-	do(t, ctx, "pause", chromedp.Click(`#limit-everyone .acts a[href*="action=pause"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
+	do(ctx, t, "pause", chromedp.Click(`#limit-everyone .acts a[href*="action=pause"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
 		until(`document.querySelector('#limit-everyone .chip').textContent === 'paused'`),
 		until(`document.querySelector('.events').textContent.includes('everyone paused by token')`))
 	limits, err := w.limiter.Limits(t.Context())
@@ -117,11 +117,11 @@ func TestOperator(t *testing.T) {
 	}
 
 	for _, name := range []string{"waiting", "queues", "schedules", "archived", "changes"} {
-		do(t, ctx, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
-		accessible(t, ctx, name)
+		do(ctx, t, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
+		accessible(ctx, t, name)
 	}
 	var refused []string
-	do(t, ctx, "policy", chromedp.Evaluate(`JSON.parse(sessionStorage.refused || '[]')`, &refused))
+	do(ctx, t, "policy", chromedp.Evaluate(`JSON.parse(sessionStorage.refused || '[]')`, &refused))
 	if len(refused) > 0 {
 		t.Errorf("the page breaks its own policy: %q", refused)
 	}
@@ -146,17 +146,17 @@ const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-typ
 
 // moves has the bar and the number of a limit move by themselves, and stop when the
 // stream is cut off, and go on when it is back.
-func moves(t *testing.T, ctx context.Context, w *world, url string, line *line) {
+func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) {
 	t.Helper()
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
-	do(t, ctx, "look at the bar", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
+	do(ctx, t, "look at the bar", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
 	// A limit that somebody raises is less full until its jobs have caught up.
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(6), Capacity: 1}))
-	do(t, ctx, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
+	do(ctx, t, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
 	line.cut.Store(true)
 	line.server.CloseClientConnections()
 	var shown int
-	do(t, ctx, "see that it is old", until(`document.body.className === 'old'`), chromedp.Evaluate(waitingNow, &shown))
+	do(ctx, t, "see that it is old", until(`document.body.className === 'old'`), chromedp.Evaluate(waitingNow, &shown))
 	waiting := regexp.MustCompile(`<td class="r num">(\d+)</td>`)
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -177,23 +177,23 @@ func moves(t *testing.T, ctx context.Context, w *world, url string, line *line) 
 		truth, _ = strconv.Atoi(found[1])
 	}
 	var still int
-	do(t, ctx, "see nothing", chromedp.Evaluate(waitingNow, &still))
+	do(ctx, t, "see nothing", chromedp.Evaluate(waitingNow, &still))
 	if still != shown {
 		t.Errorf("with the stream cut off, the number moved from %d to %d", shown, still)
 	}
 	line.cut.Store(false)
-	do(t, ctx, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))
+	do(ctx, t, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))
 }
 
 // accessible has axe look at the page: it must find nothing serious.
-func accessible(t *testing.T, ctx context.Context, what string) {
+func accessible(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	axe, err := os.ReadFile("testdata/axe/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
-	do(t, ctx, what, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
+	do(ctx, t, what, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
 		`axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))
 			.map(v => v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.target + ' ' + n.html.slice(0, 150)).join(' | ')))`,
 		&found, chromedp.EvalAsValue, awaited))

@@ -17,7 +17,7 @@ const writeTimeout = 10 * time.Second
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name, q, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
-		p.fail(w, r, http.StatusBadRequest, err.Error())
+		p.fail(w, r, http.StatusBadRequest, sentence(err))
 		return
 	}
 	woken, done, ok := p.reader.watch()

@@ -249,8 +249,10 @@ func TestHarmless(t *testing.T) {
 	bytes := "a\xff\xfe\x1b[31m\x07b\u202ec\u2028"
 	big := strings.Repeat("x", 1<<20)
 	client := w.client
-	for i, payload := range []string{evil, bytes, big, `{"a":"` + evil + `","password":"sesame","n":1234567890123456789}`, `{"h":{"Cookie":["sesame"]},"list":[["Authorization","sesame"],{"name":"X-Token","value":"sesame"}]}`,
-		"Authorization: Basic sesame\nhttps://me:sesame@host.example/?token=sesame&x=1"} {
+	for i, payload := range []string{
+		evil, bytes, big, `{"a":"` + evil + `","password":"sesame","n":1234567890123456789}`, `{"h":{"Cookie":["sesame"]},"list":[["Authorization","sesame"],{"name":"X-Token","value":"sesame"}]}`,
+		"Authorization: Basic sesame\nhttps://me:sesame@host.example/?token=sesame&x=1",
+	} {
 		_, err := client.Enqueue(asynq.NewTask(evil, []byte(payload), asynq.TaskID(fmt.Sprint(evil, i))), asynq.Queue(evil[:8]))
 		w.must(err)
 	}
@@ -266,8 +268,10 @@ func TestHarmless(t *testing.T) {
 	w.must(err)
 	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: history.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()
-	paths := []string{"/", "/?open=mail", "/waiting", "/queues", "/archived", "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
-		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes)}
+	paths := []string{
+		"/", "/?open=mail", "/waiting", "/queues", "/archived", "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
+		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes),
+	}
 	for i := range 6 {
 		paths = append(paths, "/job?queue="+url.QueryEscape(evil[:8])+"&id="+url.QueryEscape(fmt.Sprint(evil, i)))
 	}

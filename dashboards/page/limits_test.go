@@ -35,7 +35,8 @@ func TestExplain(t *testing.T) {
 	}{
 		"full": {10, [][]limitRow{{row("api", 10, 0)}}, []told{{10, 0, "saturated"}}},
 		"another limit explains it": {
-			10, [][]limitRow{{row("api", 10, 0), row("all", 10, 3)}},
+			10,
+			[][]limitRow{{row("api", 10, 0), row("all", 10, 3)}},
 			[]told{{10, 0, "saturated"}, {0, 0, "idle"}},
 		},
 		"nothing explains it, for a moment": {10, [][]limitRow{{row("api", 10, 3)}}, []told{{10, 0, "saturated"}}},
@@ -43,15 +44,18 @@ func TestExplain(t *testing.T) {
 			10, [][]limitRow{{row("api", 10, 3)}, {row("api", 10, 2)}, {row("api", 10, 3)}}, []told{{10, 3, "not full"}},
 		},
 		"some of it": {
-			10, [][]limitRow{{row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}},
+			10,
+			[][]limitRow{{row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}},
 			[]told{{7, 0, "saturated"}, {3, 3, "not full"}},
 		},
 		"used up for a moment": {
-			10, [][]limitRow{{row("api", 10, 0), row("all", 10, 3)}, {row("api", 10, 0), row("all", 10, 0)}},
+			10,
+			[][]limitRow{{row("api", 10, 0), row("all", 10, 3)}, {row("api", 10, 0), row("all", 10, 0)}},
 			[]told{{10, 0, "saturated"}, {0, 0, "idle"}},
 		},
 		"used up": {
-			20, [][]limitRow{{row("api", 10, 0), row("all", 10, 3)}, {row("api", 10, 0), row("all", 10, 0)}, {row("api", 10, 0), row("all", 10, 0)}},
+			20,
+			[][]limitRow{{row("api", 10, 0), row("all", 10, 3)}, {row("api", 10, 0), row("all", 10, 0)}, {row("api", 10, 0), row("all", 10, 0)}},
 			[]told{{10, 0, "saturated"}, {10, 0, "saturated"}},
 		},
 	} {

@@ -35,7 +35,7 @@ func TestScreenshots(t *testing.T) {
 		{"page-phone", "/", 390, 844, false},
 	} {
 		var picture []byte
-		do(t, ctx, shot.name, view(shot.width, shot.height, shot.dark), chromedp.Navigate(url+shot.path),
+		do(ctx, t, shot.name, view(shot.width, shot.height, shot.dark), chromedp.Navigate(url+shot.path),
 			until(`document.querySelector('#live .says').textContent.includes(', since ') && document.querySelectorAll('.chart').length === document.querySelectorAll('.chart canvas').length`),
 			until(`document.getAnimations().length === 0`), chromedp.CaptureScreenshot(&picture))
 		path := filepath.Join(folder, shot.name+".png")

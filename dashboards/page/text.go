@@ -12,11 +12,11 @@ import (
 
 // visible makes a foreign text harmless to look at: what is no UTF-8, controls
 // anything, or turns the direction of text around becomes a mark that can be
-// seen. Beyond max bytes it is cut, and says by how much.
-func visible(text string, max int) string {
+// seen. Beyond most bytes it is cut, and says by how much.
+func visible(text string, most int) string {
 	cut := ""
-	if len(text) > max {
-		end := max
+	if len(text) > most {
+		end := most
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
@@ -164,4 +164,10 @@ func meterName(meter string) string {
 		return limit
 	}
 	return limit + " of " + short(key)
+}
+
+// sentence is an error's text for people.
+func sentence(err error) string {
+	text := err.Error()
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }

@@ -43,8 +43,7 @@ var parameters = []string{"open", "q", "page", "lane", "queue", "id"}
 // name is the longest that a link has.
 const maxQuery = 4 << 10
 
-// errQuery and the like are shown as they are, so they are sentences.
-var errQuery = errors.New("The address is too long.")
+var errQuery = errors.New("the address is too long")
 
 // place is a view with its query: each has one text, whatever else was asked. By that
 // text viewers of the same share what is made, so parameters that no view knows are
@@ -71,11 +70,11 @@ func parsePlace(text string) (name string, q url.Values, err error) {
 	name, query, _ := strings.Cut(text, "?")
 	name = strings.TrimPrefix(name, "./")
 	if views[name] == nil {
-		return "", nil, errors.New("There is no such page.")
+		return "", nil, errors.New("there is no such page")
 	}
 	q, err = url.ParseQuery(query)
 	if err != nil {
-		return "", nil, errors.New("The address cannot be read.")
+		return "", nil, errors.New("the address cannot be read")
 	}
 	_, q, err = place(name, q)
 	return name, q, err
@@ -150,7 +149,7 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 // 414.
 func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errQuery) {
-		p.fail(w, r, http.StatusRequestURITooLong, errQuery.Error())
+		p.fail(w, r, http.StatusRequestURITooLong, sentence(errQuery))
 		return
 	}
 	p.Log.Warn("the page cannot read Redis", "error", err)

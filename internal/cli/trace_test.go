@@ -28,7 +28,7 @@ func (traceCommand) Run(ctx context.Context) error {
 // last of them before it ends.
 func TestTracesReachCollector(t *testing.T) {
 	var got collector.ExportTraceServiceRequest
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil && r.URL.Path == "/v1/traces" {
 			err = proto.Unmarshal(body, &got)

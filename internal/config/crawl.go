@@ -36,8 +36,10 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 		return nil, fmt.Errorf("crawl.dir: %q: want a folder that is there", c.Dir)
 	}
 	h.Archive = &warc.Folder{Dir: c.Dir, Info: []warc.Field{
-		{Name: "software", Value: "headgate"}, {Name: "format", Value: "WARC File Format 1.1"},
-		{Name: "robots", Value: "classic"}, {Name: "http-header-user-agent", Value: c.agent()},
+		{Name: "software", Value: "headgate"},
+		{Name: "format", Value: "WARC File Format 1.1"},
+		{Name: "robots", Value: "classic"},
+		{Name: "http-header-user-agent", Value: c.agent()},
 	}}
 	return h, nil
 }

@@ -1,6 +1,17 @@
 // Package frontier keeps in Redis what a crawl knows: which URLs it has found
 // and what has become of them, what the next run wants to know of a page, and
 // each origin's robots.txt. All workers of a scope share it.
+//
+// A URL goes from Waiting to one of the other states. A job takes it with Claim,
+// notes with Found what it leads to once the jobs of that are enqueued, and notes
+// with Done what has become of it. A worker may die between any two of these: its
+// job runs again, takes the URL again and repeats what it did, so each step can be
+// taken twice.
+//
+// A URL that is found once more on a shorter way has more depth left than before.
+// Its links are then spread again, from what was kept of the page, to that depth.
+//
+// Package tasks runs crawls on it; other programs want Crawls and Progress.
 package frontier
 
 import (
@@ -17,13 +28,16 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// life is how long a crawl is known after its last job.
+// life is how long a crawl is known after its last job. That covers a crawl which is
+// run once a month, whose pages the next run asks for only if they have changed.
 const life = 90 * 24 * time.Hour
 
-// State is what has become of a URL.
+// State is what has become of a URL. A state is one letter, for Redis keeps one for
+// every URL of a run.
 type State string
 
-// The states. A URL that is Waiting or Failed may still be fetched.
+// The states. A URL that is Waiting or Failed may still be fetched; of the others
+// none is fetched again in the same run.
 const (
 	Waiting    State = "w"
 	Fetched    State = "d"
@@ -35,13 +49,16 @@ const (
 )
 
 // Frontier is the frontier of all crawls of a scope. It is safe for concurrent
-// use.
+// use, by any number of processes. Its methods take one round trip each, if they do
+// not say another number. Their errors are Redis's: what was done then is open, and
+// to repeat the call is safe.
 type Frontier struct {
 	rdb    redis.UniversalClient
 	prefix string
 }
 
-// New returns the frontier in a Redis. An empty scope means "default".
+// New returns the frontier in a Redis. An empty scope means "default". Nothing is
+// asked of Redis yet.
 func New(rdb redis.UniversalClient, scope string) *Frontier {
 	if scope == "" {
 		scope = "default"
@@ -49,14 +66,17 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 	return &Frontier{rdb, "hg:{" + scope + "}:"}
 }
 
-// Run is one run of a crawl.
+// Run is one run of a crawl. A crawl has one at a time: when the next begins, what
+// was found in the one before is dropped, but not its pages.
 type Run struct {
 	Crawl string
 	// Name orders the runs of a crawl: the later has the larger one.
 	Name string
 }
 
-// Link is a URL, and how many links further the crawl may go from there.
+// Link is a URL, and how many links further the crawl may go from there. The URL
+// must be in the one form that the caller has for it: each text is a URL of its own
+// here.
 type Link struct {
 	URL   string
 	Depth int
@@ -66,15 +86,17 @@ type Link struct {
 type Claim struct {
 	Run
 	Link
-	// Job is the job's name, of its queue too.
+	// Job is the job's name, of its queue too: the URL stays that job's until Done,
+	// and the same job may take it as often as it runs.
 	Job string
 	// Seed is whether somebody enqueued the job, and no other job of the crawl.
-	// Then it joins the run in progress, or begins its own if that is over. Anew
-	// has it begin its own in any case.
+	// Then it joins the run in progress, or begins its own, if that is a later
+	// one, when nothing waits in the other. Anew has a later one begin at once.
 	Seed, Anew bool
 }
 
-// The answers to a claim.
+// The answers to a claim. Only after Take may the job go on to Found and Done for
+// the URL itself; after Done and Other it may still have found a shorter way to it.
 const (
 	Take  = "take"  // the job may fetch the URL
 	Done  = "done"  // the URL has been fetched in this run
@@ -83,7 +105,14 @@ const (
 )
 
 // Claim has a job take its URL. It returns the run that the job belongs to, the
-// answer, and the largest depth at which the URL was found.
+// answer, and the largest depth at which the URL was found so far, the claim's
+// included unless the answer is Done. After Old the depth says nothing, and the run
+// is the one in progress.
+//
+// A run is over once another has begun. That does the job of a Seed whose run has a
+// larger name than the one in progress, if no URL of that is Waiting, or if it is to
+// begin Anew. Any other Seed joins, so one that was enqueued long ago joins what has
+// begun since.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, depth int, err error) {
 	kind := ""
 	switch {
@@ -109,7 +138,8 @@ type Seen struct {
 	Depth int
 }
 
-// Look tells what is known of URLs.
+// Look tells what is known of URLs, in their order, and changes nothing. links must
+// not be empty. Of a run that is over nothing is known.
 func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, error) {
 	fields := make([]string, len(links))
 	for i, l := range links {
@@ -130,10 +160,12 @@ func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, err
 	return seen, nil
 }
 
-// Found notes URLs, each in the state that it has if it is new. It is for after
+// Found notes URLs, each in the state that it has if it is new, and says how many
+// were; of those that are known it notes a larger depth. It is for after
 // the jobs of new ones were enqueued: a job that is enqueued twice is refused, a
 // URL that is noted and has no job would never be fetched. Those that have been
-// fetched by now with a smaller depth are left to Followed, and returned.
+// fetched by now with a smaller depth, or redirected, are left to Followed, and
+// returned. Where the run is over it notes nothing, and none is new.
 func (f *Frontier) Found(ctx context.Context, run Run, state State, links []Link) (added int, deeper []Link, err error) {
 	if len(links) == 0 {
 		return 0, nil, nil
@@ -152,7 +184,8 @@ func (f *Frontier) Found(ctx context.Context, run Run, state State, links []Link
 	return max(0, int(reply[0])), deeper, nil
 }
 
-// Followed notes to which depth the links of fetched pages have been followed.
+// Followed notes to which depth the links of fetched pages have been followed. It
+// is for after that: a worker that dies before it has them followed once more.
 func (f *Frontier) Followed(ctx context.Context, run Run, links []Link) error {
 	_, _, err := f.Found(ctx, run, "=", links)
 	return err
@@ -160,7 +193,9 @@ func (f *Frontier) Followed(ctx context.Context, run Run, links []Link) error {
 
 // Done notes what has become of a URL whose links were followed to the link's
 // depth, and keeps the page for the next run unless it is nil. If the URL was
-// found at a larger depth meanwhile, it notes nothing and returns that.
+// found at a larger depth meanwhile, it notes nothing and returns that: the caller
+// follows the links to there and tries again. A URL that has Failed has no links to
+// follow, and is noted whatever its depth. It returns -1 where the run is over.
 func (f *Frontier) Done(ctx context.Context, run Run, l Link, state State, page *Page) (depth int, err error) {
 	kept := []byte{}
 	if page != nil {
@@ -176,17 +211,21 @@ func (f *Frontier) Done(ctx context.Context, run Run, l Link, state State, page 
 	return depth, nil
 }
 
+// keys are those of every script: the prefix, from which it builds the rest.
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
+// key is the key of that name, of a crawl, a run or an origin.
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }
 
-// Digest is the name of a URL among those of a crawl: half of its SHA-256.
+// Digest is the name of a URL among those of a crawl: half of its SHA-256, as 16
+// bytes and not as text. Redis keeps millions of them, and URLs have any length.
 func Digest(url string) string {
 	sum := sha256.Sum256([]byte(url))
 	return string(sum[:16])
 }
 
-// Host is the host of a URL, by which a crawl counts.
+// Host is the host of a URL, by which a crawl counts: in lower case, without a port
+// or a dot at its end. It is empty for what is no URL.
 func Host(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

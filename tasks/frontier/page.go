@@ -13,7 +13,8 @@ import (
 
 // Page is what is kept of a page beyond its job: what a recrawl asks with, and
 // where the page leads to, for a run in which it has not changed or a shorter
-// way to it is found.
+// way to it is found. Its text is not kept. It outlives its run, and is replaced by
+// what a later run finds.
 type Page struct {
 	Run      string   `json:"run"` // that fetched it
 	ETag     string   `json:"etag,omitempty"`
@@ -23,7 +24,7 @@ type Page struct {
 	To       string   `json:"to,omitempty"` // where it redirects
 }
 
-// encode packs the page: links repeat themselves.
+// encode packs the page: links repeat themselves, and gzip makes a fraction of them.
 func (p *Page) encode() ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -33,7 +34,8 @@ func (p *Page) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Page is what was kept of a page of the crawl, and nil for nothing.
+// Page is what was kept of a page of the crawl in any of its runs, and nil for
+// nothing. What cannot be read any more is an error.
 func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
 	kept, err := f.rdb.HGet(ctx, f.key("crawl_pages", crawl), Digest(url)).Bytes()
 	if errors.Is(err, redis.Nil) {

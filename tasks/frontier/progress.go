@@ -10,7 +10,9 @@ import (
 	"time"
 )
 
-// Counts is how many URLs a crawl has found, and what has become of them.
+// Counts is how many URLs a crawl has found, and what has become of them. Found is
+// the sum of all others. Redis counts as URLs change their state, so what it costs
+// to read them grows with the hosts of a crawl and not with its URLs.
 type Counts struct {
 	Found      int `json:"found"`
 	Fetched    int `json:"fetched"`
@@ -22,13 +24,14 @@ type Counts struct {
 	Waiting    int `json:"waiting"`
 }
 
-// Progress is how far a run of a crawl has come.
+// Progress is how far a run of a crawl has come. A run in which nothing waits is
+// complete, until a job of it that failed is run again.
 type Progress struct {
 	Name  string    `json:"name"`
 	Run   string    `json:"run"`
-	Began time.Time `json:"began"`
+	Began time.Time `json:"began"` // by Redis's clock
 	Counts
-	Hosts []HostCounts `json:"hosts"`
+	Hosts []HostCounts `json:"hosts"` // by name
 }
 
 // HostCounts are the counts of one host.
@@ -37,12 +40,15 @@ type HostCounts struct {
 	Counts
 }
 
-// Crawls are the names of the crawls, that with the latest job first.
+// Crawls are the names of the crawls, that with the latest job first. Those without
+// a job for 90 days are forgotten.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }
 
-// Progress is that of a crawl's last run; ok is false if there is no such crawl.
+// Progress is that of a crawl's last run; ok is false if there is no such crawl. It
+// takes two round trips, so between them a run can end that the counts are of: then
+// they are all 0.
 func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok bool, err error) {
 	about, err := f.rdb.HGetAll(ctx, f.key("crawl", crawl)).Result()
 	if err != nil || len(about) == 0 {
@@ -76,6 +82,8 @@ func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok b
 	return p, true, nil
 }
 
+// add counts n URLs of a state. One that it does not know, of a later version, is
+// among Found alone.
 func (c *Counts) add(state State, n int) {
 	c.Found += n
 	switch state {

@@ -11,21 +11,24 @@ import (
 )
 
 const (
-	// robotsFresh is how long a robots.txt counts, as RFC 9309 has it, and
-	// robotsLife how long it counts where a newer one cannot be had.
+	// robotsFresh is how long a robots.txt counts, as RFC 9309 has it (2.4), and
+	// robotsLife how long it is kept for when a newer one cannot be had.
 	robotsFresh = 24 * time.Hour
 	robotsLife  = 30 * 24 * time.Hour
 )
 
-// Robots is an answer to the request for a robots.txt.
+// Robots is an answer to the request for a robots.txt: package robots says what it
+// means. All crawls of a scope share it.
 type Robots struct {
 	Status int
-	Text   []byte
+	Text   []byte // as it was sent, up to what the caller kept
 	// Fresh is whether it need not be asked for again.
 	Fresh bool
 }
 
-// Robots is what an origin answered last; ok is false if nothing is known.
+// Robots is what an origin, scheme, host and port, answered last; ok is false if
+// nothing is known. Its age is by the clocks of the two processes, which matters
+// little within a day.
 func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool, err error) {
 	values, err := f.rdb.HGetAll(ctx, f.key("robots", origin)).Result()
 	if err != nil || len(values) == 0 {
@@ -38,7 +41,8 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool
 	return r, true, nil
 }
 
-// KeepRobots keeps an origin's answer of that age, and ends the wait for it.
+// KeepRobots keeps an origin's answer of that age, and ends the wait for it. An
+// older age than it has makes it fresh for a shorter time.
 func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, text []byte, age time.Duration) error {
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()
@@ -59,13 +63,15 @@ type Asked struct {
 	Failed bool // whether it is the latter
 }
 
+// What a key says that keeps others from asking, for as long as it lives.
 const (
 	asking = "asking"
 	failed = "failed"
 )
 
-// AskRobots says who asks for an origin's robots.txt. Who does has the time given
-// for it.
+// AskRobots says who asks for an origin's robots.txt: one job at a time. Who does
+// has the time given for it; after that the next may ask, for it may have died. It
+// takes one round trip for that job and two for the others.
 func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (a Asked, err error) {
 	key := f.key("robots_busy", origin)
 	if a.Ask, err = f.rdb.SetNX(ctx, key, asking, within).Result(); err != nil || a.Ask {
@@ -79,16 +85,19 @@ func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Dur
 	return Asked{Wait: max(0, wait.Val()), Failed: state.Val() == failed}, nil
 }
 
-// AwaitRobots has all wait for so long for a job that asks elsewhere.
+// AwaitRobots has all wait for so long for a job that asks elsewhere, where a
+// redirect leads. That job needs no answer of AskRobots.
 func (f *Frontier) AwaitRobots(ctx context.Context, origin string, wait time.Duration) error {
 	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), asking, wait).Err())
 }
 
-// NoRobots has nobody ask again for so long after there was no answer.
+// NoRobots has nobody ask again for so long after there was no answer: without one a
+// thousand pages of a dead host would each wait for it.
 func (f *Frontier) NoRobots(ctx context.Context, origin string, wait time.Duration) error {
 	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), failed, wait).Err())
 }
 
+// wrapRobots says which origin an error is about; nil stays nil.
 func wrapRobots(origin string, err error) error {
 	if err != nil {
 		return fmt.Errorf("robots.txt of %s: %w", origin, err)

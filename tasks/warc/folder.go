@@ -288,7 +288,7 @@ func (c *counter) ReadByte() (byte, error) {
 // note tells an end, which is how whole finds that it is done, from a failure, after
 // which nobody knows where the records end.
 func (c *counter) note(err error) error {
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		c.broken = err
 	}
 	return err

@@ -1,6 +1,6 @@
 -- Hears that the other side took a call: the refusals before are over, and a key
 -- that was slowed down gets faster.
--- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw),
+-- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw),
 --   overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] when it had been allowed, in microseconds
@@ -12,6 +12,7 @@ local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 -- A call that was underway when another was refused says nothing of the time since.
 local function accepted(name, key)
+  drop_ended(name)
   local r = read_record(name, key)
   local before = r.refused
   if at_us > r.refused_us then r.refused = 0 end

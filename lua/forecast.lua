@@ -4,21 +4,23 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2…] limit, key, permits for each need
--- Returns for each need now_us, ready_at_us, permits that wait there already;
---   ready_at_us is -1 where there is no such limit
+-- Returns names of limits whose calendar must be extended, now_us, and for each need
+--   ready_at_us, -1 where there is no such limit, and the permits that wait there
+--   already
 -- @include meter
 local app = ARGV[1]
 
-local out = {}
+local out, stale = { '', now_us }, {}
 for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
   local waiting, at = 0, -1
   if m then
     waiting = tonumber(call('HGET', hg('demand'), m.id) or 0) + tonumber(call('HGET', hg('reserved'), m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
+    if m.stale then stale[#stale + 1] = m.name end
   end
-  out[#out + 1] = now_us
   out[#out + 1] = at
   out[#out + 1] = waiting
 end
+out[1] = table.concat(stale, ' ')
 return out

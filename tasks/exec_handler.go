@@ -183,6 +183,9 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Cancel = func() error { return killGroup(cmd) }
 	cmd.WaitDelay = time.Second // for those that left the group and hold the output
 	err = h.start(cmd)
+	if errors.Is(err, errCloses) {
+		return nil, fmt.Errorf("command %s: %w", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
 	}
@@ -207,12 +210,15 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	return nil, wrong
 }
 
+// errCloses is no fault of the job, which another worker runs.
+var errCloses = errors.New("the worker stops")
+
 // start starts a command that Close can end. After Close it starts none.
 func (h *ExecHandler) start(cmd *exec.Cmd) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return errors.New("the worker stops")
+		return errCloses
 	}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -231,9 +237,9 @@ func (h *ExecHandler) ended(cmd *exec.Cmd) {
 	delete(h.running, cmd)
 }
 
-// Close kills the commands that run, with all that they started. It is for after
-// the server's Shutdown: their jobs are back in their queues by then. It does not
-// wait for the commands, and may be called twice.
+// Close kills the commands that run, with all that they started, and has those of later
+// tasks fail, to be retried. It is for after the server's Shutdown: their jobs are back
+// in their queues by then. It does not wait for the commands, and may be called twice.
 func (h *ExecHandler) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

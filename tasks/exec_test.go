@@ -141,8 +141,8 @@ func TestExecKillsChildren(t *testing.T) {
 					}
 				}
 				h.Close()
-				if err := h.process(t, "{}"); err == nil {
-					t.Error("a command started after Close")
+				if err := h.process(t, "{}"); err == nil || errors.Is(err, asynq.SkipRetry) {
+					t.Errorf("after Close: %v, want an error that is retried", err)
 				}
 			}
 			<-done

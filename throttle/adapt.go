@@ -19,8 +19,8 @@ import (
 // increase and multiplicative decrease: with it many who share one capacity come to
 // share it evenly (Chiu and Jain, "Analysis of the increase and decrease algorithms
 // for congestion avoidance in computer networks", 1989). What was learned of a key of
-// which nothing was heard for an hour is forgotten when the next key of the limit is
-// refused or set.
+// which nothing was heard for an hour is forgotten at the next call, of whatever key of
+// the limit, of which something is heard, and when a key is set.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a
 	// hundredth of the rate.

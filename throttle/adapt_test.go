@@ -67,6 +67,9 @@ func TestAdaptToRefusals(t *testing.T) {
 		expect(t, "half of the key's own rate", call(true, 0), "2/s")
 		must(t, s.Reset(t.Context(), "host", "k"))
 		expect(t, "after a reset", call(false, 0), "")
+		expect(t, "refused once more", call(true, 0), "2/s")
+		s.wait(2 * time.Hour)
+		expect(t, "what was learned hours ago", call(false, 0), "")
 	})
 }
 

@@ -1,7 +1,9 @@
 package throttle_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,6 +42,45 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
+// twice has each page of a scan tell all that is on it twice.
+type twice struct{}
+
+func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scan, ok := cmd.(*redis.ScanCmd); ok {
+			page, cursor := scan.Val()
+			scan.SetVal(slices.Concat(page, page), cursor)
+		}
+		return err
+	}
+}
+
+// TestScansTellTwice: what a scan of Redis tells twice, as it may, counts once.
+func TestScansTellTwice(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.rdb.AddHook(twice{})
+		n, err := s.lanes.Waiters(background, "l")
+		must(t, err)
+		expect(t, "who wait", n, 2)
+		jobs, err := s.lanes.Find(background, "2")
+		must(t, err)
+		expect(t, "found", jobs, []throttle.JobID{job("2").JobID})
+		backlogs, err := s.lanes.Backlogs(background, "l")
+		must(t, err)
+		expect(t, "backlogs", backlogs, []throttle.Backlog{{Key: "k", Permits: 2, LastIn: 2 * time.Minute}})
+	})
+}
+
 func TestWaiters(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
@@ -50,7 +91,7 @@ func TestWaiters(t *testing.T) {
 			if i%2 == 1 {
 				needs = append(needs, throttle.Need{Limit: "slog"})
 			}
-			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "log|q", ID: fmt.Sprint(i)}}, needs...)
+			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "slog|q", ID: fmt.Sprint(i)}}, needs...)
 			must(t, err)
 		}
 		for limit, want := range map[string]int{"log": 6, "slog": 3, "q": 0, "lo": 0} {

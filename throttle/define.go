@@ -129,7 +129,7 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	if reply[1] == 1 && l.Kind != Concurrency {
 		err = r.carry(ctx, l)
 	}
-	if source == "file" && (len(l.Overrides) > 0 || reply[2] == 1) {
+	if source != "set" && (len(l.Overrides) > 0 || reply[2] == 1) {
 		err = errors.Join(err, r.defineKeys(ctx, l))
 	}
 	return int(reply[0]), unavailable(err)

@@ -158,6 +158,21 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// TestBlocksGoWithTheLimit: a limit that is made again under the name is not blocked.
+func TestBlocksGoWithTheLimit(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		define(t, s, log(1), threes[0])
+		for _, limit := range []string{"log", threes[0].Name} {
+			must(t, s.Block(ctx, limit, "k", s.now.Add(time.Hour)))
+		}
+		must(t, s.Delete(ctx, "log"))
+		define(t, s, log(1))
+		expect(t, "made again", ask(t, s, "log", 1).Outcome, allowed)
+		expect(t, "another limit", ask(t, s, threes[0].Name, 1).Outcome, denied)
+	})
+}
+
 func TestUnknownLimits(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()

@@ -37,19 +37,30 @@ func (l *Lanes) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error)
 
 // forecasts is Forecast, where a cost of 0 asks for the last that waits already.
 func (l *Lanes) forecasts(ctx context.Context, needs []Need) ([]Forecast, error) {
-	reply, err := l.run(ctx, lua.Forecast, appendNeeds([]any{l.app}, needs)...).Int64Slice()
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	forecasts := make([]Forecast, len(needs))
-	for i, need := range needs {
-		now, at, waiting := reply[3*i], reply[3*i+1], reply[3*i+2]
-		forecasts[i] = Forecast{Need: need, Waiting: int(waiting), Known: at >= 0}
-		if at >= 0 {
-			forecasts[i].In = microseconds(at - now)
+	args := appendNeeds([]any{l.app}, needs)
+	for range 3 {
+		reply, err := l.run(ctx, lua.Forecast, args...).Slice()
+		if err != nil {
+			return nil, unavailable(err)
 		}
+		names, now := strings.Fields(reply[0].(string)), reply[1].(int64)
+		if len(names) > 0 {
+			if err := l.extendCalendars(ctx, slices.Compact(names), now); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		forecasts := make([]Forecast, len(needs))
+		for i, need := range needs {
+			at, waiting := reply[2*i+2].(int64), reply[2*i+3].(int64)
+			forecasts[i] = Forecast{Need: need, Waiting: int(waiting), Known: at >= 0}
+			if at >= 0 {
+				forecasts[i].In = microseconds(at - now)
+			}
+		}
+		return forecasts, nil
 	}
-	return forecasts, nil
+	return nil, errCalendar
 }
 
 // Backlog is what waits for one meter.
@@ -78,7 +89,7 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 		return nil, unavailable(err)
 	}
 	var backlogs []Backlog
-	for page := range slices.Chunk(needs, backlogPage) {
+	for page := range slices.Chunk(merge(needs), backlogPage) { // a scan may tell one twice
 		forecasts, err := l.forecasts(ctx, page)
 		if err != nil {
 			return nil, err
@@ -89,7 +100,6 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 			}
 		}
 	}
-	slices.SortFunc(backlogs, func(a, b Backlog) int { return strings.Compare(a.Key, b.Key) })
 	return backlogs, nil
 }
 

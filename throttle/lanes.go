@@ -35,6 +35,14 @@ func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 // JobID is who a job is: the same ID in two queues is two jobs.
 type JobID struct{ Queue, ID string }
 
+// validate refuses what would be another job, or lane, by its name.
+func (j JobID) validate() error {
+	if strings.Contains(j.Queue, "\n") || strings.Contains(j.ID, "\n") {
+		return errors.New("job: want an ID and a queue without line breaks")
+	}
+	return nil
+}
+
 // Job is a queued job that asks for its permits. Only its JobID is required; it
 // must not contain line breaks. What else it says may be other each time that it
 // asks: its wait is counted from its first denial all the same.
@@ -79,8 +87,8 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	if err != nil {
 		return Decision{}, err
 	}
-	if strings.Contains(job.Queue, "\n") || strings.Contains(job.ID, "\n") {
-		return Decision{}, errors.New("job: want an ID and a queue without line breaks")
+	if err := job.validate(); err != nil {
+		return Decision{}, err
 	}
 	if job.Grant <= 0 {
 		job.Grant = DefaultGrant

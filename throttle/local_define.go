@@ -88,6 +88,7 @@ func (l *Local) put(limit Limit, words string, now int64) {
 func (l *Local) Delete(_ context.Context, name string) error {
 	return l.change(name, func(*activeLimit, int64) {
 		delete(l.limits, name)
+		maps.DeleteFunc(l.blocks, func(key meterKey, _ int64) bool { return key.limit == name })
 		maps.DeleteFunc(l.overrides, func(key meterKey, _ *override) bool { return key.limit == name })
 	})
 }

@@ -166,13 +166,14 @@ type Lane struct {
 	Waiting, Called int
 }
 
-// Page lists up to n lanes, 1 or more, from the offset on, in the order in which they
+// Page lists up to n lanes from the offset on, in the order in which they
 // came, and says how many there are. It takes two round trips. Lanes come and go
 // between two pages, so one may be on both or on none.
 func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	pipe := l.rdb.Pipeline()
 	all := pipe.ZCard(ctx, l.prefix+"lanes")
-	names := pipe.ZRange(ctx, l.prefix+"lanes", int64(offset), int64(offset+n-1))
+	first, last := ranks(offset, n)
+	names := pipe.ZRange(ctx, l.prefix+"lanes", first, last)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, 0, unavailable(err)
 	}
@@ -192,13 +193,14 @@ func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total in
 	return lanes, int(all.Val()), nil
 }
 
-// Jobs lists up to n jobs, 1 or more, that wait in a lane, from the offset on, the
+// Jobs lists up to n jobs that wait in a lane, from the offset on, the
 // next to be called first, and says how many there are. Jobs that are called have
 // left the lane. The lane is a Lane's Name; one that is unknown has no jobs.
 func (l *Lanes) Jobs(ctx context.Context, lane string, offset, n int) (jobs []JobID, total int, err error) {
 	pipe := l.rdb.Pipeline()
 	all := pipe.ZCard(ctx, l.prefix+"lane:"+lane)
-	ids := pipe.ZRange(ctx, l.prefix+"lane:"+lane, int64(offset), int64(offset+n-1))
+	first, last := ranks(offset, n)
+	ids := pipe.ZRange(ctx, l.prefix+"lane:"+lane, first, last)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, 0, unavailable(err)
 	}
@@ -207,4 +209,13 @@ func (l *Lanes) Jobs(ctx context.Context, lane string, offset, n int) (jobs []Jo
 		jobs = append(jobs, JobID{queue, id})
 	}
 	return jobs, int(all.Val()), nil
+}
+
+// ranks are the first and the last of n members of a sorted set, from the offset on, as
+// ZRANGE takes them. To it a last one of -1 means all, so no members are spelled out.
+func ranks(offset, n int) (first, last int64) {
+	if n < 1 {
+		return 1, 0
+	}
+	return int64(offset), int64(offset + n - 1)
 }

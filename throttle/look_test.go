@@ -66,6 +66,13 @@ func TestLook(t *testing.T) {
 		must(t, err)
 		expect(t, "jobs", total, 3)
 		expect(t, "second job", jobs, []throttle.JobID{{Queue: "q", ID: "c"}})
+
+		page, total, err = lanes.Page(ctx, 0, 0)
+		must(t, err)
+		expect(t, "no lanes of one", [2]int{len(page), total}, [2]int{0, 1})
+		jobs, total, err = lanes.Jobs(ctx, lane.Name, 0, 0)
+		must(t, err)
+		expect(t, "no jobs of three", [2]int{len(jobs), total}, [2]int{0, 3})
 	})
 }
 

@@ -25,7 +25,8 @@ type Override struct {
 	// Capacity is the key's own, for kinds that have one. The zero value means the
 	// limit's.
 	Capacity int
-	// For is how long that holds. The zero value means until UnsetKey.
+	// For is how long that holds, a microsecond at least. The zero value means until
+	// UnsetKey.
 	For time.Duration
 }
 
@@ -91,8 +92,8 @@ func (o Override) validate(l Limit) error {
 		per := Rate{1, l.Rate.Per}.String()
 		errs = append(errs, fieldError("rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:]))
 	}
-	if o.For < 0 || o.For > maxFill {
-		errs = append(errs, fieldError("for", o.For, "want a time above zero, at most a hundred years"))
+	if o.For != 0 && o.For < time.Microsecond || o.For > maxFill {
+		errs = append(errs, fieldError("for", o.For, "want a microsecond to a hundred years"))
 	}
 	l.Overrides, l.Adapt = nil, nil
 	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {

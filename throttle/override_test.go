@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -74,6 +77,23 @@ func TestKeys(t *testing.T) {
 	})
 }
 
+// TestKeysComeAgain: what the config says of single keys comes back with the limits
+// that Redis has lost.
+func TestKeysComeAgain(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		must(t, limiter.Define(ctx, throttle.Limit{
+			Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerHour(10), Capacity: 10,
+			Overrides: map[string]throttle.Override{"k": {Capacity: 1}},
+		}))
+		must(t, rdb.FlushAll(ctx).Err())
+		d, err := limiter.Allow(ctx, "host", "k")
+		must(t, err)
+		expect(t, "capacity", [2]any{d.Outcome, d.Capacity}, [2]any{allowed, 1})
+	})
+}
+
 func TestWrongOverrides(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
@@ -84,7 +104,8 @@ func TestWrongOverrides(t *testing.T) {
 		}{
 			{"funnel", "k", throttle.Override{}, "rate missing: want the key's own rate, such as 1/10s, or its capacity"},
 			{"funnel", "a\nb", throttle.Override{Capacity: 1}, `key "a\nb": want at most 200 bytes and no control characters`},
-			{"funnel", "k", throttle.Override{Capacity: 1, For: -1}, "for -1ns: want a time above zero, at most a hundred years"},
+			{"funnel", "k", throttle.Override{Capacity: 1, For: -1}, "for -1ns: want a microsecond to a hundred years"},
+			{"funnel", "k", throttle.Override{Capacity: 1, For: 999}, "for 999ns: want a microsecond to a hundred years"},
 			{"fixed", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: want N/m: the keys of a fixed_window share its windows"},
 			{"log", "k", throttle.Override{Capacity: 2}, "capacity 2: a sliding_log limit has the capacity of its rate, 3; leave it out"},
 			{"running", "k", throttle.Override{Rate: throttle.PerHour(2)}, "rate 2/h: a concurrency limit has no rate, only a capacity"},

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,8 +80,9 @@ func (l *Lanes) Places(ctx context.Context, jobs ...JobID) (map[JobID]Place, err
 func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
 	scan := l.rdb.HScan(ctx, l.prefix+"jobs", 0, "*\n"+globEscape(id), 1000).Iterator()
 	for scan.Next(ctx) {
-		if queue, found, ok := strings.Cut(scan.Val(), "\n"); ok && found == id {
-			jobs = append(jobs, JobID{queue, id})
+		queue, found, ok := strings.Cut(scan.Val(), "\n")
+		if job := (JobID{queue, id}); ok && found == id && !slices.Contains(jobs, job) { // a scan may tell one twice
+			jobs = append(jobs, job)
 		}
 		scan.Next(ctx) // the record
 	}

@@ -36,6 +36,9 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 	if err != nil {
 		return Decision{}, err
 	}
+	if err := job.validate(); err != nil {
+		return Decision{}, err
+	}
 	if job.Grant <= 0 {
 		job.Grant = DefaultGrant
 	}

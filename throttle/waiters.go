@@ -8,16 +8,18 @@ import (
 // Waiters counts the queued jobs that wait for permits of a limit, under all its
 // keys, or were called for them: whom a change of the limit would hit. It reads all
 // waiting jobs of the scope, a part at a time. Jobs that come and go meanwhile may
-// be counted or not, and one that stays is counted at least once.
+// be counted or not.
 func (r *Redis) Waiters(ctx context.Context, limit string) (int, error) {
-	n := 0
+	waiters := map[string]bool{} // a scan may tell one twice
 	scan := r.rdb.HScan(ctx, r.prefix+"jobs", 0, "*", 1000).Iterator()
-	for scan.Next(ctx) { // the job's name
+	for scan.Next(ctx) {
+		job := scan.Val()
 		scan.Next(ctx)
-		// A record ends with the meters, limit|key, one a line.
-		if strings.Contains(scan.Val(), "\n"+limit+"|") {
-			n++
+		// A record is six lines, the last of which is the queue, and then the meters,
+		// limit|key, one a line.
+		if lines := strings.SplitN(scan.Val(), "\n", 7); len(lines) == 7 && strings.Contains("\n"+lines[6], "\n"+limit+"|") {
+			waiters[job] = true
 		}
 	}
-	return n, unavailable(scan.Err())
+	return len(waiters), unavailable(scan.Err())
 }

@@ -71,6 +71,20 @@ func TestForecast(t *testing.T) {
 	})
 }
 
+// TestForecastBeyondTheCalendar: a forecast counts by the windows of its day, also when
+// nobody has asked for a permit since the last that Redis was told.
+func TestForecastBeyondTheCalendar(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		day := throttle.Limit{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"}
+		define(t, s, day)
+		s.wait(200 * 24 * time.Hour) // it is 8:00 in New York, summer time
+		got, err := s.lanes.Forecast(background, throttle.Need{Limit: "day", Cost: 2})
+		must(t, err)
+		midnight := time.Date(2027, 6, 9, 4, 0, 0, 0, time.UTC)
+		expect(t, "the second permit", s.now.Add(got[0].In).UTC(), midnight)
+	})
+}
+
 func TestBacklogs(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 2), perMinute("l2", 1))

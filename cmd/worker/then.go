@@ -15,7 +15,8 @@ import (
 
 // thenRetention is how long a job that followed on another is kept at least when
 // it is done. A job that runs again, because a crash came between it and its
-// acknowledgement, then finds that the next one is there.
+// acknowledgement, then finds that the next one is there. So does a new job with the ID
+// of one that was done in that time: nothing tells the two apart, and nothing follows.
 const thenRetention = 10 * time.Minute
 
 // goOn enqueues what follows on a job that is done, before the job is

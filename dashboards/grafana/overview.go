@@ -106,6 +106,6 @@ func promptness(b *dashboard.DashboardBuilder) {
 			seconds, over(quantile(.5, "lateness_seconds", ""), "p50"), over(quantile(.99, "lateness_seconds", ""), "p99"))).
 		WithPanel(graph("From first denial to start", "How long jobs that had to wait did.",
 			seconds, over(quantile(.5, "wait_seconds", ""), "p50"), over(quantile(.95, "wait_seconds", ""), "p95"))).
-		WithPanel(graph("Jobs that nobody called", "Jobs that had waited and came by asynq's own polls, late, a second. It should be 0.",
+		WithPanel(graph("Jobs that nobody called", "Jobs that had waited and came by asynq's own polls, or too late after their call, a second. It should be 0.",
 			perSecond, over("sum("+speed("uncalled_jobs_total", "")+")", "not called")))
 }

@@ -108,7 +108,7 @@ func TestValues(t *testing.T) {
 	enqueue(t, rdb, "mail", slices.Repeat([]string{"a"}, 12)...)
 	enqueue(t, rdb, "fails", "a")
 	schedules := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
-	if err := schedules.Set([]cron.Entry{{Name: "hourly", Cron: "@hourly", Type: "mail"}}); err != nil {
+	if err := schedules.Set([]cron.Entry{{Name: "hourly", Cron: "@hourly", Type: "mail"}, {Name: "other", Cron: "@hourly", Type: "mail"}}); err != nil {
 		t.Fatal(err)
 	}
 	c := New(server, rdb, Options{Schedules: schedules})
@@ -135,9 +135,10 @@ func TestValues(t *testing.T) {
 		"scope_turn_giver_alive{}":                                   1,
 		"scope_queue_jobs{queue=default,state=archived}":             1,
 		"scope_schedule_ticks_total{outcome=failed,schedule=hourly}": 0,
+		"scope_schedule_ticks_total{outcome=failed,schedule=other}":  0,
 	} {
-		if got[series] != want {
-			t.Errorf("%s is %v, want %v", series, got[series], want)
+		if is, told := got[series]; is != want || !told {
+			t.Errorf("%s is %v (told: %v), want %v", series, is, told, want)
 		}
 	}
 	if denied == 0 {

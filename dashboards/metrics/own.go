@@ -40,7 +40,7 @@ var (
 	failedCalls  = own(counter, "limiter_call_failures_total", "Jobs' calls of the limiter that had no answer.")
 	leads        = own(gauge, "turn_giver", "1 while this process is the one that gives waiting jobs their turns. The sum over a scope is 1.")
 	rounds       = own(histogram, "turn_round_duration_seconds", "How long this process took each time that it gave turns.")
-	uncalled     = own(counter, "uncalled_jobs_total", "Jobs that waited and had their permits without having been called back: asynq's own polls brought them.")
+	uncalled     = own(counter, "uncalled_jobs_total", "Jobs that waited and took permits that were not reserved for them: asynq's own polls brought them, or they came too late after they were called.")
 	polling      = own(gauge, "release_fallback", "1 while waiting jobs are not called back, but left to asynq's own polls: they come late.")
 	jobs         = own(counter, "jobs_total", "Attempts to run jobs by how they ended: done, failed (to be tried again), archived, dropped, put_back (denied: it did not run), retry_after (put back by its handler).", "queue", "task", "outcome")
 	running      = own(gauge, "jobs_running", "Jobs that run now in this process.", "queue", "task")

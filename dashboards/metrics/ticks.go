@@ -18,8 +18,8 @@ var (
 )
 
 // ticks tells of the first 200 schedules by name, of the rest together, as other, in one
-// round trip. Disabled and paused ones are told of too, and are never late: nobody
-// should be woken for what somebody has stopped.
+// round trip. One that is named so is of the rest, too. Disabled and paused ones are told
+// of, and are never late: nobody should be woken for what somebody has stopped.
 func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
 	if c.schedules == nil {
 		return nil
@@ -28,17 +28,20 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	if err != nil {
 		return err
 	}
-	rest := cron.Status{Entry: cron.Entry{Name: history.Other}}
+	var rest *cron.Status
 	for i, s := range list {
 		if i < maxTicks && isLabel(s.Entry.Name) {
 			tellTicks(s, out)
 			continue
 		}
+		if rest == nil {
+			rest = &cron.Status{Entry: cron.Entry{Name: history.Other}}
+		}
 		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
 		rest.Late = max(rest.Late, s.Late)
 	}
-	if len(list) > maxTicks {
-		tellTicks(rest, out)
+	if rest != nil {
+		tellTicks(*rest, out)
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ type Recorder struct {
 	// for how long they had waited then, and how often they had been denied, which
 	// counts those that did not wait too.
 	Lateness, Wait, Denials *Histogram
-	// Uncalled counts those of them that came without having been called.
+	// Uncalled counts those of them that took permits which were not reserved: nobody
+	// called them, or they came too late.
 	Uncalled atomic.Int64
 	// Calls is how long calls of the limiter took, FailedCalls how many failed.
 	Calls       *Histogram

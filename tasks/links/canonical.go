@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	whatwgerrors "github.com/nlnwa/whatwg-url/errors"
 	whatwg "github.com/nlnwa/whatwg-url/url"
 )
 
@@ -29,14 +30,16 @@ const MaxURL = 2048
 // at the end, which only the server knows. The form of a form is itself.
 //
 // It is an error if the URL is not http or https, has a user or a password, or
-// is longer than MaxURL. The error shows no more than the beginning of the URL.
+// is longer than MaxURL. The error shows no more than the beginning of the URL, and
+// nothing of one that may have a password.
 func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
 	}
 	u, err := parse(base, reference)
 	if err != nil {
-		return "", fmt.Errorf("%.100q is not a URL: %w", reference, err)
+		// The parser's error repeats the URL, its kind does not.
+		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))
 	}
 	switch {
 	case u.Scheme() != "http" && u.Scheme() != "https":
@@ -50,9 +53,17 @@ func Canonical(base, reference string) (string, error) {
 	}
 	// What is fetched is read by net/url, which must see the same host.
 	if again, err := url.Parse(text); err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") {
-		return "", fmt.Errorf("%.100q is a URL to browsers only", reference)
+		return "", fmt.Errorf("%.100q is a URL to browsers only", shown(reference))
 	}
 	return text, nil
+}
+
+// shown is a reference as errors may show it: what is before an @ may be a password.
+func shown(reference string) string {
+	if i := strings.LastIndexByte(reference, '@'); i >= 0 {
+		return "…" + reference[i:]
+	}
+	return reference
 }
 
 // parse reads a reference as browsers do, relative to a base. net/url reads by RFC

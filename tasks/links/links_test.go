@@ -47,18 +47,19 @@ func TestCanonical(t *testing.T) {
 func TestNoURLsToCrawl(t *testing.T) {
 	const base = "https://h.example/"
 	for reference, want := range map[string]string{
-		"file:///etc/passwd":          "want http or https",
-		"javascript:alert(1)":         "want http or https",
-		"mailto:a@h.example":          "want http or https",
-		"data:text/html,x":            "want http or https",
-		"ftp://h.example/":            "want http or https",
-		"https://u:p@h.example/":      "want it without",
-		"https://u@h.example/":        "want it without",
-		"https://h.example:99999/":    "is not a URL",
-		"https://[::1/":               "is not a URL",
-		"https://":                    "is not a URL",
-		strings.Repeat("a", MaxURL+1): "want at most",
-		strings.Repeat("ä", MaxURL/2): "want at most",
+		"file:///etc/passwd":           "want http or https",
+		"javascript:alert(1)":          "want http or https",
+		"mailto:a@h.example":           "want http or https",
+		"data:text/html,x":             "want http or https",
+		"ftp://h.example/":             "want http or https",
+		"https://u:p@h.example/":       "want it without",
+		"https://u@h.example/":         "want it without",
+		"https://h.example:99999/":     "is not a URL",
+		"https://[::1/":                "is not a URL",
+		"https://":                     "is not a URL",
+		"https://u:p@h.example:99999/": `"…@h.example:99999/" is not a URL: The input's port is outside`,
+		strings.Repeat("a", MaxURL+1):  "want at most",
+		strings.Repeat("ä", MaxURL/2):  "want at most",
 	} {
 		if got, err := Canonical(base, reference); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("Canonical(%.40q) = %q, %v; want an error with %q", reference, got, err, want)
@@ -195,7 +196,7 @@ func TestReadSitemap(t *testing.T) {
 			Sitemap{Sitemaps: []Entry{{URL: "https://h.example/b.xml.gz"}}},
 			"",
 		},
-		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
+		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhello world\nhttps://h.example/b", Sitemap{Pages: []Entry{{URL: "https://h.example/a"}, {URL: "https://h.example/b"}}}, ""},
 		{
 			"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",
 			Sitemap{Pages: []Entry{{URL: "https://h.example/%C3%A9"}}},
@@ -204,7 +205,10 @@ func TestReadSitemap(t *testing.T) {
 		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
 		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
-		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize-7)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, ""},
+		{"nested", strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
+		{"nested in a page", "<urlset><url>" + strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
 		{"nothing", "", Sitemap{}, ""},
 	}
 	for _, tt := range tests {
@@ -228,6 +232,18 @@ func TestEntriesOfASitemapAreBounded(t *testing.T) {
 	got, err := ReadSitemap("https://h.example/sitemap.txt", strings.NewReader(text.String()))
 	if err != nil || len(got.Pages) != MaxSitemapEntries {
 		t.Errorf("%d entries, %v; want %d", len(got.Pages), err, MaxSitemapEntries)
+	}
+}
+
+// What is left out is bounded, too: else a small file could keep a worker busy for long.
+func TestBadEntriesOfASitemapCount(t *testing.T) {
+	for name, text := range map[string]string{
+		"lines": strings.Repeat("x\n", MaxSitemapEntries) + "https://h.example/",
+		"XML":   "<urlset>" + strings.Repeat("<url/>", MaxSitemapEntries) + "<url><loc>/</loc></url></urlset>",
+	} {
+		if got, err := ReadSitemap("https://h.example/sitemap", strings.NewReader(text)); err != nil || len(got.Pages) > 0 {
+			t.Errorf("%s: %d entries, %v; want none, as the good one comes too late", name, len(got.Pages), err)
+		}
 	}
 }
 

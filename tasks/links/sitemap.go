@@ -2,6 +2,7 @@ package links
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/xml"
 	"errors"
@@ -38,11 +39,11 @@ type Entry struct {
 }
 
 // ReadSitemap reads the sitemap that was fetched from the URL: XML, or plain
-// text with one URL a line, gzipped or not. Entries that are no URLs to crawl,
-// or after MaxSitemapEntries, are left out. The error is about what broke off
-// the reading; the entries before it are returned all the same. That is XML or gzip
-// that is broken, more than MaxSitemapSize bytes, a line of plain text over 64 KB, or
-// what the reader fails with.
+// text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
+// out, as is all after MaxSitemapEntries, those left out among them. The error is about
+// what broke off the reading; the entries before it are returned all the same. That is
+// XML or gzip that is broken, XML that is nested a hundred deep, more than MaxSitemapSize
+// bytes, a line of plain text over 64 KB, or what the reader fails with.
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
@@ -63,23 +64,20 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	if start, _ := in.Peek(512); strings.HasPrefix(strings.TrimSpace(string(start)), "<") {
 		read = s.readXML
 	}
-	if err := read(url, in); err != nil && !errors.Is(err, errEnough) {
+	if err := read(url, in); err != nil {
 		return s, fmt.Errorf("sitemap: %w", err)
 	}
 	return s, nil
 }
 
-// errEnough ends the reading of a sitemap with too many entries. It is not told: what
-// was read is as much as a sitemap may have.
-var errEnough = errors.New("enough entries")
-
 // readXML goes from entry to entry and keeps nothing else, so it takes memory for
 // one entry besides the URLs. What the root element is called does not matter: a
-// sitemap and an index differ in their entries.
+// sitemap and an index differ in their entries. Bad entries count, as they cost as much.
 func (s *Sitemap) readXML(url string, in io.Reader) error {
-	dec := xml.NewDecoder(in)
-	dec.CharsetReader = charset.NewReaderLabel
-	for {
+	raw := xml.NewDecoder(in)
+	raw.CharsetReader = charset.NewReaderLabel
+	dec := xml.NewTokenDecoder(&shallow{raw: raw})
+	for entries := 0; entries < MaxSitemapEntries; {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -91,6 +89,7 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		if !ok || start.Name.Local != "url" && start.Name.Local != "sitemap" {
 			continue
 		}
+		entries++
 		var e struct {
 			Loc     string `xml:"loc"`
 			Lastmod string `xml:"lastmod"`
@@ -102,37 +101,58 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		if start.Name.Local == "sitemap" {
 			to = &s.Sitemaps
 		}
-		if err := s.add(to, url, e.Loc, e.Lastmod); err != nil {
-			return err
-		}
+		add(to, url, strings.TrimSpace(e.Loc), e.Lastmod)
 	}
+	return nil
 }
 
-// readLines reads a sitemap of plain text: a URL a line. A line that is no URL by itself
-// is taken for a relative one, although sitemaps.org has only absolute ones.
-func (s *Sitemap) readLines(url string, in io.Reader) error {
+// maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
+// images and news have four. Each takes memory until it ends.
+const maxDepth = 100
+
+// shallow passes XML on as it is, and fails where it is nested too deep.
+type shallow struct {
+	raw   *xml.Decoder
+	depth int
+}
+
+// Token implements xml.TokenReader.
+func (s *shallow) Token() (xml.Token, error) {
+	token, err := s.raw.RawToken()
+	switch token.(type) {
+	case xml.StartElement:
+		s.depth++
+	case xml.EndElement:
+		s.depth--
+	}
+	if s.depth > maxDepth {
+		return nil, fmt.Errorf("XML is nested more than %d deep", maxDepth)
+	}
+	return token, err
+}
+
+// readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are
+// left out, as any text would be one. Bad lines count, but for those that are empty.
+func (s *Sitemap) readLines(_ string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if err := s.add(&s.Pages, url, lines.Text(), ""); err != nil {
-			return err
+	for entries := 0; entries < MaxSitemapEntries && lines.Scan(); {
+		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
+			entries++
+			add(&s.Pages, "", string(line), "")
 		}
 	}
 	return lines.Err()
 }
 
-// add keeps an entry whose URL can be fetched, resolved against the sitemap's own.
-// It fails only where there are enough.
-func (s *Sitemap) add(to *[]Entry, base, loc, modified string) error {
-	loc = strings.TrimSpace(loc)
-	url, err := Canonical(base, loc)
-	if loc == "" || err != nil {
-		return nil // one bad entry does not spoil the others
+// add keeps an entry whose URL can be fetched, resolved against base. One bad entry
+// does not spoil the others.
+func add(to *[]Entry, base, loc, modified string) {
+	if loc == "" {
+		return
 	}
-	if len(s.Pages)+len(s.Sitemaps) >= MaxSitemapEntries {
-		return errEnough
+	if url, err := Canonical(base, loc); err == nil {
+		*to = append(*to, Entry{URL: url, Modified: moment(strings.TrimSpace(modified))})
 	}
-	*to = append(*to, Entry{URL: url, Modified: moment(strings.TrimSpace(modified))})
-	return nil
 }
 
 // moment reads a date as the W3C's note on date and time formats has it, from a year
@@ -155,11 +175,13 @@ type bounded struct {
 }
 
 // Read implements io.Reader. It fails where more comes than a sitemap may have.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("more than %d bytes", MaxSitemapSize)
+func (b *bounded) Read(p []byte) (n int, err error) {
+	if b.left >= 0 {
+		n, err = b.in.Read(p[:min(int64(len(p)), b.left+1)]) // one more tells too much from the end
+		b.left -= int64(n)
 	}
-	n, err := b.in.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
+	if b.left < 0 {
+		return max(0, n-1), fmt.Errorf("more than %d bytes", MaxSitemapSize)
+	}
 	return n, err
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,7 +87,7 @@ func (f *Folder) file(name string) (*file, error) {
 	if to := f.files[name]; to != nil {
 		return to, nil
 	}
-	if err := f.recover(name); err != nil {
+	if err := f.recover(literal.Replace(name)); err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
@@ -95,6 +97,9 @@ func (f *Folder) file(name string) (*file, error) {
 		open = openFile
 	}
 	opened, err := open(filepath.Join(f.Dir, base+unfinished))
+	if errors.Is(err, errTaken) {
+		return f.file(name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +115,38 @@ func (f *Folder) file(name string) (*file, error) {
 }
 
 // openFile makes a file that did not exist, and locks it. What is written goes to its
-// end, wherever a cut has put that.
+// end, wherever a cut has put that. Between the two another process may take the file
+// for one that a dead process left, which is errTaken.
 func openFile(name string) (appender, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o644)
-	if err == nil {
-		_ = filelock.Lock(file) // which nobody else can have; without it the file is never taken over
+	if err != nil {
+		return nil, err
 	}
-	return file, err
+	if err := own(file); errors.Is(err, errTaken) {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil // where nothing can be locked it is never taken over either
+}
+
+// errTaken is about a file that is another process's: it is locked, or not there any
+// more under the name that it was opened by.
+var errTaken = errors.New("another process has taken the file")
+
+// own locks a file for this process.
+func own(file *os.File) error {
+	if err := filelock.Lock(file); errors.Is(err, syscall.EWOULDBLOCK) {
+		return errTaken
+	} else if err != nil {
+		return err
+	}
+	opened, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Stat(file.Name()); err != nil || !os.SameFile(opened, there) {
+		return errTaken
+	}
+	return nil
 }
 
 // append writes records all or none: in one piece, and where that fails, the
@@ -159,18 +189,21 @@ func (f *Folder) Close() error {
 // finish gives a file its final name, which says that it is whole.
 func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
 
+// literal has a pattern fit the text itself.
+var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
 // Recover finishes the files in the folder whose processes have died.
 func (f *Folder) Recover() error { return f.recover("*") }
 
-// recover finishes those of a name.
-func (f *Folder) recover(name string) error {
-	left, err := filepath.Glob(filepath.Join(f.Dir, name+"-??????????????-????????.warc.gz"+unfinished))
+// recover finishes those whose name a pattern of path.Match fits.
+func (f *Folder) recover(pattern string) error {
+	left, err := fs.Glob(os.DirFS(f.Dir), pattern+"-??????????????-????????.warc.gz"+unfinished)
 	if err != nil {
 		return err
 	}
-	for _, path := range left {
-		if err := repair(path); err != nil {
-			return fmt.Errorf("%s, which a process left: %w", path, err)
+	for _, base := range left {
+		if err := repair(filepath.Join(f.Dir, base)); err != nil {
+			return fmt.Errorf("%s, which a process left: %w", base, err)
 		}
 	}
 	return nil
@@ -188,8 +221,8 @@ func repair(path string) error {
 		return err
 	}
 	defer file.Close()
-	if filelock.Lock(file) != nil {
-		return nil // it is written to
+	if own(file) != nil {
+		return nil // it is written to, or somebody else was faster
 	}
 	size, err := whole(file)
 	if err != nil {

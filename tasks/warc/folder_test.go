@@ -100,6 +100,91 @@ func TestRecoverIsForAllNames(t *testing.T) {
 	}
 }
 
+// A file may be taken for one that a dead process left between the moments when it is
+// made and when it is locked. Then there is another, and nothing is lost.
+func TestAFileIsTakenBeforeItIsLocked(t *testing.T) {
+	for name, take := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"renamed": finish,
+		"another": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		file, err := os.Create(filepath.Join(t.TempDir(), "it.warc.gz"+unfinished))
+		if err == nil {
+			err = take(file.Name())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := own(file); !errors.Is(err, errTaken) {
+			t.Errorf("%s: %v, want that it is taken", name, err)
+		}
+		_ = file.Close()
+	}
+	tries := 0
+	f := &Folder{Dir: t.TempDir(), open: func(name string) (appender, error) {
+		if tries++; tries == 1 {
+			return nil, errTaken
+		}
+		return openFile(name)
+	}}
+	if _, _, err := f.Add("it", exchangeOf(t, "http://a.test/", "x")); err != nil || tries != 2 {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A locked file is another's, also when it was opened before that moved it away.
+func TestALockedFileIsAnothers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "it.warc.gz"+unfinished)
+	first, err := openFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := own(second); !errors.Is(err, errTaken) {
+		t.Errorf("%v, want that it is taken", err)
+	}
+}
+
+// Names and folders are no patterns.
+func TestRecoverTakesNamesAsTheyAre(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "[a]")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dead := &Folder{Dir: dir}
+	for _, name := range []string{"a*", "ab"} {
+		if _, _, err := dead.Add(name, exchangeOf(t, "http://a.test/", "x")); err != nil {
+			t.Fatal(err)
+		}
+		_ = dead.files[name].to.Close() // as the process's end does
+	}
+	next := &Folder{Dir: dir}
+	if _, _, err := next.Add("a*", exchangeOf(t, "http://a.test/", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), unfinished) {
+			left++
+		}
+	}
+	if len(entries) != 3 || left != 1 || err != nil {
+		t.Errorf("the folder holds %v, %v; want three files, of which that of ab is unfinished", entries, err)
+	}
+}
+
 // readWithWarcio has npm's warcio read a file. npm installs it once, into the
 // user's cache.
 func readWithWarcio(t *testing.T, name string) []string {

@@ -46,11 +46,11 @@ func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history))
 }
 
-// Busiest is the most permits in any window (t-w, t] of the history, for a w of a
-// microsecond or more. An empty history has none.
+// Busiest is the most permits in any window (t-w, t] of the history. A w below a
+// microsecond counts as one, since no two times are closer. An empty history has none.
 func Busiest(history []Admission, w time.Duration) int {
 	most := 0
-	slide(sorted(history), w.Microseconds(), func(_, _ Admission, sum int) { most = max(most, sum) })
+	slide(sorted(history), max(1, w.Microseconds()), func(_, _ Admission, sum int) { most = max(most, sum) })
 	return most
 }
 

@@ -162,6 +162,9 @@ func TestBusiest(t *testing.T) {
 			t.Errorf("busiest %d µs: %d, want %d", w, got, want)
 		}
 	}
+	if got := Busiest(history, time.Nanosecond); got != 5 {
+		t.Errorf("busiest nanosecond: %d, want 5", got)
+	}
 	if got := Busiest(nil, time.Second); got != 0 {
 		t.Errorf("busiest of nothing: %d", got)
 	}

@@ -86,6 +86,12 @@ func withRetried(msg []byte, retried int) []byte {
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
+// withDeadline returns an encoded TaskMessage with another deadline, a unix second.
+func withDeadline(msg []byte, at int64) []byte {
+	msg = protowire.AppendTag(slices.Clip(msg), fieldDeadline, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(at))
+}
+
 // withHeader returns an encoded TaskMessage with one more header.
 func withHeader(msg []byte, key, value string) []byte {
 	var entry []byte // of a map: field 1 is the key, field 2 the value

@@ -18,11 +18,13 @@ local limit = hg('limit', name)
 
 local was_text, was_file, was_summary, paused, blocked_us, version, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version', 'overrides', 'keys_file'))
--- What was set since the loss stays, and the file's words are known again.
+-- What was set or deleted since the loss stays so, and the file's words are known
+-- again.
 if source == 'again' and was_text then
   if not was_file then call('HSET', limit, 'file', text) end
   return { 0, 0, keys_file and 1 or 0 }
 end
+if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
 if text == (source == 'file' and was_file or was_text) then return { 0, 0, keys_file and 1 or 0 } end
 local replaced = source == 'file' and was_file and was_file ~= was_text

@@ -5,22 +5,24 @@
 -- ARGV[1] app that asks
 -- ARGV[2…] limit, key, permits for each need
 -- Returns names of limits whose calendar must be extended, now_us, and for each need
---   ready_at_us, -1 where there is no such limit, and the permits that wait there
---   already
+--   ready_at_us, -1 where there is no such limit, the permits that wait there
+--   already, and known 0 where nobody can tell when they exist
 -- @include meter
 local app = ARGV[1]
 
 local out, stale = { '', now_us }, {}
 for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
-  local waiting, at = 0, -1
+  local waiting, at, known = 0, -1, 0
   if m then
     waiting = tonumber(call('HGET', hg('demand'), m.id) or 0) + tonumber(call('HGET', hg('reserved'), m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
+    known = (m.known or at <= now_us) and 1 or 0
     if m.stale then stale[#stale + 1] = m.name end
   end
   out[#out + 1] = at
   out[#out + 1] = waiting
+  out[#out + 1] = known
 end
 out[1] = table.concat(stale, ' ')
 return out

@@ -65,6 +65,13 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 		s.history.Ended(a.name(), history.Archived)
 		return finalError{err}
 	}
+	if err = s.deadlines.late(a.job, a.rule.OnMaxWait); err != nil {
+		if len(a.rule.Needs) > 0 {
+			_, _ = s.limiter.Forget(ctx, throttle.JobID{Queue: a.queue, ID: a.id}) // what fails here, the upkeep does
+		}
+		s.history.Ended(a.name(), a.end(ctx, err))
+		return err
+	}
 	began := time.Now()
 	decision, err := s.permit(ctx, a)
 	if err != nil {

@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -14,8 +16,14 @@ import (
 // with a timeout has all of it again when it comes back.
 //
 // queueRedis notes a deadline when asynq's Dequeue returns, and the handler takes it
-// a moment later. The map is safe for that, whatever goroutines they run in.
-type deadlines struct{ byJob sync.Map }
+// a moment later. The maps are safe for that, whatever goroutines they run in.
+type deadlines struct {
+	byJob  sync.Map
+	passed sync.Map // those of the jobs that came too late, as unix seconds
+}
+
+// lateLife is the deadline that asynq is told of a job that came after its own.
+const lateLife = time.Minute
 
 // asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
 // They are the pending, paused, active and lease keys of the queue; no other script
@@ -32,13 +40,24 @@ func asDequeue(keys []string) (queue string, ok bool) {
 // note keeps the deadline of a job that asynq has just taken from a queue. An empty
 // queue's answer, and one that cannot be read, are passed over: a job without a
 // deadline here waits for as long as its rule lets it.
+//
+// A job whose deadline has passed asynq itself would fail without asking the handler,
+// and bring back until its retries are used up, although it can never run. So asynq
+// is told a later one: then the handler is asked, and archives it.
 func (d *deadlines) note(queue string, dequeued *redis.Cmd) {
 	msg, err := dequeued.Text()
 	if err != nil {
 		return
 	}
-	if m, err := parseMessage([]byte(msg)); err == nil && m.deadline > 0 {
-		d.byJob.Store(job{queue, m.id}, time.Unix(m.deadline, 0))
+	m, err := parseMessage([]byte(msg))
+	if err != nil || m.deadline <= 0 {
+		return
+	}
+	j, at := job{queue, m.id}, time.Unix(m.deadline, 0)
+	d.byJob.Store(j, at)
+	if now := time.Now(); !now.Before(at) {
+		d.passed.Store(j, m.deadline)
+		dequeued.SetVal(string(withDeadline([]byte(msg), now.Add(lateLife).Unix())))
 	}
 }
 
@@ -51,4 +70,27 @@ func (d *deadlines) of(j job) time.Time {
 		return time.Time{}
 	}
 	return at.(time.Time).Add(-time.Second)
+}
+
+// late is why a job cannot run that came after its deadline, or nil.
+func (d *deadlines) late(j job, action Action) error {
+	at, ok := d.passed.Load(j)
+	if !ok {
+		return nil
+	}
+	err := fmt.Errorf("too late: it was to be done by %s", time.Unix(at.(int64), 0).UTC().Format(time.RFC3339))
+	if action == Drop {
+		d.passed.Delete(j)
+		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
+	}
+	return finalError{err}
+}
+
+// restore returns the message of a job that asynq writes back, with the job's own
+// deadline.
+func (d *deadlines) restore(j job, msg []byte) []byte {
+	if at, ok := d.passed.LoadAndDelete(j); ok {
+		return withDeadline(msg, at.(int64))
+	}
+	return msg
 }

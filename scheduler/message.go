@@ -91,6 +91,12 @@ func withRetried(msg []byte, retried int) []byte {
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
+// withDeadline returns an encoded TaskMessage with another deadline, a unix second.
+func withDeadline(msg []byte, at int64) []byte {
+	msg = protowire.AppendTag(slices.Clip(msg), fieldDeadline, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(at))
+}
+
 // withHeader returns an encoded TaskMessage with one more header, or with another
 // value for one that it has.
 func withHeader(msg []byte, key, value string) []byte {

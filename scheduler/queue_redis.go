@@ -69,6 +69,8 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if !ok {
 		return nil
 	}
+	w.msg = q.deadlines.restore(w.job, w.msg)
+	args[1] = w.msg
 	m, err := parseMessage(w.msg)
 	if err != nil {
 		return nil

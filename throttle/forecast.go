@@ -21,6 +21,9 @@ type Forecast struct {
 	In time.Duration
 	// Known is whether the limit exists for this app.
 	Known bool
+	// Unsure is whether nobody can tell: the limit is paused, or its slots come back
+	// when jobs end. In is then when to look again.
+	Unsure bool
 }
 
 // Forecast tells, for each need, when its permits would exist after all that
@@ -52,10 +55,10 @@ func (l *Lanes) forecasts(ctx context.Context, needs []Need) ([]Forecast, error)
 		}
 		forecasts := make([]Forecast, len(needs))
 		for i, need := range needs {
-			at, waiting := reply[2*i+2].(int64), reply[2*i+3].(int64)
+			at, waiting, known := reply[3*i+2].(int64), reply[3*i+3].(int64), reply[3*i+4].(int64)
 			forecasts[i] = Forecast{Need: need, Waiting: int(waiting), Known: at >= 0}
 			if at >= 0 {
-				forecasts[i].In = microseconds(at - now)
+				forecasts[i].In, forecasts[i].Unsure = microseconds(at-now), known == 0
 			}
 		}
 		return forecasts, nil
@@ -68,8 +71,11 @@ type Backlog struct {
 	Key string
 	// Permits is how many the waiting jobs want.
 	Permits int
-	// LastIn is how long until the last of them would run.
+	// LastIn is how long until the last of those permits would exist. Their jobs may
+	// wait longer for another limit.
 	LastIn time.Duration
+	// Unsure is whether nobody can tell, as in a Forecast.
+	Unsure bool
 }
 
 // backlogPage bounds how many meters one call of Redis looks at.
@@ -96,7 +102,7 @@ func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
 		}
 		for _, f := range forecasts {
 			if f.Waiting > 0 {
-				backlogs = append(backlogs, Backlog{f.Key, f.Waiting, f.In})
+				backlogs = append(backlogs, Backlog{f.Key, f.Waiting, f.In, f.Unsure})
 			}
 		}
 	}

@@ -352,6 +352,9 @@ func TestLostLimitsAreDefinedAgain(t *testing.T) {
 
 		must(t, s.Delete(background, "log")) // by another process
 		expect(t, "one that was deleted", ask(t, l, "log", 1).Outcome, noLimit)
+		must(t, s.rdb.Del(background, "hg:{default}:limit:"+threes[0].Name).Err())
+		expect(t, "one that was lost later", ask(t, l, threes[0].Name, 0).Outcome, allowed)
+		expect(t, "the deleted one then", ask(t, l, "log", 1).Outcome, noLimit)
 		define(t, s, threes...)
 		expect(t, "made again", ask(t, l, "log", 0).Outcome, allowed)
 		expect(t, "names of deleted limits", s.rdb.HKeys(background, "hg:{default}:deleted").Val(), nil)

@@ -58,14 +58,20 @@ func TestForecast(t *testing.T) {
 		need := func(limit, key string, permits int) throttle.Need {
 			return throttle.Need{Limit: limit, Key: key, Cost: permits}
 		}
+		define(t, s, perMinute("p", 1), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2})
+		must(t, s.lanes.Pause(background, "p"))
 		before := snapshot(t, s)
-		got, err := s.lanes.Forecast(background, need("f", "k", 1), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1))
+		got, err := s.lanes.Forecast(background, need("f", "k", 1), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1),
+			need("p", "k", 1), need("slots", "", 2), need("slots", "k", 3))
 		must(t, err)
 		expect(t, "forecast", got, []throttle.Forecast{
 			{Need: need("f", "k", 1), Waiting: 3, In: 4 * time.Second, Known: true},
 			{Need: need("f", "k2", 10), In: 8 * time.Second, Known: true},
 			{Need: need("l", "k", 4), Waiting: 3, In: 4 * time.Minute, Known: true},
 			{Need: need("none", "k", 1)},
+			{Need: need("p", "k", 1), In: time.Minute, Known: true, Unsure: true},
+			{Need: need("slots", "", 2), Known: true},
+			{Need: need("slots", "k", 3), In: 30 * time.Second, Known: true, Unsure: true},
 		})
 		expect(t, "keys afterwards", snapshot(t, s), before)
 	})

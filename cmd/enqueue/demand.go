@@ -102,7 +102,7 @@ func (d *demand) forecast(ctx context.Context) (first, last moment, err error) {
 	}
 	found := d.unbound > 0
 	for _, needs := range d.first {
-		if m := latest(needs, soon); !found || m.in < first.in {
+		if m := latest(needs, soon); !found || m.before(first) {
 			first, found = m, true
 		}
 	}
@@ -114,8 +114,8 @@ const batch = 500
 
 // ask tells when the permits of each need exist, after all that waits by now.
 // Needs of one meter are asked for apart: together they would be added up.
-func (d *demand) ask(ctx context.Context, needs []throttle.Need) (map[throttle.Need]time.Duration, error) {
-	in := map[throttle.Need]time.Duration{}
+func (d *demand) ask(ctx context.Context, needs []throttle.Need) (map[throttle.Need]moment, error) {
+	moments := map[throttle.Need]moment{}
 	for len(needs) > 0 {
 		var now, later []throttle.Need
 		taken := map[meter]throttle.Need{}
@@ -135,25 +135,36 @@ func (d *demand) ask(ctx context.Context, needs []throttle.Need) (map[throttle.N
 			return nil, err
 		}
 		for _, f := range answers {
-			in[f.Need] = f.In
+			moments[f.Need] = moment{f.In, meter{f.Limit, f.Key}, f.Unsure}
 		}
 		needs = later
 	}
-	return in, nil
+	return moments, nil
 }
 
 // moment is when a job would run, and the meter that it waits longest for.
 type moment struct {
 	in time.Duration
 	by meter // zero where no limit makes it wait
+	// unsure is whether nobody can tell: the limit is paused, or its slots come back
+	// when jobs end.
+	unsure bool
+}
+
+// before reports whether m is sooner than other; what nobody can tell comes last.
+func (m moment) before(other moment) bool {
+	if m.unsure != other.unsure {
+		return other.unsure
+	}
+	return m.in < other.in
 }
 
 // latest is when all of the needs are met.
-func latest(needs []throttle.Need, in map[throttle.Need]time.Duration) moment {
+func latest(needs []throttle.Need, moments map[throttle.Need]moment) moment {
 	var last moment
 	for _, n := range needs {
-		if in[n] > last.in {
-			last = moment{in[n], meter{n.Limit, n.Key}}
+		if last.before(moments[n]) {
+			last = moments[n]
 		}
 	}
 	return last
@@ -161,7 +172,7 @@ func latest(needs []throttle.Need, in map[throttle.Need]time.Duration) moment {
 
 // notBefore is the moment of a job that asks to wait until at.
 func (m moment) notBefore(at time.Time) moment {
-	if own := time.Until(at); !at.IsZero() && own > m.in {
+	if own := time.Until(at); !at.IsZero() && own > m.in && !m.unsure {
 		return moment{in: own}
 	}
 	return m
@@ -170,6 +181,9 @@ func (m moment) notBefore(at time.Time) moment {
 // view is a moment in JSON.
 func (m moment) view() map[string]any {
 	view := map[string]any{"in_s": m.in.Seconds(), "at": time.Now().Add(m.in)}
+	if m.unsure {
+		view["in_s"], view["at"] = nil, nil
+	}
 	if m.by != (meter{}) {
 		view["limit"], view["key"] = m.by.limit, cli.Text(m.by.key)
 	}
@@ -178,7 +192,9 @@ func (m moment) view() map[string]any {
 
 func (m moment) String() string {
 	when := "at once"
-	if m.in > 0 {
+	if m.unsure {
+		when = "unknown"
+	} else if m.in > 0 {
 		when = fmt.Sprintf("in %s, at %s", m.in.Round(time.Millisecond), time.Now().Add(m.in).Format(time.DateTime))
 	}
 	if m.by == (meter{}) {

@@ -12,7 +12,7 @@ import (
 
 type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
-	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of that will run."`
+	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of those permits would exist."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
 	Unset  limitsUnset  `cmd:"" help:"Have a key of a limit count as the limit says again."`
 	Delete limitsDelete `cmd:"" help:"Forget a limit. It stays deleted until it is set again, or a worker that has it in its config starts or reads that again; jobs that need it meanwhile are archived, or what on_no_limit says."`
@@ -113,7 +113,7 @@ type limitsShow struct {
 type backlog struct {
 	Key     cli.Text `json:"key"`
 	Permits int      `json:"permits_wanted"`
-	LastIn  float64  `json:"last_in_s"`
+	LastIn  *float64 `json:"last_in_s"`
 }
 
 // Run implements "worker limits show".
@@ -141,8 +141,8 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	waiting := make([]backlog, len(backlogs))
 	var rows [][]string
 	for i, b := range backlogs {
-		waiting[i] = backlog{cli.Text(b.Key), b.Permits, b.LastIn.Seconds()}
-		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), in(b.LastIn)})
+		waiting[i] = backlog{cli.Text(b.Key), b.Permits, lastSeconds(b.LastIn, b.Unsure)}
+		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), lastIn(b.LastIn, b.Unsure)})
 	}
 	keys, err := limiter.Keys(ctx, c.Name)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		fmt.Fprintln(stdio.Out, "nothing waits for it")
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows)
+	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "PERMITS IN"}, rows)
 }
 
 // keyName is a key for people: the empty one is that of limits without keys.

@@ -15,16 +15,19 @@ type waitingCommand struct {
 
 // Help is the manual of "worker waiting".
 func (waitingCommand) Help() string {
-	return `"worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
+	return `PERMITS IN is when the last of the permits would exist that jobs want of a limit. The jobs may wait longer for another limit: "worker status" says when the last would run.
+
+"worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
 }
 
 // summary is what waits for a limit, over all its keys.
 type summary struct {
-	Limit   string  `json:"limit"`
-	Keys    int     `json:"keys"`
-	Permits int     `json:"permits_wanted"`
-	LastIn  float64 `json:"last_in_s"`
+	Limit   string   `json:"limit"`
+	Keys    int      `json:"keys"`
+	Permits int      `json:"permits_wanted"`
+	LastIn  *float64 `json:"last_in_s"`
 	last    time.Duration
+	unsure  bool
 }
 
 // Run implements "worker waiting".
@@ -47,7 +50,7 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 		}
 		if s.Keys > 0 {
 			found = append(found, s)
-			rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), in(s.last)})
+			rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(s.last, s.unsure)})
 		}
 	}
 	if c.JSON {
@@ -57,7 +60,7 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 		fmt.Fprintln(stdio.Out, "nothing waits for a permit")
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows)
+	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "PERMITS IN"}, rows)
 }
 
 func summarize(ctx context.Context, limiter *throttle.Lanes, limit string) (summary, error) {
@@ -65,8 +68,25 @@ func summarize(ctx context.Context, limiter *throttle.Lanes, limit string) (summ
 	s := summary{Limit: limit, Keys: len(backlogs)}
 	for _, b := range backlogs {
 		s.Permits += b.Permits
-		s.last = max(s.last, b.LastIn)
+		s.last, s.unsure = max(s.last, b.LastIn), s.unsure || b.Unsure
 	}
-	s.LastIn = s.last.Seconds()
+	s.LastIn = lastSeconds(s.last, s.unsure)
 	return s, err
+}
+
+// lastIn says when the last permit would exist, if anybody knows.
+func lastIn(d time.Duration, unsure bool) string {
+	if unsure {
+		return "unknown"
+	}
+	return in(d)
+}
+
+// lastSeconds is lastIn in JSON: null where nobody knows.
+func lastSeconds(d time.Duration, unsure bool) *float64 {
+	if unsure {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
 }

@@ -1,0 +1,68 @@
+package scheduler
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// A job that comes after its deadline is archived at once, or dropped if its rule
+// says so. It uses up no retries, and it keeps its deadline.
+func TestComesAfterItsDeadline(t *testing.T) {
+	tests := []struct {
+		name string
+		rule Rule
+		gone bool
+	}{
+		{"without limits", Rule{}, false},
+		{"under a limit", Rule{Needs: []throttle.Need{{Limit: "api"}}}, false},
+		{"that may run beyond it", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: Run}, false},
+		{"dropped", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: Drop}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			rule := func(*asynq.Task) (Rule, error) { return test.rule, nil }
+			virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
+				deadline := time.Now().Add(time.Minute)
+				id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(25)), asynq.Deadline(deadline), asynq.ProcessIn(2*time.Minute))
+				time.Sleep(3 * time.Minute)
+				info := st.info(id)
+				switch {
+				case test.gone && info != nil:
+					t.Errorf("job: %v %q, want gone", info.State, info.LastErr)
+				case !test.gone && (info == nil || info.State != asynq.TaskStateArchived || info.Retried != 0 || !strings.HasPrefix(info.LastErr, "too late: ") || !info.Deadline.Equal(deadline)):
+					t.Errorf("job: %+v, want archived as too late, without a retry, with the deadline %v", info, deadline)
+				}
+				if n := len(st.ran()); n != 0 {
+					t.Errorf("ran %d times", n)
+				}
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				if len(st.reported) != 1 {
+					t.Errorf("reported: %v, want it once", st.reported)
+				}
+			})
+		})
+	}
+}
+
+// A job whose handler is still at work at the deadline fails as asynq has it, and is
+// archived when it comes again.
+func TestFailsAtItsDeadline(t *testing.T) {
+	handle := func(context.Context, *asynq.Task) error {
+		time.Sleep(2 * time.Minute)
+		return nil
+	}
+	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}, handle: handle}, func(t *testing.T, st *stack) {
+		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(25)), asynq.Deadline(time.Now().Add(time.Minute)))
+		time.Sleep(10 * time.Minute)
+		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || info.Retried != 1 || !strings.HasPrefix(info.LastErr, "too late: ") {
+			t.Errorf("job: %+v, want archived as too late, after one retry", info)
+		}
+	})
+}

@@ -1,5 +1,7 @@
 -- Takes back what is reserved for called jobs that have not come in time, and
--- says who of a lane is called and has not come. They keep their tickets.
+-- says who of a lane is called and has not come. They keep their tickets. Of the
+-- meters of one without a record nothing is reserved any more: at worst others
+-- that are called there are denied once more.
 -- Touches: called (rw), changes (w), demand (w), full (w), jobs (r), lane (r),
 --   lanes (rw), patience (w), reserved (w), sharing (w), tickets (w),
 --   wake (w).
@@ -12,7 +14,7 @@
 
 -- Of one lane, at most a hundred at a time.
 local function recall(lane)
-  local queue = parse_lane(lane)
+  local queue, ids = parse_lane(lane)
   local called = hg('called', lane)
   local late = call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
@@ -20,8 +22,9 @@ local function recall(lane)
     if r then
       count_all(hg('reserved'), r, -1)
       call('ZADD', called, 0, late[i])
-    else
+    else -- somebody removed it: how much is reserved for it nobody knows
       call('ZREM', called, late[i])
+      call('HDEL', hg('reserved'), unpack(ids))
     end
   end
   local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000) }

@@ -77,6 +77,28 @@ func TestCalledJobIsGone(t *testing.T) {
 	}
 }
 
+// TestCalledJobWithoutARecord: what was reserved for one that somebody removed by
+// hand is free when its time ends, though others wait.
+func TestCalledJobWithoutARecord(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), throttle.Limit{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)})
+		for _, limit := range []string{"l", "slow"} {
+			s.acquire(t, "runs by "+limit, one(limit))
+			s.acquire(t, "waits for "+limit, one(limit))
+		}
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"waits for l"})
+		reserved := func() map[string]string { return s.rdb.HGetAll(background, hg("reserved")).Val() }
+		expect(t, "reserved", reserved(), map[string]string{"l|k": "1"})
+		must(t, s.rdb.HDel(background, hg("jobs"), job("waits for l").Queue+"\n"+"waits for l").Err())
+		s.wait(grant + time.Millisecond)
+		s.pump(t)
+		expect(t, "reserved when its time has ended", reserved(), map[string]string{})
+		expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, allowed)
+	})
+}
+
 // TestTurnsAreDueForLostCalls: who waits behind a called job that does not come
 // waits no longer than the grant, where turns are given only when they are due.
 func TestTurnsAreDueForLostCalls(t *testing.T) {

@@ -46,19 +46,20 @@ type yard struct {
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by meter, since its limit last changed
 	jobs      map[throttle.JobID]*yardJob
-	count     int  // of jobs so far
-	changes   int  // how often limits have changed in a way that can break a promise
-	processes int  // that have given turns
-	clumsy    bool // whether hands may edit what Redis keeps, and data get lost
-	edited    bool // whether one did
+	parked    map[string]time.Time // until when the giver may take a queue for stopped that is not
+	count     int                  // of jobs so far
+	changes   int                  // how often limits have changed in a way that can break a promise
+	processes int                  // that have given turns
+	clumsy    bool                 // whether hands may edit what Redis keeps, and data get lost
+	edited    bool                 // whether one did
 	leave     func()
 }
 
 func newYard(t *rapid.T, s *stage, lost *lostReplies) *yard {
 	y := &yard{
 		stage: s, lost: lost, limits: map[string]throttle.Limit{}, jobs: map[throttle.JobID]*yardJob{},
-		histories: map[string][]throttletest.Admission{},
-		clumsy:    rapid.IntRange(0, 3).Draw(t, "clumsy") == 0,
+		histories: map[string][]throttletest.Admission{}, parked: map[string]time.Time{},
+		clumsy: rapid.IntRange(0, 3).Draw(t, "clumsy") == 0,
 	}
 	ctx, leave := context.WithCancel(background)
 	y.leave = func() { leave(); s.ctx = background }

@@ -265,6 +265,7 @@ func environment(own []string) ([]string, secrets, error) {
 		}
 		env = append(env, name+"="+value)
 	}
+	hidden.sort()
 	return env, hidden, nil
 }
 

@@ -42,7 +42,7 @@ func checkReferences(text string) error {
 	return nil
 }
 
-// secrets are those of one call, in the order in which they are looked for. nil is
+// secrets are those of one call or command, in the order in which they are looked for. nil is
 // a call without any.
 type secrets []secret
 
@@ -53,8 +53,7 @@ type secret struct{ value, reference string }
 // reveal is the call with its secrets in it, and the secrets. It exists from
 // just before the request is sent, and must not be shown to anybody. Where a secret
 // cannot be had the error names all that are missing, and nothing is sent. Values
-// are read anew for each request, so a new one counts at once. The longest is looked
-// for first: another can be its beginning, and would leave its end.
+// are read anew for each request, so a new one counts at once.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -78,7 +77,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	if failed != nil {
 		return call, nil, failed
 	}
-	slices.SortStableFunc(found, func(a, b secret) int { return len(b.value) - len(a.value) })
+	found.sort()
 	return open, found, nil
 }
 
@@ -136,6 +135,12 @@ func readSecret(name string) (string, error) {
 		err = fmt.Errorf("want a file of at most %d bytes", maxSecret)
 	}
 	return strings.TrimRight(string(text), "\r\n"), err
+}
+
+// sort has the longest looked for first: another can be its beginning, and would
+// leave its end.
+func (s secrets) sort() {
+	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
 }
 
 // hide is the text with references in place of the secrets.

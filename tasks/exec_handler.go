@@ -90,7 +90,8 @@ type CommandError struct {
 	Code int
 	// Reason is why: "exit code 3", "signal: killed", or a timeout.
 	Reason string
-	// Stderr is the end of what it printed there, up to 1,000 bytes.
+	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
+	// are hidden.
 	Stderr string
 }
 
@@ -177,7 +178,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Dir, cmd.Env = c.Dir, env
 	tooMuch := fmt.Errorf("more than %d bytes of output", most)
 	stdout := &bounded{most: most, full: func() { stop(tooMuch) }}
-	stderr := &tail{}
+	stderr := &tail{most: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	ownGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
@@ -190,7 +191,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	_ = killGroup(cmd) // what it left running in its group
 	h.ended(cmd)
 
-	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
+	said := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
 	// What stopped it says more than the signal that it ended with.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
@@ -306,17 +307,17 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// tail keeps the end of what a command prints.
-type tail struct{ end []byte }
+// tail keeps the end of what a command prints. It may begin within a character.
+type tail struct {
+	end  []byte
+	most int
+}
 
 // Write implements io.Writer, and never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
-	if extra := len(t.end) - maxStderr; extra > 0 {
+	if extra := len(t.end) - t.most; extra > 0 {
 		t.end = append(t.end[:0], t.end[extra:]...)
 	}
 	return len(p), nil
 }
-
-// String is what was kept. It may begin within a character.
-func (t *tail) String() string { return string(t.end) }

@@ -168,6 +168,22 @@ func (s secrets) hideUpTo(text []byte, most int) []byte {
 	return hidden
 }
 
+// hideEnd is the last most bytes of the text with references in place of the secrets.
+// Of a secret that begins before them it has nothing: its end would not be known for
+// one.
+func (s secrets) hideEnd(text []byte, most int) string {
+	from := max(0, len(text)-most)
+	cut := from
+	for i := max(0, from-s.longest()); i < from; i++ {
+		for _, x := range s {
+			if x.begins(text[i:]) {
+				cut = max(cut, i+len(x.value))
+			}
+		}
+	}
+	return s.hide(string(text[cut:]))
+}
+
 // begins reports whether the text begins with the secret.
 func (s secret) begins(text []byte) bool {
 	return len(text) >= len(s.value) && string(text[:len(s.value)]) == s.value

@@ -142,6 +142,9 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		return fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)
 	}
 	args, err := command.Args(ctx, task)
+	if err == nil && len(args) == 0 {
+		err = errors.New("no arguments: want the program at least")
+	}
 	if err != nil {
 		return presentable(fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry))
 	}

@@ -52,3 +52,7 @@ func (d *deadlines) of(j job) time.Time {
 	}
 	return at.(time.Time).Add(-time.Second)
 }
+
+// forget drops a deadline that nobody asked for: of a job that asynq failed without
+// its handler.
+func (d *deadlines) forget(j job) { d.byJob.Delete(j) }

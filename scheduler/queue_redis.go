@@ -69,6 +69,7 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if !ok {
 		return nil
 	}
+	q.deadlines.forget(w.job)
 	m, err := parseMessage(w.msg)
 	if err != nil {
 		return nil

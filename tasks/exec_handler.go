@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -68,7 +69,8 @@ type Command struct {
 //   - Exit code 0: done.
 //   - Another one, a signal, or no end in time: a *CommandError, retried.
 //   - A malformed payload, no such command or program, too much output: archived.
-//   - A secret of its environment that cannot be had: retried.
+//   - A secret of its environment that cannot be had, or no room for one more
+//     process: retried.
 //
 // A command can run more than once for a job, as any asynq job can. Its zero value
 // archives every job. It is safe for concurrent use, but must not be copied, nor its
@@ -188,7 +190,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.WaitDelay = time.Second // for those that left the group and hold the output
 	err = h.start(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
+		return nil, fmt.Errorf("command %s: %w", name, startError(err))
 	}
 	err = cmd.Wait()
 	_ = killGroup(cmd) // what it left running in its group
@@ -271,6 +273,15 @@ func environment(own []string) ([]string, secrets, error) {
 	}
 	hidden.sort()
 	return env, hidden, nil
+}
+
+// startError is why a command did not start. That its program is not there, or may
+// not be run, does not pass by itself; that the system has no room for it does.
+func startError(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	}
+	return err
 }
 
 // outputResult is what a command printed as a result: JSON as it is, other text as a

@@ -30,6 +30,7 @@ func TestRunEndsGivingFirst(t *testing.T) {
 	if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
 		t.Fatal(err)
 	}
+	done := make(chan error, 1)
 	err = s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		for !s.History().Leads.Load() {
 			runtime.Gosched()
@@ -38,12 +39,13 @@ func TestRunEndsGivingFirst(t *testing.T) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 			runtime.Gosched()
 		}
-		if ctx.Err() != nil {
-			t.Error("turns were given until the job was broken off")
-		}
+		done <- ctx.Err()
 		return nil
 	}))
 	if err != nil {
 		t.Error(err)
+	}
+	if <-done != nil {
+		t.Error("turns were given until the job was broken off")
 	}
 }

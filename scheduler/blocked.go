@@ -76,8 +76,8 @@ func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 // round trip. It returns nil where the job fails as any other.
 //
 // Where the limiter cannot be asked nothing is shut, and the job is put back for as
-// long as the other side said. It counts as denied then, since the call may have
-// arrived: it may have a place in its lane, and be called from there.
+// long as the other side said. It does not count as denied then: without a place in
+// a lane it would be taken for a stray, and sent back to ask before.
 func (h *handling) blocked(ctx context.Context, why *blockedError, err error) error {
 	wait := time.Duration(-1)
 	if !why.until.IsZero() {
@@ -97,7 +97,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	d, failed := s.limiter.Refused(ctx, s.asks(h.attempt), throttle.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
-		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second)), denied: true}
+		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}
 	}
 	if failed != nil {
 		return finalError{failed}

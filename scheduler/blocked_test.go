@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -146,4 +148,32 @@ func TestBlockedText(t *testing.T) {
 	if got := errors.Join(Blocked(until), Blocked(time.Time{})).Error(); got != "blocked by the other side until 2026-11-20T12:00:00Z\nblocked by the other side" {
 		t.Error(got)
 	}
+}
+
+// TestBlockedWithoutLimiter: where the limiter cannot be told of a refusal the job
+// still waits as long as the other side said, also once the limiter is back.
+func TestBlockedWithoutLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		until := time.Now().Add(30 * time.Minute)
+		handle := func(context.Context, *asynq.Task) error {
+			if time.Now().After(until) {
+				return nil
+			}
+			toLimiter.cut.Store(true)
+			return Blocked(until)
+		}
+		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}, handle: handle})
+		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(time.Minute)
+		toLimiter.cut.Store(false)
+		time.Sleep(time.Hour)
+		if runs := st.ran(); len(runs) != 2 || runs[1].at.Before(until) {
+			t.Errorf("ran %v; want twice, the second time after %v", runs, until)
+		}
+		st.wantClean()
+	})
 }

@@ -87,8 +87,10 @@ func (d *deadlines) late(j job, action Action) error {
 }
 
 // restore returns the message of a job that asynq writes back, with the job's own
-// deadline.
+// deadline. Nothing is kept of it from then on, even if no handler asked: asynq fails
+// a job by itself whose deadline passes just when it is taken.
 func (d *deadlines) restore(j job, msg []byte) []byte {
+	d.byJob.Delete(j)
 	if at, ok := d.passed.LoadAndDelete(j); ok {
 		return withDeadline(msg, at.(int64))
 	}

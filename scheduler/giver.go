@@ -202,10 +202,9 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 		case <-timer.C:
 			return
 		case word, open := <-words:
-			if !open {
-				return
-			}
-			if g.hear(word) {
+			if !open { // nor will there be more, as where the limiter's client is closed
+				words = nil
+			} else if g.hear(word) {
 				next = earliest
 			}
 		}

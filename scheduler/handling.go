@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -107,14 +105,15 @@ func (h *handling) accepted(ctx context.Context, took time.Duration) {
 }
 
 // judge turns a handler's error into what asynq should make of it. Of an error that
-// is several things PutBackAs counts first, then SkipRetry, then RetryAfter. A nil
-// policy leaves the error as it is, for the program's own RetryDelayFunc. A policy's
-// last retry ends with a finalError, since asynq knows only the job's own MaxRetry.
+// is several things PutBackAs counts first, then SkipRetry and RevokeTask, then
+// RetryAfter: see IsPutBack. Blocked has been looked at before. A nil policy leaves
+// the error as it is, for the program's own RetryDelayFunc. A policy's last retry
+// ends with a finalError, since asynq knows only the job's own MaxRetry.
 func (a attempt) judge(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}
 	}
-	if err == nil || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {
+	if err == nil || ends(err) {
 		return err
 	}
 	if d, ok := errors.AsType[retryAfter](err); ok {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/lua"
@@ -46,13 +47,20 @@ func (*putBackAs) Error() string { return "put back with another payload" }
 
 // IsPutBack reports whether a handler's error puts its job back, by RetryAfter,
 // Blocked or PutBackAs, which is no failure. It is for middleware that logs or
-// counts failures. Of Blocked it is what the handler wants: without permits and
-// without a time the job fails all the same.
+// counts failures. Of an error that is several things Blocked and PutBackAs count
+// before asynq.SkipRetry and asynq.RevokeTask, and RetryAfter after them. Of Blocked
+// it is what the handler wants: without permits and without a time the job fails all
+// the same.
 func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
 	_, blocked := errors.AsType[*blockedError](err)
 	_, as := errors.AsType[*putBackAs](err)
-	return later || blocked || as
+	return blocked || as || later && !ends(err)
+}
+
+// ends reports whether asynq does not try a job again after an error.
+func ends(err error) bool {
+	return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask)
 }
 
 // putBackError has asynq keep a job for later, without a failure. Its text is the

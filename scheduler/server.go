@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -169,14 +173,20 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 // limiter's scope; where Redis is unavailable the jobs wait, as with asynq's
 // server.
 func (s *Server) Start(handler asynq.Handler) error {
-	return s.begin(handler, s.asynq.Start)
+	return s.begin(handler)
 }
 
 // Run is Start, and then waits for a signal to stop and shuts down. The signals
 // are asynq's: TERM and INT end it; TSTP, where the system has it, is Stop.
 func (s *Server) Run(handler asynq.Handler) error {
-	if err := s.begin(handler, s.asynq.Run); err != nil {
+	if err := s.Start(handler); err != nil {
 		return err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, append(slices.Clone(stopSignals), syscall.SIGTERM, os.Interrupt)...)
+	defer signal.Stop(signals)
+	for slices.Contains(stopSignals, <-signals) {
+		s.Stop()
 	}
 	s.Shutdown()
 	return nil
@@ -185,12 +195,12 @@ func (s *Server) Run(handler asynq.Handler) error {
 // begin hands the wrapped handler to asynq once all else is ready. Where the
 // limiter is unavailable its limits are defined when it is back, before a job asks.
 //
-// Turns are given from before the first job is taken, since asynq's Run returns
-// only at the end. So what was begun must end again if asynq does not start. Of a
-// server that runs already asynq says so, and nothing was begun.
-func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) error {
+// Turns are given from before the first job is taken. So what was begun must end
+// again if asynq does not start. Of a server that runs already asynq says so, and
+// nothing was begun.
+func (s *Server) begin(handler asynq.Handler) error {
 	if handler == nil {
-		return start(nil)
+		return s.asynq.Start(nil)
 	}
 	err := s.define(context.Background())
 	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
@@ -200,7 +210,7 @@ func (s *Server) begin(handler asynq.Handler, start func(asynq.Handler) error) e
 		return err
 	}
 	began := s.beginGiving()
-	err = start(s.wrap(handler))
+	err = s.asynq.Start(s.wrap(handler))
 	if err != nil && began {
 		s.endGiving()
 		s.written()

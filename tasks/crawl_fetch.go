@@ -55,7 +55,7 @@ type CrawlFetch struct {
 	Run string `json:"run,omitempty"`
 	// Anew has the job begin its run although another is in progress, whose jobs
 	// then fetch nothing more. It wants a Run: without one each attempt of the job
-	// begins another.
+	// would begin another.
 	Anew bool `json:"anew,omitempty"`
 	// Sitemap is whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty"`
@@ -133,6 +133,9 @@ func (c CrawlFetch) Validate() error {
 	}
 	if !crawlRun.MatchString(c.Run) {
 		return fmt.Errorf("run %q: want at most 100 letters, digits, or _ . : -", c.Run)
+	}
+	if c.Anew && c.Run == "" {
+		return errors.New("anew: want a run, too: without one each attempt of the job would begin another")
 	}
 	if err := validateURL(c.URL); err != nil {
 		return err

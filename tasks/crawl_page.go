@@ -158,6 +158,8 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
+	tags, agent := a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent())
+	noIndex = links.FromPage(j.page.URL, kind, tags, agent, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
@@ -167,7 +169,7 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 		page.Links = entries(found.Pages)
 		page.Sitemaps = append(page.Sitemaps, entries(found.Sitemaps)...)
 	case media == "text/html" || media == "application/xhtml+xml":
-		found := links.FromPage(j.page.URL, kind, a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
+		found := links.FromPage(j.page.URL, kind, tags, agent, body)
 		page.Links, noIndex = found.Links, found.NoIndex
 	}
 	// Before they are kept: most links of many pages lead elsewhere.

@@ -216,3 +216,27 @@ func TestCrawlWithoutADisk(t *testing.T) {
 	}
 	wantWhole(t, h.Archive, true)
 }
+
+// X-Robots-Tag is for pages of all types, and for crawlers that are not named there
+// it is not.
+func TestCrawlOfWhatAsksNotToBeKept(t *testing.T) {
+	for _, media := range []string{"text/html", "application/pdf", "text/xml"} {
+		for tag, kept := range map[string]bool{"noindex": false, "other: noindex": true} {
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/page" {
+					http.NotFound(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", media)
+				w.Header().Set("X-Robots-Tag", tag)
+				_, _ = io.WriteString(w, "<urlset></urlset>")
+			})
+			h := crawlHandler(t)
+			result, err := crawlPage(t, h, url+"/page", time.Minute)
+			if err != nil || result.Outcome != "fetched" || result.File != "" != kept {
+				t.Errorf("%s, %s: %+v, %v; want it kept: %v", media, tag, result, err, kept)
+			}
+			wantWhole(t, h.Archive, kept)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -68,7 +69,8 @@ type Command struct {
 //   - Exit code 0: done.
 //   - Another one, a signal, or no end in time: a *CommandError, retried.
 //   - A malformed payload, no such command or program, too much output: archived.
-//   - A secret of its environment that cannot be had: retried.
+//   - A secret of its environment that cannot be had, or no room for one more
+//     process: retried.
 //
 // A command can run more than once for a job, as any asynq job can. Its zero value
 // archives every job. It is safe for concurrent use, but must not be copied, nor its
@@ -90,7 +92,8 @@ type CommandError struct {
 	Code int
 	// Reason is why: "exit code 3", "signal: killed", or a timeout.
 	Reason string
-	// Stderr is the end of what it printed there, up to 1,000 bytes.
+	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
+	// are hidden.
 	Stderr string
 }
 
@@ -141,6 +144,9 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		return fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)
 	}
 	args, err := command.Args(ctx, task)
+	if err == nil && len(args) == 0 {
+		err = errors.New("no arguments: want the program at least")
+	}
 	if err != nil {
 		return presentable(fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry))
 	}
@@ -177,7 +183,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Dir, cmd.Env = c.Dir, env
 	tooMuch := fmt.Errorf("more than %d bytes of output", most)
 	stdout := &bounded{most: most, full: func() { stop(tooMuch) }}
-	stderr := &tail{}
+	stderr := &tail{most: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	ownGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
@@ -187,13 +193,13 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		return nil, fmt.Errorf("command %s: %w", name, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)
+		return nil, fmt.Errorf("command %s: %w", name, startError(err))
 	}
 	err = cmd.Wait()
 	_ = killGroup(cmd) // what it left running in its group
 	h.ended(cmd)
 
-	said := hidden.hide(strings.TrimSpace(strings.ToValidUTF8(stderr.String(), "\uFFFD")))
+	said := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
 	// What stopped it says more than the signal that it ended with.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
@@ -271,7 +277,17 @@ func environment(own []string) ([]string, secrets, error) {
 		}
 		env = append(env, name+"="+value)
 	}
+	hidden.sort()
 	return env, hidden, nil
+}
+
+// startError is why a command did not start. That its program is not there, or may
+// not be run, does not pass by itself; that the system has no room for it does.
+func startError(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	}
+	return err
 }
 
 // outputResult is what a command printed as a result: JSON as it is, other text as a
@@ -311,17 +327,17 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// tail keeps the end of what a command prints.
-type tail struct{ end []byte }
+// tail keeps the end of what a command prints. It may begin within a character.
+type tail struct {
+	end  []byte
+	most int
+}
 
 // Write implements io.Writer, and never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
-	if extra := len(t.end) - maxStderr; extra > 0 {
+	if extra := len(t.end) - t.most; extra > 0 {
 		t.end = append(t.end[:0], t.end[extra:]...)
 	}
 	return len(p), nil
 }
-
-// String is what was kept. It may begin within a character.
-func (t *tail) String() string { return string(t.end) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -72,9 +73,10 @@ func (h *HTTPHandler) Tidy() error {
 	if h.SaveDir == "" {
 		return nil
 	}
-	left, err := filepath.Glob(filepath.Join(h.SaveDir, partPrefix+"*"+partSuffix))
+	// The folder's own name is no pattern.
+	left, err := fs.Glob(os.DirFS(h.SaveDir), partPrefix+"*"+partSuffix)
 	for _, part := range left {
-		err = errors.Join(err, removePart(part))
+		err = errors.Join(err, removePart(filepath.Join(h.SaveDir, part)))
 	}
 	return err
 }

@@ -182,6 +182,10 @@ func TestNothingHalfSaved(t *testing.T) {
 // What a process leaves that was killed goes, what another is writing stays.
 func TestTidy(t *testing.T) {
 	h := saving(t)
+	h.SaveDir = filepath.Join(h.SaveDir, "[a]") // which would be a pattern, and not match itself
+	if err := os.Mkdir(h.SaveDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	root, err := os.OpenRoot(h.SaveDir)
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func checkReferences(text string) error {
 	return nil
 }
 
-// secrets are those of one call, in the order in which they are looked for. nil is
+// secrets are those of one call or command, in the order in which they are looked for. nil is
 // a call without any.
 type secrets []secret
 
@@ -53,8 +53,7 @@ type secret struct{ value, reference string }
 // reveal is the call with its secrets in it, and the secrets. It exists from
 // just before the request is sent, and must not be shown to anybody. Where a secret
 // cannot be had the error names all that are missing, and nothing is sent. Values
-// are read anew for each request, so a new one counts at once. The longest is looked
-// for first: another can be its beginning, and would leave its end.
+// are read anew for each request, so a new one counts at once.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -78,7 +77,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	if failed != nil {
 		return call, nil, failed
 	}
-	slices.SortStableFunc(found, func(a, b secret) int { return len(b.value) - len(a.value) })
+	found.sort()
 	return open, found, nil
 }
 
@@ -138,6 +137,12 @@ func readSecret(name string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), err
 }
 
+// sort has the longest looked for first: another can be its beginning, and would
+// leave its end.
+func (s secrets) sort() {
+	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
+}
+
 // hide is the text with references in place of the secrets.
 func (s secrets) hide(text string) string { return string(s.hideUpTo([]byte(text), len(text))) }
 
@@ -161,6 +166,22 @@ func (s secrets) hideUpTo(text []byte, most int) []byte {
 		i += len(s[at].value)
 	}
 	return hidden
+}
+
+// hideEnd is the last most bytes of the text with references in place of the secrets.
+// Of a secret that begins before them it has nothing: its end would not be known for
+// one.
+func (s secrets) hideEnd(text []byte, most int) string {
+	from := max(0, len(text)-most)
+	cut := from
+	for i := max(0, from-s.longest()); i < from; i++ {
+		for _, x := range s {
+			if x.begins(text[i:]) {
+				cut = max(cut, i+len(x.value))
+			}
+		}
+	}
+	return s.hide(string(text[cut:]))
 }
 
 // begins reports whether the text begins with the secret.

@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -192,9 +193,11 @@ func parameter(item httpsfv.Item, name string) (int64, bool) {
 var namedField = regexp.MustCompile(`(?i)^(?:x-)?rate-?limit-(limit|remaining|reset)(?:-(.+))?$`)
 
 // readNamed reads the fields that have one number each. Of a field that is there
-// twice the first counts.
+// twice the first counts, and of several fields for one part that without X-.
 func (r *upstreamReader) readNamed() {
-	for field := range r.header {
+	fields := slices.Sorted(maps.Keys(r.header))
+	slices.Reverse(fields) // the last counts
+	for _, field := range fields {
 		if m := namedField.FindStringSubmatch(field); m != nil {
 			r.set(m[2], strings.ToLower(m[1]), strings.TrimSpace(r.header.Get(field)))
 		}

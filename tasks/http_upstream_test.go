@@ -105,6 +105,10 @@ func TestReadUpstream(t *testing.T) {
 			}},
 		},
 		{
+			"with and without X-", 200, header("X-RateLimit-Remaining: 1", "RateLimit-Remaining: 2", "X-Rate-Limit-Remaining: 3"),
+			Upstream{Quotas: []Quota{{Limit: -1, Remaining: 2}}},
+		},
+		{
 			"GitHub", 403, header(slow, "X-RateLimit-Limit: 60", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: "+noonEpoch),
 			Upstream{Until: in(time.Hour), Quotas: []Quota{{Limit: 60, Remaining: 0, Reset: in(time.Hour)}}},
 		},

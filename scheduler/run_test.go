@@ -1,0 +1,51 @@
+//go:build unix
+
+package scheduler
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A server that is told to end gives no more turns while its last jobs run.
+func TestRunEndsGivingFirst(t *testing.T) {
+	signals := make(chan os.Signal, 1) // so that one that comes before Run listens ends nothing
+	signal.Notify(signals, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	_, rdb := redistest.Mini(t)
+	rules := Rules{Limits: []throttle.Limit{perMinute(60, 10)}, For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+	s, err := NewServer(rdb, rules, asynq.Config{Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	err = s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		for !s.History().Leads.Load() {
+			runtime.Gosched()
+		}
+		for s.History().Leads.Load() && ctx.Err() == nil {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+			runtime.Gosched()
+		}
+		done <- ctx.Err()
+		return nil
+	}))
+	if err != nil {
+		t.Error(err)
+	}
+	if <-done != nil {
+		t.Error("turns were given until the job was broken off")
+	}
+}

@@ -1,0 +1,11 @@
+//go:build unix
+
+package scheduler
+
+import (
+	"os"
+	"syscall"
+)
+
+// stopSignals are those at which Run takes no more jobs and goes on.
+var stopSignals = []os.Signal{syscall.SIGTSTP}

@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-const perSecond = 50
+const perSecond = 50 // of the limit
 
 func main() {
 	url := os.Getenv("REDIS_URL") // such as redis://localhost:6379
@@ -45,7 +45,7 @@ func main() {
 // start is the program: it enqueues calls, and has a server for them.
 func start(rdb redis.UniversalClient, calls int, config asynq.Config) (*scheduler.Server, *asynq.ServeMux) {
 	rules := scheduler.Rules{
-		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(perSecond)}},
+		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
 		For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}}}, nil
 		},

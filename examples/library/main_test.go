@@ -5,10 +5,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/redistest"
 )
+
+// TestREADMEShowsThis: what stands there of it is what runs here, line by line.
+func TestREADMEShowsThis(t *testing.T) {
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(readme), "```go\nrules := ")
+	shown, _, _ = strings.Cut("rules := "+shown, "```")
+	rest := words(string(program))
+	for line := range strings.Lines(shown) {
+		_, after, found := strings.Cut(rest, words(line))
+		if !found {
+			t.Fatalf("main.go does not have, or not in this place: %s", line)
+		}
+		rest = after
+	}
+}
+
+// words is a text whatever spaces it is laid out with.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // TestInAModuleOfItsOwn builds the program as a user would, in a module that
 // requires this one, and runs it on a Redis.

@@ -8,7 +8,8 @@
 -- ARGV[3] the definition as one text
 -- ARGV[4] who runs it
 -- ARGV[5…] field, value of the definition
--- Returns {0 unchanged, 1 changed, 2 the file's new words replaced a `set`; 1 if
+-- Returns {0 unchanged, 1 changed, 2 the file's new words, or its first, replaced
+--   other ones of a `set`; 1 if
 --   the limit's meters are to be carried over to another rate; 1 if the file said
 --   something of single keys}
 -- @include record
@@ -27,7 +28,7 @@ end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
 if text == (source == 'file' and was_file or was_text) then return { 0, 0, keys_file and 1 or 0 } end
-local replaced = source == 'file' and was_file and was_file ~= was_text
+local replaced = source == 'file' and was_text and was_text ~= was_file and was_text ~= text
 was_summary = was_summary or call('HGET', hg('deleted'), name)
 
 keep_ended(name)

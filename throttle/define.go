@@ -35,7 +35,7 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 			return err
 		}
 		if changed == 2 {
-			r.log.Warn("the config's new definition replaced one set at run time", "limit", l.Name, "now", l.String())
+			r.log.Warn("the config's definition replaced one set at run time", "limit", l.Name, "now", l.String())
 		}
 	}
 	return nil
@@ -89,8 +89,8 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 }
 
 // define writes a definition and carries the limit's meters over to another rate.
-// It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced what
-// was set at run time. All defaults are spelled out, so the scripts know none.
+// It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced other
+// words that were set at run time. All defaults are spelled out, so the scripts know none.
 //
 // n and period_us are what a meter counts by, rate_n and per_us what the limit says:
 // they differ by the margin. Of a field that is there twice the later value counts:

@@ -69,7 +69,7 @@ func TestScansTellTwice(t *testing.T) {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.rdb.AddHook(twice{})
-		n, err := s.lanes.Waiters(background, "l")
+		n, err := s.lanes.Waiters(background, "l", 0)
 		must(t, err)
 		expect(t, "who wait", n, 2)
 		jobs, err := s.lanes.Find(background, "2")
@@ -85,19 +85,21 @@ func TestWaiters(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
-		must(t, limiter.Define(ctx, log(1), throttle.Limit{Name: "slog", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}))
+		must(t, limiter.Define(ctx, log(1), throttle.Limit{Name: "slog", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 5}))
 		for i := range 7 { // one runs; of the others some need both
 			needs := []throttle.Need{{Limit: "log", Key: "k"}}
 			if i%2 == 1 {
-				needs = append(needs, throttle.Need{Limit: "slog"})
+				needs = append(needs, throttle.Need{Limit: "slog", Key: "a", Cost: i}, throttle.Need{Limit: "slog", Key: "b"})
 			}
 			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "slog|q", ID: fmt.Sprint(i)}}, needs...)
 			must(t, err)
 		}
-		for limit, want := range map[string]int{"log": 6, "slog": 3, "q": 0, "lo": 0} {
-			n, err := limiter.Waiters(ctx, limit)
-			must(t, err)
-			expect(t, "jobs that wait for "+limit, n, want)
+		for limit, want := range map[string][]int{"log": {6, 6, 0}, "slog": {3, 3, 2, 2, 1, 1, 0}, "q": {0}, "lo": {0}} {
+			for least, want := range want {
+				n, err := limiter.Waiters(ctx, limit, least)
+				must(t, err)
+				expect(t, fmt.Sprintf("jobs that wait for %d of %s", least, limit), n, want)
+			}
 		}
 	})
 }

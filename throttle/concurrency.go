@@ -23,7 +23,7 @@ type lease struct{ cost, ends int64 }
 // define tells the meter the limit. Leases that are held stay as long as they were
 // given for; the next extension is for the new time.
 func (c *concurrency) define(r *activeLimit) {
-	c.n, c.life = int64(r.capacity()), r.lease().Microseconds()
+	c.n, c.life = int64(r.MaxCost()), r.lease().Microseconds()
 }
 
 // others is the leases of the others that have not ended, and the permits they

@@ -75,6 +75,9 @@ type Decision struct {
 	Limit string
 	Key   string
 	Cost  int
+	// ForOthers is whether, where the outcome is NoLimit, there is a limit of that name
+	// for other apps.
+	ForOthers bool
 	// Capacity is the most permits that can be taken at once.
 	Capacity int
 	// Remaining is how many permits could be taken right after this decision: 0
@@ -151,6 +154,9 @@ func (d Decision) String() string {
 	case Never:
 		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, meter)
 	case NoLimit:
+		if d.ForOthers {
+			return fmt.Sprintf("limit %s is for other apps", d.Limit)
+		}
 		return fmt.Sprintf("no such limit: %s", d.Limit)
 	case TooLate:
 		return fmt.Sprintf("limit %s would let it run only after %s, longer than it may wait", meter, d.RetryAfter)

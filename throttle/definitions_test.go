@@ -115,8 +115,12 @@ func TestApps(t *testing.T) {
 			l := s.as(app)
 			define(t, l, limit)
 			must(t, l.Reset(t.Context(), "l", "k"))
-			if got := ask(t, l, "l", 1); got.Outcome != want {
+			got := ask(t, l, "l", 1)
+			if got.Outcome != want {
 				t.Errorf("app %q: %s, want %s", app, got, want)
+			}
+			if text := got.String(); got.ForOthers != (want == noLimit) || got.ForOthers && text != "limit l is for other apps" {
+				t.Errorf("app %q: for others %t, %q", app, got.ForOthers, text)
 			}
 		}
 		limit.Apps = nil

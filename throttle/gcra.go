@@ -27,7 +27,7 @@ func (g *gcra) define(r *activeLimit) {
 			g.owe(r.since+us, rest)
 		}
 	}
-	g.n, g.period, g.capacity = n, period, int64(r.capacity())
+	g.n, g.period, g.capacity = n, period, int64(r.MaxCost())
 }
 
 // owe sets tat, which is never beyond far.

@@ -186,7 +186,7 @@ func (l Limit) validateKind(wrong func(field string, value any, format string, a
 	case Funnel, TokenBucket:
 		if l.Capacity < 0 || l.Capacity > maxPermits {
 			wrong("capacity", l.Capacity, "want 1 to %d", maxPermits)
-		} else if l.Rate.N > 0 && float64(l.capacity())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
+		} else if l.Rate.N > 0 && float64(l.MaxCost())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
 			wrong("capacity", l.Capacity, "at %s it takes over a hundred years to fill; want less", l.Rate)
 		}
 	case FixedWindow, SlidingLog, SlidingWindow:
@@ -226,7 +226,7 @@ func (l Limit) String() string {
 		b.WriteString(" " + l.Rate.String())
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
-		fmt.Fprintf(&b, " capacity %d", l.capacity())
+		fmt.Fprintf(&b, " capacity %d", l.MaxCost())
 	}
 	if l.Margin > 0 {
 		b.WriteString(" margin " + l.Margin.String())
@@ -249,9 +249,9 @@ func (l Limit) String() string {
 	return b.String()
 }
 
-// capacity is the most permits that one call can ever take: Capacity or what it is
-// by default.
-func (l Limit) capacity() int {
+// MaxCost is the most permits that one call can ever take: Capacity, or what that is
+// by default. A cost above it is Never.
+func (l Limit) MaxCost() int {
 	switch l.Kind {
 	case Funnel, TokenBucket:
 		return max(1, l.Capacity)

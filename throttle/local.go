@@ -85,11 +85,11 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	for i, need := range needs {
 		r := l.limits[need.Limit]
 		if r == nil || !r.allows(l.App) {
-			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, At: time.UnixMicro(now)}
+			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, ForOthers: r != nil, At: time.UnixMicro(now)}
 		}
 		c := &claims[i]
 		*c = l.claim(now, r, need)
-		if need.Cost > c.rule.capacity() {
+		if need.Cost > c.rule.MaxCost() {
 			return c.decision(Never)
 		}
 		if bind == nil || c.readyAt() > bind.readyAt() {
@@ -211,7 +211,7 @@ func (c *claim) left() int64 {
 func (c *claim) decision(outcome Outcome) Decision {
 	d := Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
-		Capacity: c.rule.capacity(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
+		Capacity: c.rule.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
 		ResetAfter: microseconds(c.fullAt() - c.now),
 	}
 	if outcome == Denied {

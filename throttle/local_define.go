@@ -61,7 +61,7 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	}
 	switch limit.Kind {
 	case Funnel, TokenBucket:
-		limit.Capacity = limit.capacity()
+		limit.Capacity = limit.MaxCost()
 	case Concurrency:
 		limit.Lease = limit.lease()
 	default:

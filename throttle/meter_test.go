@@ -41,7 +41,7 @@ func history(t *rapid.T, l Limit, backwards bool) []int64 {
 	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
 	var taken []int64
 	for range rapid.IntRange(1, 60).Draw(t, "calls") {
-		k := rapid.Int64Range(1, int64(l.capacity())).Draw(t, "cost")
+		k := rapid.Int64Range(1, int64(l.MaxCost())).Draw(t, "cost")
 		switch choice := rapid.IntRange(0, 9).Draw(t, "step"); {
 		case choice < 5:
 			now = m.readyAt(now, k)
@@ -68,7 +68,7 @@ func history(t *rapid.T, l Limit, backwards bool) []int64 {
 // what readyAt allows, readyAt is true to the microsecond and grows with k, and
 // at fullAt everything is there.
 func checkMeter(t *rapid.T, m meter, l Limit, now, k int64) {
-	left, capacity := m.left(now), int64(l.capacity())
+	left, capacity := m.left(now), int64(l.MaxCost())
 	if left < 0 || left > capacity {
 		t.Fatalf("at %d: left %d of %d", now, left, capacity)
 	}
@@ -131,7 +131,7 @@ func TestMeterThatIsFullIsAsNew(t *testing.T) {
 			}
 			full := m.fullAt(now)
 			fresh := newMeter(&activeLimit{Limit: l})
-			for k := range int64(2*l.capacity() + 1) {
+			for k := range int64(2*l.MaxCost() + 1) {
 				if got, want := m.readyAt(full, k), fresh.readyAt(full, k); got != want {
 					t.Fatalf("at %d, when it is full: permit %d ready at %d, of a new meter at %d", full, k, got, want)
 				}

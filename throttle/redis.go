@@ -182,6 +182,7 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
 	}
 	if d.Outcome == NoLimit {
+		d.ForOthers = n[3] == 2
 		return d
 	}
 	if d.Outcome == Denied {

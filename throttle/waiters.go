@@ -2,24 +2,40 @@ package throttle
 
 import (
 	"context"
+	"strconv"
 	"strings"
 )
 
 // Waiters counts the queued jobs that wait for permits of a limit, under all its
-// keys, or were called for them: whom a change of the limit would hit. It reads all
-// waiting jobs of the scope, a part at a time. Jobs that come and go meanwhile may
-// be counted or not.
-func (r *Redis) Waiters(ctx context.Context, limit string) (int, error) {
+// keys, or were called for them, and want at least so many of one key: whom a change
+// of the limit would hit. With least 0 that is all who wait, and with one more than the
+// MaxCost of a new definition those who could never run by it. It reads all waiting
+// jobs of the scope, a part at a time. Jobs that come and go meanwhile may be counted
+// or not.
+func (r *Redis) Waiters(ctx context.Context, limit string, least int) (int, error) {
 	waiters := map[string]bool{} // a scan may tell one twice
 	scan := r.rdb.HScan(ctx, r.prefix+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
 		job := scan.Val()
 		scan.Next(ctx)
-		// A record is six lines, the last of which is the queue, and then the meters,
-		// limit|key, one a line.
-		if lines := strings.SplitN(scan.Val(), "\n", 7); len(lines) == 7 && strings.Contains("\n"+lines[6], "\n"+limit+"|") {
+		if wantsOf(scan.Val(), limit) >= least {
 			waiters[job] = true
 		}
 	}
 	return len(waiters), unavailable(scan.Err())
+}
+
+// wantsOf is how many permits a job wants at most of one key of a limit, by its record;
+// -1 where it needs none of it. A record is six lines, the last of which are the costs
+// and the queue, and then the meters, limit|key, one a line.
+func wantsOf(record, limit string) int {
+	lines := strings.Split(record, "\n")
+	most := -1
+	for i, cost := range strings.Split(lines[min(4, len(lines)-1)], ",") {
+		if i+6 < len(lines) && strings.HasPrefix(lines[i+6], limit+"|") {
+			n, _ := strconv.Atoi(cost)
+			most = max(most, n)
+		}
+	}
+	return most
 }

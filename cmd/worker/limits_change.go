@@ -18,7 +18,7 @@ type limitsDelete struct {
 func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "deleted", Limit: c.Name}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
-		n, err := l.Waiters(ctx, c.Name)
+		n, err := l.Waiters(ctx, c.Name, 0)
 		if err != nil {
 			return err
 		}

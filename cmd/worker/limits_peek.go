@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -29,7 +30,7 @@ func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return badUnlessDown(err)
 	}
 	if d.Outcome == throttle.NoLimit {
-		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
+		return errors.New(d.String())
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -20,12 +22,13 @@ type limitsSet struct {
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
 	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
 	For      time.Duration  `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
+	Yes      bool           `help:"Change it even if jobs wait that it then refuses."`
 	confirming
 }
 
 // Help is the manual of "worker limits set".
 func (limitsSet) Help() string {
-	return `Of a limit that exists, what no flag names stays as it is.
+	return `Of a limit that exists, what no flag names stays as it is. A config file that has the limit replaces it, with a warning, when a worker reads it for the first time and when it changes there.
 
 With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
@@ -47,14 +50,48 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if err != nil {
 		return err
 	}
+	was := limit
 	if limit = c.change(limit); !found && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
+	}
+	if err := limit.Validate(); err != nil {
+		return badUnlessDown(err)
+	}
+	if err := c.spare(ctx, limiter, was, limit); err != nil {
+		return err
 	}
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Rule: limit.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
+}
+
+// spare keeps jobs that wait from a definition that refuses them for good, unless that
+// is meant. Who waits does not say for which app, so those are counted all.
+func (c *limitsSet) spare(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limit) error {
+	if c.Yes {
+		return nil
+	}
+	n, err := limiter.Waiters(ctx, c.Name, next.MaxCost()+1)
+	if err == nil && n > 0 {
+		return cli.Usagef("limit %s has %s waiting for more permits at once than %d, which are then archived; add --yes if that is meant",
+			c.Name, count(n), next.MaxCost())
+	}
+	if err != nil || !excludes(was.Apps, next.Apps) {
+		return err
+	}
+	if n, err = limiter.Waiters(ctx, c.Name, 0); err == nil && n > 0 {
+		return cli.Usagef("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says; add --yes if that is meant",
+			c.Name, count(n), strings.Join(next.Apps, ","))
+	}
+	return err
+}
+
+// excludes reports whether there are apps that a limit is for and then no more. No
+// list means all apps.
+func excludes(was, next []string) bool {
+	return len(next) > 0 && (len(was) == 0 || slices.ContainsFunc(was, func(app string) bool { return !slices.Contains(next, app) }))
 }
 
 // change is the limit with what the flags say. One that becomes another kind

@@ -612,17 +612,17 @@ end
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Returns
--- them, or nil and the reply to give: a limit that does not exist for the app,
--- and whether Redis lost it (one that was deleted on purpose left its name); a
--- cost that can never fit; or a calendar that Go must extend first.
+-- them, or nil and the reply to give: a limit that does not exist for the app, and 1
+-- if Redis lost it (one that was deleted on purpose left its name) or 2 if it is for
+-- other apps; a cost that can never fit; or a calendar that Go must extend first.
 local function load_needs(first, app, holder)
   local meters, stale = {}, {}
   for i = first, #ARGV, 3 do
     local m = load_meter(ARGV[i], ARGV[i + 1], app, holder)
     local index = (i - first) / 3
     if not m then
-      local lost = call('EXISTS', hg('limit', ARGV[i])) == 0 and call('HEXISTS', hg('deleted'), ARGV[i]) == 0
-      return nil, { NO_LIMIT, index, now_us, lost and 1 or 0 }
+      local why = call('EXISTS', hg('limit', ARGV[i])) == 1 and 2 or 1 - call('HEXISTS', hg('deleted'), ARGV[i])
+      return nil, { NO_LIMIT, index, now_us, why }
     end
     m.index, m.cost = index, tonumber(ARGV[i + 2])
     if m.cost > m.capacity then

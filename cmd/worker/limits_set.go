@@ -54,9 +54,6 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if limit = c.change(limit); !found && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
-	if err := limit.Validate(); err != nil {
-		return badUnlessDown(err)
-	}
 	if err := c.spare(ctx, limiter, was, limit); err != nil {
 		return err
 	}
@@ -68,9 +65,10 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 }
 
 // spare keeps jobs that wait from a definition that refuses them for good, unless that
-// is meant. Who waits does not say for which app, so those are counted all.
+// is meant. Who waits does not say for which app, so those are counted all. What Set
+// refuses spoils nothing.
 func (c *limitsSet) spare(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limit) error {
-	if c.Yes {
+	if c.Yes || next.Validate() != nil {
 		return nil
 	}
 	n, err := limiter.Waiters(ctx, c.Name, next.MaxCost()+1)

@@ -4,8 +4,9 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Crash, Fields, Postpone, Promote and PutBack work on
-// the keys of an asynq queue instead, and know asynq's private layout. They work on Redis 6.2 and later.
+// of a Redis Cluster. Crash, Fields, Identify, Postpone, Promote and PutBack work on
+// the keys of an asynq queue instead, and know asynq's private layout. They work on
+// Redis 6.2 and later.
 package lua
 
 import (
@@ -47,6 +48,7 @@ var (
 	Forget     = script("forget")
 	Free       = script("free")
 	Grant      = script("grant")
+	Identify   = script("identify")
 	Lead       = script("lead")
 	Look       = script("look")
 	Note       = script("note")

@@ -11,12 +11,12 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // thenRetention is how long a job that followed on another is kept at least when
 // it is done. A job that runs again, because a crash came between it and its
-// acknowledgement, then finds that the next one is there. So does a new job with the ID
-// of one that was done in that time: nothing tells the two apart, and nothing follows.
+// acknowledgement, then finds that the next one is there.
 const thenRetention = 10 * time.Minute
 
 // goOn enqueues what follows on a job that is done, before the job is
@@ -36,8 +36,13 @@ func (w *worker) goOn(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
+		key, err := scheduler.IdempotencyKey(ctx)
+		if err != nil {
+			return fmt.Errorf("then: %w", err)
+		}
 		for i, t := range then {
-			err = errors.Join(err, w.enqueueThen(ctx, c, done, t, i))
+			// The job's own ID is for people, and does not tell it from a later one's.
+			err = errors.Join(err, w.enqueueThen(ctx, c, done, t, fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)))
 		}
 		return err
 	})
@@ -56,7 +61,7 @@ func (w *worker) done(ctx context.Context, task *asynq.Task) (*expression.Done, 
 	return d, nil
 }
 
-func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expression.Done, t config.Then, i int) error {
+func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expression.Done, t config.Then, id string) error {
 	payload, ok, err := t.Next(done)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -64,7 +69,7 @@ func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expres
 	if !ok {
 		return nil
 	}
-	job := cli.Job{Type: t.Type, Payload: payload, ID: fmt.Sprintf("%s/then/%d", done.ID, i)}
+	job := cli.Job{Type: t.Type, Payload: payload, ID: id}
 	job.Queue = t.Queue
 	if job.Queue == "" {
 		job.Queue = done.Queue

@@ -27,7 +27,7 @@ tasks:
 
 // A job that runs again, because its worker died after it had enqueued what follows
 // and before asynq knew that it was done, enqueues nothing a second time: neither
-// while what follows waits nor when that is done.
+// while what follows waits nor when that is done. A new job of the same ID does.
 func TestThenAfterACrash(t *testing.T) {
 	for name, again := range map[string]time.Duration{"at once": 0, "when asynq has found out": 90 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -58,17 +58,26 @@ func TestThenAfterACrash(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("exec:a", []byte("{}"))); err != nil {
-					t.Fatal(err)
-				}
 				if err := server.Start(dying); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(5 * time.Minute)
-				server.Shutdown()
+				defer server.Shutdown()
+				enqueue := func() {
+					t.Helper()
+					if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("exec:a", []byte("{}")), asynq.TaskID("its own")); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Second)
+				}
+				enqueue()
 				want := map[string][]string{"exec:a": {"{}", "{}"}, "exec:b": {`{"n":1}`}, "exec:c": {`{"n":2}`}}
 				if diff := cmp.Diff(want, runs); diff != "" {
 					t.Error(diff)
+				}
+				enqueue()
+				want = map[string][]string{"exec:a": {"{}", "{}", "{}"}, "exec:b": {`{"n":1}`, `{"n":1}`}, "exec:c": {`{"n":2}`, `{"n":2}`}}
+				if diff := cmp.Diff(want, runs); diff != "" {
+					t.Errorf("after a new job of that ID:\n%s", diff)
 				}
 			})
 		})

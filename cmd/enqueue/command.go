@@ -123,9 +123,6 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 	if err := source.say(stdio.Out, 0); err != nil {
 		return err
 	}
-	if _, ok := errors.AsType[*refusedError](err); ok {
-		return cli.Usagef("%w", err)
-	}
 	return err
 }
 

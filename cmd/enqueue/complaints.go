@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,10 +12,11 @@ import (
 // said about the first, and counted for the others: a file with one mistake on
 // each of its lines must not bury it.
 type complaints struct {
-	out   io.Writer
-	lines int // all that were complained about
-	texts []string
-	more  map[string]*repeated
+	out     io.Writer
+	lines   int // all that were complained about
+	refused int // those of them whose queue has such a job already
+	texts   []string
+	more    map[string]*repeated
 }
 
 // repeated is how often a complaint came again, and where it did so last.
@@ -23,6 +25,9 @@ type repeated struct{ count, last int }
 // add complains about a line, or about the job of the flags.
 func (c *complaints) add(l line, err error) {
 	c.lines++
+	if _, ok := errors.AsType[*refusedError](err); ok {
+		c.refused++
+	}
 	text := cli.Foreign(err.Error())
 	if again := c.more[text]; again != nil {
 		again.count++

@@ -20,7 +20,7 @@ That of exec:NAME, a command of the worker's config, is an object of what the co
 
 In the path and the query of url and in headers of http:request, ${env:NAME} and ${file:/path} stand for secrets of the worker, as far as http.secrets in its config lists them. They are in no payload, result or log.
 
-A line with an error is reported with its number, and the others are added. The exit code is 2 if any line was bad, and 1 if Redis failed.`
+A line with an error is reported with its number, and the others are added. A job of which the queue has one already, by its id or as unique, is not added; where no worker runs that goes for the jobs that wait for the next one. The exit code is 2 if any line was bad, and 1 if Redis failed or a job was there already.`
 
 // requestFields are those of tasks.HTTPRequest.
 const requestFields = `  url           https://example.com/path, without user and password

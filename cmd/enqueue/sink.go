@@ -38,6 +38,16 @@ type opener struct {
 	used queueSet
 }
 
+// refuse is what comes of a job that was not added: nothing more, if its queue refused
+// it and somebody hears of that.
+func (o opener) refuse(l line, err error) error {
+	if _, ok := errors.AsType[*refusedError](err); ok && o.refused != nil {
+		o.refused(l, err)
+		return nil
+	}
+	return fmt.Errorf("%s%w", l.where(), err)
+}
+
 // warn tells about queues that nobody serves.
 func (o opener) warn(rdb redis.UniversalClient) {
 	if text := o.used.unserved(rdb, o.config); text != "" {
@@ -88,6 +98,14 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
+func sameID(l line) error {
+	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+}
+
+func sameWork(l line) error {
+	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
+}
+
 func (q *queues) add(ctx context.Context, l line) error {
 	_, err := q.client.EnqueueContext(ctx, l.Task())
 	switch {
@@ -96,16 +114,12 @@ func (q *queues) add(ctx context.Context, l line) error {
 		// answer was lost.
 		err = nil
 	case errors.Is(err, asynq.ErrTaskIDConflict):
-		err = &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+		err = sameID(l)
 	case errors.Is(err, asynq.ErrDuplicateTask):
-		err = &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
-	}
-	if _, ok := errors.AsType[*refusedError](err); ok && q.refused != nil {
-		q.refused(l, err)
-		return nil
+		err = sameWork(l)
 	}
 	if err != nil {
-		return fmt.Errorf("%s%w", l.where(), err)
+		return q.refuse(l, err)
 	}
 	q.count++
 	q.used[l.Queue] = true

@@ -165,8 +165,10 @@ func (s *source) verdict() error {
 	switch {
 	case s.err != nil:
 		return cli.Usagef("%w", s.err)
-	case s.bad.lines > 0:
+	case s.bad.lines > s.bad.refused:
 		return cli.BadInput
+	case s.bad.lines > 0:
+		return cli.Failed
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ type spool struct {
 	lines   [][]byte
 	jobs    []line
 	kept    int
-	started sink // the Redis of a worker that started meanwhile
+	claims  claims // made when a job first needs them
+	started sink   // the Redis of a worker that started meanwhile
 }
 
 // spoolBatch is how many jobs are written at once, unless all or none are.
@@ -23,6 +24,9 @@ const spoolBatch = 1000
 func (s *spool) add(ctx context.Context, l line) error {
 	if s.started != nil {
 		return s.started.add(ctx, l)
+	}
+	if err := s.claim(l); err != nil {
+		return s.refuse(l, err)
 	}
 	text, err := l.Line()
 	if err != nil {

@@ -51,7 +51,7 @@ func (m topModel) body(height int) []string {
 	if m.chosen == "" {
 		return lines
 	}
-	lines = append(lines, "", headStyle.Render(keyLine("KEYS OF "+m.chosen, "WAITING", "IN USE", "LAST RUNS IN")))
+	lines = append(lines, "", headStyle.Render(keyLine("KEYS OF "+m.chosen, "WAITING", "IN USE", "PERMITS IN")))
 	for _, b := range m.view.keys {
 		if len(lines) == height {
 			break

@@ -89,7 +89,7 @@ func TestTopShows(t *testing.T) {
 	view := m.View()
 	for _, want := range []string{
 		"73 jobs wait, at 2 of 3 limits, the longest for 8m0s; sorted by jobs that wait",
-		"host         funnel 20/s", "19.5", "8m0s", "1m0s", "KEYS OF api", "1/1",
+		"host         funnel 20/s", "19.5", "8m0s", "1m0s", "KEYS OF api", "PERMITS IN", "1/1",
 	} {
 		if !strings.Contains(view, want) {
 			t.Errorf("no %q in\n%s", want, view)

@@ -89,6 +89,17 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 
 // restore gives m the keys of a file, and reports whether there is one.
 func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
+	db := m.DB(0)
+	return readKept(name, func(k kept) error {
+		if err := k.write(db); err != nil {
+			return fmt.Errorf("key %q: %w", k.Key, err)
+		}
+		return nil
+	})
+}
+
+// readKept gives each key of a file, and reports whether there is one.
+func readKept(name string, give func(kept) error) (found bool, err error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -97,13 +108,13 @@ func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
 		return false, err
 	}
 	defer file.Close()
-	if err := restoreFrom(gob.NewDecoder(file), m.DB(0)); err != nil {
+	if err := decodeKept(gob.NewDecoder(file), give); err != nil {
 		return true, fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
 	}
 	return true, nil
 }
 
-func restoreFrom(decoder *gob.Decoder, db *miniredis.RedisDB) error {
+func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
 	var form string
 	if err := decoder.Decode(&form); err != nil {
 		return err
@@ -119,18 +130,20 @@ func restoreFrom(decoder *gob.Decoder, db *miniredis.RedisDB) error {
 		case err != nil:
 			return err
 		}
-		if err := k.write(db); err != nil {
-			return fmt.Errorf("key %q: %w", k.Key, err)
+		if k.ended() {
+			continue
+		}
+		if err := give(k); err != nil {
+			return err
 		}
 	}
 }
 
-// write gives db the key, unless its time is over.
+// ended reports whether the key's time is over.
+func (k kept) ended() bool { return !k.Expires.IsZero() && !k.Expires.After(time.Now()) }
+
+// write gives db the key.
 func (k kept) write(db *miniredis.RedisDB) error {
-	ttl := time.Until(k.Expires)
-	if !k.Expires.IsZero() && ttl <= 0 {
-		return nil
-	}
 	var err error
 	switch k.Kind {
 	case "string":
@@ -155,7 +168,7 @@ func (k kept) write(db *miniredis.RedisDB) error {
 		}
 	}
 	if err == nil && !k.Expires.IsZero() {
-		db.SetTTL(k.Key, ttl)
+		db.SetTTL(k.Key, time.Until(k.Expires))
 	}
 	return err
 }

@@ -47,6 +47,54 @@ func (f Folder) Spool(lines [][]byte) error {
 	return nil
 }
 
+// Waiting gives what the next worker will find in the [Default] folder.
+func Waiting() (lines [][]byte, keys []string, err error) {
+	folder, err := Default()
+	if err != nil {
+		return nil, nil, err
+	}
+	return folder.Waiting()
+}
+
+// Waiting gives what the next embedded server will find: the lines of the spool, with
+// those that an earlier server took and was not done with, and the keys that the last
+// server kept.
+func (f Folder) Waiting() (lines [][]byte, keys []string, err error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the spool: %w", err)
+	}
+	defer unlock()
+	names, err := f.taken()
+	if err == nil {
+		lines, err = readLines(append(names, f.spoolFile()))
+	}
+	if err == nil {
+		_, err = readKept(f.keptFile(), func(k kept) error {
+			keys = append(keys, k.Key)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the spool: %w", err)
+	}
+	return lines, keys, nil
+}
+
+// readLines gives the whole lines of files, as far as these are there.
+func readLines(names []string) (lines [][]byte, err error) {
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+		for line := range bytes.Lines(whole(text)) {
+			lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+		}
+	}
+	return lines, nil
+}
+
 // appendTo appends text to the file. What a crashed or failed call left behind
 // after the last whole line is overwritten.
 func appendTo(name string, text []byte) error {
@@ -112,16 +160,8 @@ func (f Folder) take() (lines [][]byte, taken []string, err error) {
 	if taken, err = f.taken(); err != nil {
 		return nil, nil, err
 	}
-	for _, name := range taken {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		for line := range bytes.Lines(whole(text)) {
-			lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
-		}
-	}
-	return lines, taken, nil
+	lines, err = readLines(taken)
+	return lines, taken, err
 }
 
 // taken lists the files that were taken and not done with, oldest first.

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"crypto/md5"
+	"fmt"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+// claims are what jobs keep others from, as the keys that asynq has for it: an ID in
+// its queue, and a type with its payload.
+type claims map[string]bool
+
+// claim has a job of the spool claim what it would in asynq, or says that another one
+// has. Only a job that names an ID or is to be unique can meet another, so the folder
+// is not read for any other. Where two commands add the same at the same time both
+// are told that it is added; the worker that takes the spool says which it drops.
+func (s *spool) claim(l line) error {
+	if s.claims == nil {
+		if !l.ownID && l.Unique == 0 {
+			return nil
+		}
+		if err := s.readClaims(); err != nil {
+			return err
+		}
+	}
+	id, work := claimsOf(l.Job)
+	switch {
+	case s.claims[id]:
+		return sameID(l)
+	case l.Unique > 0 && s.claims[work]:
+		return sameWork(l)
+	}
+	s.claims.add(l.Job)
+	return nil
+}
+
+// readClaims reads what waits for the next worker, and in this command to be written.
+func (s *spool) readClaims() error {
+	lines, keys, err := embedded.Waiting()
+	if err != nil {
+		return err
+	}
+	s.claims = claims{}
+	for _, key := range keys {
+		s.claims[key] = true
+	}
+	for _, text := range lines {
+		if job, err := cli.ParseJob(text); err == nil { // else the worker drops it, and says so
+			s.claims.add(job)
+		}
+	}
+	for _, l := range s.jobs {
+		s.claims.add(l.Job)
+	}
+	return nil
+}
+
+func (c claims) add(j cli.Job) {
+	id, work := claimsOf(j)
+	c[id] = true
+	if j.Unique > 0 {
+		c[work] = true
+	}
+}
+
+// claimsOf is what a filled job claims: its ID, and its work if it is to be unique.
+func claimsOf(j cli.Job) (id, work string) {
+	queue := "asynq:{" + j.Queue + "}:"
+	id, work = queue+"t:"+j.ID, queue+"unique:"+j.Type+":"
+	if len(j.Payload) > 0 {
+		work += fmt.Sprintf("%x", md5.Sum(j.Payload))
+	}
+	return id, work
+}

@@ -1,10 +1,11 @@
 -- Hears that the other side took a call: the refusals before are over, and a key
--- that was slowed down gets faster.
+-- that was slowed down gets faster. Or that it was too busy to: a key that adapts
+-- slows down as by a refusal, and nothing is shut.
 -- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw),
 --   overrides (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] when it had been allowed, in microseconds
--- ARGV[2] how long the other side took, in microseconds
+-- ARGV[2] how long the other side took, in microseconds, or -1 where it was too busy
 -- ARGV[3…] limit, key of each meter
 -- Returns how many of the meters had something to learn
 -- @include adapt
@@ -30,6 +31,19 @@ local function accepted(name, key)
   return 1
 end
 
+-- Calls that were underway when it was too busy for one tell nothing new.
+local function overloaded(name, key)
+  drop_ended(name)
+  local least, wanted_us = adapts(name)
+  local r = read_record(name, key)
+  if not least or at_us <= r.refused_us then return 0 end
+  r.refused, r.refused_us = r.refused + 1, now_us
+  fall(r)
+  adapt(name, key, r, least, wanted_us)
+  return 1
+end
+
+local hear = latency_us < 0 and overloaded or accepted
 local learned = 0
-for i = 3, #ARGV, 2 do learned = learned + accepted(ARGV[i], ARGV[i + 1]) end
+for i = 3, #ARGV, 2 do learned = learned + hear(ARGV[i], ARGV[i + 1]) end
 return learned

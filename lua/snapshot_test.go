@@ -38,6 +38,7 @@ var scripts = map[string]*redis.Script{
 	"edges":       Edges,
 	"extend":      Extend,
 	"fields":      Fields,
+	"identify":    Identify,
 	"file_keys":   FileKeys,
 	"forecast":    Forecast,
 	"forget":      Forget,

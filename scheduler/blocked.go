@@ -49,6 +49,20 @@ func Block(ctx context.Context, until time.Time) error {
 	return h.server.limiter.BlockFor(ctx, wait, h.rule.shuts()...)
 }
 
+// Overloaded tells limits that adapt that the other side was too busy for the running
+// job's call and did not say until when, as with 503 Service Unavailable: the keys that
+// Blocked would shut slow down as by a refusal, and stay open. What becomes of the job
+// is up to the error that the handler returns. It does nothing outside of handlers of a
+// Server and for a job without permits. It takes a round trip, and its error is the
+// limiter's.
+func Overloaded(ctx context.Context) error {
+	h, ok := handlingOf(ctx)
+	if !ok || len(h.decision.Taken) == 0 {
+		return nil
+	}
+	return h.server.limiter.Overloaded(ctx, h.decision.At, h.rule.shuts()...)
+}
+
 // shuts is the needs whose keys a refusal shuts. Unless the rule names them it is
 // those with a key: a host that refuses should not shut a limit which other hosts
 // share.

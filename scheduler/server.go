@@ -36,6 +36,7 @@ type Limiter interface {
 	Refused(ctx context.Context, job throttle.Job, refusal throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error)
 	Accepted(ctx context.Context, d throttle.Decision, latency time.Duration) error
 	Settle(ctx context.Context, d throttle.Decision, limit, key string, cost int) error
+	Overloaded(ctx context.Context, at time.Time, needs ...throttle.Need) error
 	BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
 	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error)
 	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)

@@ -89,6 +89,34 @@ func TestAdaptToLatency(t *testing.T) {
 	})
 }
 
+// TestAdaptToOverload: as to refusals, once for calls that were underway at the same
+// time, but nothing is shut; a limit that does not adapt takes no notice.
+func TestAdaptToOverload(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
+		pace := func(at time.Time) []throttle.KeyState {
+			t.Helper()
+			must(t, s.lanes.Overloaded(t.Context(), at, throttle.Need{Limit: "host", Key: "k"}, throttle.Need{Limit: "shared"}))
+			none, err := s.Keys(t.Context(), "shared")
+			must(t, err)
+			expect(t, "of the limit that does not adapt", len(none), 0)
+			keys, err := s.Keys(t.Context(), "host")
+			must(t, err)
+			return keys
+		}
+		before := s.now
+		s.wait(time.Second)
+		expect(t, "at first", pace(before)[0].Now, "5/s")
+		expect(t, "underway by then", pace(before)[0].Now, "5/s")
+		s.wait(time.Second)
+		expect(t, "in a row", pace(s.now)[0].Now, "2.5/s")
+		blocks, err := s.lanes.Blocks(t.Context(), "host")
+		must(t, err)
+		expect(t, "blocks", len(blocks), 0)
+		expect(t, "ten seconds' gain", call(false, 0), "2.6/s")
+	})
+}
+
 func TestWrongAdapts(t *testing.T) {
 	for want, l := range map[string]throttle.Limit{
 		`adapt "adapt": a concurrency limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window`: {Kind: throttle.Concurrency, Capacity: 1, Adapt: &throttle.Adapt{}},

@@ -71,6 +71,18 @@ func (l *Lanes) Accepted(ctx context.Context, d Decision, latency time.Duration)
 	return unavailable(l.run(ctx, lua.Accepted, args...).Err())
 }
 
+// Overloaded tells the limiter that the other side was too busy for a call that was
+// allowed at a moment, and did not say until when, as with 503 Service Unavailable:
+// meters of limits that adapt slow down as by a refusal. Nothing is shut, and what
+// becomes of the job is not the limiter's. The needs' costs do not matter.
+func (l *Lanes) Overloaded(ctx context.Context, at time.Time, needs ...Need) error {
+	args := []any{at.UnixMicro(), -1}
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key)
+	}
+	return unavailable(l.run(ctx, lua.Accepted, args...).Err())
+}
+
 // BlockFor shuts meters for a while by Redis's clock, and never shorter than they are
 // shut already: several who hear different times from the other side end up with the
 // longest. Of limits that do not exist it does nothing. The needs' costs do not

@@ -14,7 +14,8 @@ import (
 
 // obeyUpstream has jobs wait whose call the other side refused for now: with 429, or
 // with 503 or a used-up quota and when to come back. Where it says that with another
-// answer the limits' keys are shut, and the job goes on as it would.
+// answer the limits' keys are shut, and the job goes on as it would; and so it does
+// after a 503 that does not say when, which limits that adapt hear of.
 func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(ctx, task)
@@ -32,6 +33,9 @@ func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 		case http.StatusServiceUnavailable, http.StatusForbidden:
 			if !until.IsZero() {
 				return &refusedError{err, scheduler.Blocked(until)}
+			}
+			if status.Status == http.StatusServiceUnavailable {
+				w.slow(ctx)
 			}
 		}
 		w.shut(ctx, until)
@@ -54,6 +58,13 @@ func (w *worker) shut(ctx context.Context, until time.Time) {
 	}
 	if err := scheduler.Block(ctx, until); err != nil {
 		w.log.Warn("could not shut a limit as the other side asks", "error", err)
+	}
+}
+
+// slow has limits that adapt slow down.
+func (w *worker) slow(ctx context.Context) {
+	if err := scheduler.Overloaded(ctx); err != nil {
+		w.log.Warn("could not slow a limit down for a side that is too busy", "error", err)
 	}
 }
 

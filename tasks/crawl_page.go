@@ -85,6 +85,8 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	if last == nil || last.Run == run || last.ETag == "" && last.Modified == "" {
 		return nil
 	}
+	// Both where both are known: a server that knows ETags then goes by these alone
+	// (RFC 9110, 13.2.2). What another server sent and cannot be sent back is left out.
 	headers := map[string]string{}
 	if last.ETag != "" && validHeaderValue(last.ETag) {
 		headers["If-None-Match"] = last.ETag
@@ -182,6 +184,8 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 // isSitemap reports whether a page that was found as any other is a sitemap: a link
 // or a redirect can lead to one.
 func isSitemap(media string, body []byte) bool {
+	// The root element is one of two. Before it only a declaration, a style sheet and
+	// comments can stand.
 	head := body[:min(len(body), 1024)]
 	return (media == "text/xml" || media == "application/xml") &&
 		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
@@ -201,6 +205,7 @@ func entries(from []links.Entry) []string {
 // be fetched enqueues their jobs.
 func (j *crawlJob) sitemaps(file *robots.File) []string {
 	var urls []string
+	// The groups of robots.txt do not matter: a Sitemap line is for all agents.
 	for _, text := range file.Sitemaps {
 		// They should be absolute, and many are not.
 		url, err := links.Canonical(origin(j.page.URL)+"/", text)
@@ -215,9 +220,11 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 // the request, as WARC wants it. An error is the disk's, and the page is tried again.
 func (j *crawlJob) archive(a *answer, body []byte, address string) error {
 	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
+	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
 	}
+	// Both names are WARC 1.1's own for such metadata, so its readers know them.
 	e.Metadata = []warc.Field{{Name: "fetchTimeMs", Value: fmt.Sprint(time.Since(e.At).Milliseconds())}}
 	if j.page.From != "" {
 		e.Metadata = append(e.Metadata, warc.Field{Name: "via", Value: j.page.From})

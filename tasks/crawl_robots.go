@@ -105,6 +105,8 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 		}
 		return j.followRobots(ctx, of, next, hops+1)
 	}
+	// What is beyond the bound is not looked at, as RFC 9309 allows (2.5); one byte more
+	// tells the parser that there is something.
 	text, err := io.ReadAll(io.LimitReader(a.resp.Body, robots.MaxSize+1))
 	if err != nil {
 		return j.noRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})

@@ -111,6 +111,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 		return nil, err
 	}
 	var found, disallowed []frontier.Link
+	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
 		if seen[i].State != "" { // there is a job for it, or it needs none
 			if l.Depth > seen[i].Depth {

@@ -95,6 +95,8 @@ func removePart(name string) error {
 	if filelock.Lock(file) != nil {
 		return nil
 	}
+	// Between making a file and its lock a writer can lose it here: then its rename
+	// fails, and the job with it.
 	return os.Remove(name)
 }
 

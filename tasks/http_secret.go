@@ -84,6 +84,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 // escapeURL makes a value fit for the path and the query of a URL: a slash or an
 // ampersand in it must not lead elsewhere.
 func escapeURL(value string) string {
+	// QueryEscape writes a blank as a plus, which in a path would be one.
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
 
@@ -101,6 +102,7 @@ func (h *HTTPHandler) secret(name string) (string, error) {
 // or in a file. Its errors name the secret and never its value.
 func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
+	// A variable that is not set is as good as an empty one: neither is a secret.
 	value, err := os.Getenv(where), error(nil)
 	if kind == "file" {
 		value, err = readSecret(where)

@@ -42,6 +42,7 @@ func (r HTTPRequest) Validate() error {
 	if r.Timeout < 0 {
 		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", r.Timeout, DefaultTimeout)
 	}
+	// Any number that a status can have, registered or not: servers make up their own.
 	for _, status := range r.Expect {
 		if status < 100 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 100 to 599", status)
@@ -173,6 +174,7 @@ func validateReferencesIn(text string) error {
 // order, so that the same headers always give the same error.
 func validateHeaders(headers map[string]string) error {
 	// By canonical name: a map of JSON can have both "accept" and "Accept".
+	// Which of the two would be sent is left to chance, so neither is.
 	given := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical := http.CanonicalHeaderKey(name)
@@ -191,6 +193,7 @@ func validateHeaders(headers map[string]string) error {
 		if err := checkReferences(headers[name]); err != nil {
 			return fmt.Errorf("headers: %s: %w", name, err)
 		}
+		// Permits are asked for the host, and archives and logs name it.
 		if canonical == "Host" && reference.MatchString(headers[name]) {
 			return errors.New("headers: Host: want it without a secret")
 		}

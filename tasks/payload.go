@@ -62,6 +62,7 @@ func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
 	if err := dec.Decode(&value); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
 	}
+	// Few enough to look at one after the other; a name that is no string matches none.
 	for _, f := range fields {
 		if f.name != name {
 			continue

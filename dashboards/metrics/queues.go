@@ -36,6 +36,7 @@ func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 	slices.Sort(names)
 	var rest *asynq.QueueInfo
 	for i, name := range names {
+		// One that was deleted since the list was read is as good as never there.
 		info, err := c.queues.GetQueueInfo(name)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue

@@ -59,6 +59,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	if err != nil {
 		return err
 	}
+	// In order, so that it is the same ones at every scrape and in every process.
 	slices.Sort(names)
 	names = names[:min(len(names), maxLimits)]
 	if survey != nil {

@@ -24,6 +24,7 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	if c.schedules == nil {
 		return nil
 	}
+	// Without the ticks to come, which nothing here is made of.
 	list, err := c.schedules.List(ctx, 0)
 	if err != nil {
 		return err

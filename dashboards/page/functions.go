@@ -71,6 +71,7 @@ func spark(r limitRow) sparkline {
 	for _, t := range row {
 		most, sum = max(most, float64(t.Permits)/part.Seconds()), sum+t.Permits
 	}
+	// 0 is no line.
 	allowed := 0.0
 	if !r.Keyed && (most > 0 && r.Allowed() < 20*most) {
 		allowed = r.Allowed()
@@ -84,6 +85,7 @@ func spark(r limitRow) sparkline {
 		return sparkHeight - 1 - (sparkHeight-2)*rate/top
 	}
 	var points strings.Builder
+	// A tenth of a unit is less than a pixel: more digits would only be sent.
 	for i, t := range row {
 		fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)*sparkWidth/float64(len(row)-1), height(float64(t.Permits)/part.Seconds()))
 	}

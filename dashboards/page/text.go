@@ -19,6 +19,7 @@ import (
 func visible(text string, most int) string {
 	cut := ""
 	if len(text) > most {
+		// Not through a character, whose half would look as if somebody had sent it.
 		end := most
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
@@ -62,6 +63,7 @@ func short(text string) string {
 func number[N int | int64](n N) string {
 	text := strconv.FormatInt(int64(n), 10)
 	sign := ""
+	// The minus of typography, as wide as a plus and a digit.
 	if n < 0 {
 		sign, text = "−", text[1:]
 	}
@@ -90,6 +92,7 @@ func perSecond(rate float64) string {
 // smaller unit would round up to the larger one.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
+	// The smaller unit goes where it would be 0: 2 h, and not 2 h 0 min.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
 		d = d.Round(small)
 		if rest := d % big / small; rest > 0 {

@@ -87,6 +87,7 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 // is read. A job that started between the two is left out.
 func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
+	// All that there is to know of a lane is in its name.
 	queue, meters, _ := strings.Cut(name, "\n")
 	d.Lane = &throttle.Lane{Name: name, Queue: queue, Meters: strings.Split(meters, "\n")}
 	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
@@ -98,6 +99,7 @@ func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error
 	if err != nil {
 		return nil, err
 	}
+	// In the lane's order, which a map has not.
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
 			d.Jobs = append(d.Jobs, jobRow{job, place})
@@ -178,6 +180,7 @@ func (p *Page) findJob(id string) (queues []string, err error) {
 		return nil, err
 	}
 	slices.Sort(names)
+	// A job or a queue that goes meanwhile is not found, as a moment later.
 	for _, name := range names {
 		_, err := p.inspector.GetTaskInfo(name, id)
 		if err == nil {
@@ -284,6 +287,7 @@ func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, e
 	if d.Queue == "" {
 		return d, nil
 	}
+	// A queue that was deleted since the snapshot has an empty page.
 	jobs, err := p.inspector.ListArchivedTasks(d.Queue, asynq.Page(d.Pages.Page), asynq.PageSize(archivedPage))
 	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
 		return nil, err
@@ -304,6 +308,8 @@ type scheduleRow struct {
 // are those that this process was given, and what all processes have made of them, in
 // one call of Redis.
 func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
+	// A process that runs no schedules shows none: Redis knows what became of them, and
+	// not when they tick.
 	if p.Schedules == nil {
 		return []scheduleRow(nil), nil
 	}

@@ -108,6 +108,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		keys = append([]string{o.Query}, keys...)
 	}
 	o.Pages.Total = len(keys)
+	// No more than a page of them: a call of Redis looks at a hundred at most.
 	var needs []throttle.Need
 	for _, key := range window(keys, o.Pages) {
 		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
@@ -133,6 +134,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		o.Denies += t.Denied
 		allowed += t.Allowed
 	}
+	// Of none it would be infinite, and nothing is known.
 	if allowed > 0 {
 		o.PerJob = float64(o.Denies) / float64(allowed)
 	}

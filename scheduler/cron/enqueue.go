@@ -97,6 +97,7 @@ func (r *Runner) payload(s *schedule, tick time.Time) (payload []byte, err error
 // for every replica, so that it does not matter which one enqueues the tick.
 func (s *schedule) delay(id string) time.Duration {
 	steps := uint64(s.entry.Jitter/time.Second) + 1
+	// By the ID, so that the ticks of one entry differ, and entries of one moment, too.
 	hash := fnv.New64a()
 	hash.Write([]byte(id))
 	return time.Duration(hash.Sum64()%steps) * time.Second

@@ -47,6 +47,7 @@ func parseState(reply any) (s state, err error) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		fields[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
 	}
+	// To a move, a field that is absent and an empty text are the same.
 	number := func(field string) int64 {
 		if fields[field] == "" {
 			return 0

@@ -23,6 +23,7 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, 
 	for i, name := range names {
 		args[i] = name
 	}
+	// Before the round trip: a state must not be taken for fresher than it is.
 	seen := time.Now()
 	reply, err := lua.CronRead.Run(ctx, r.rdb, []string{r.prefix()}, args...).Slice()
 	if err != nil {

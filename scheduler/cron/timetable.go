@@ -25,6 +25,8 @@ type timetable struct {
 // drops ticks that fall into a gap of the clocks and doubles those of an hour
 // that comes twice.
 func newTimetable(e Entry) (*timetable, error) {
+	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
+	// entry anew.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := loadZone(e)
 	if err != nil {

@@ -40,6 +40,8 @@ func (e Entry) Validate() error {
 	}
 	wrong(!entryName.MatchString(e.Name), "name", e.Name,
 		"must be 1 to 100 letters, digits and _ . : -")
+	// It says one thing that is wrong of zone and cron together: what a line means is not
+	// known without its zone.
 	if _, err := newTimetable(e); err != nil {
 		errs = append(errs, err)
 	}

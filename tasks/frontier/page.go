@@ -44,6 +44,7 @@ func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
 	}
+	// That is nothing an answer of the site could cause, so it is not passed over.
 	z, err := gzip.NewReader(bytes.NewReader(kept))
 	if err != nil {
 		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)

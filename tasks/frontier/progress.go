@@ -60,6 +60,8 @@ func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok b
 	if err != nil {
 		return p, false, err
 	}
+	// A field is host|state, and that of all hosts together has an empty host: no host
+	// has a | in it, and none is empty.
 	hosts := map[string]*Counts{}
 	for field, text := range counts {
 		host, state, _ := strings.Cut(field, "|")

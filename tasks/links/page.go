@@ -35,6 +35,7 @@ type Page struct {
 // and no tree is made of it; from the MaxLinks'th link on it is not read further.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
 	r := reader{agent: strings.ToLower(agent), base: url, seen: map[string]bool{}}
+	// The header first: what it forbids, no element of the page can allow again.
 	for _, tag := range robotsTags {
 		r.header(tag)
 	}

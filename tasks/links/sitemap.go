@@ -48,6 +48,8 @@ type Entry struct {
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	var s Sitemap
+	// By its first bytes, and not by its name or its Content-Type: servers say gzip of
+	// what their client has unpacked already, and nothing of what they have not.
 	in := bufio.NewReader(text)
 	if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" {
 		unpacked, err := gzip.NewReader(in)
@@ -57,6 +59,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 		in = bufio.NewReader(unpacked)
 	}
 	in = bufio.NewReader(&bounded{in, MaxSitemapSize})
+	// A byte order mark, which editors put before a text and no URL begins with.
 	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" {
 		_, _ = in.Discard(len(start))
 	}
@@ -74,6 +77,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 // one entry besides the URLs. What the root element is called does not matter: a
 // sitemap and an index differ in their entries. Bad entries count, as they cost as much.
 func (s *Sitemap) readXML(url string, in io.Reader) error {
+	// It stays strict: what is no XML is most likely an error page, and worth a word.
 	raw := xml.NewDecoder(in)
 	raw.CharsetReader = charset.NewReaderLabel
 	dec := xml.NewTokenDecoder(&shallow{raw: raw})
@@ -97,6 +101,7 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		if err := dec.DecodeElement(&e, &start); err != nil {
 			return err
 		}
+		// One file can have both, though none should.
 		to := &s.Pages
 		if start.Name.Local == "sitemap" {
 			to = &s.Sitemaps

@@ -16,6 +16,7 @@ type rule struct {
 // newRule reads a path with its wildcards: * for any number of characters and, at
 // the end, $ for the end of the URL. Stars in a row are one.
 func newRule(path string, allow bool) rule {
+	// Only there: a $ inside a path stands for itself, and canonical encodes it.
 	trimmed, end := strings.CutSuffix(path, "$")
 	r := rule{path: canonical(trimmed, true), end: end, allow: allow}
 	for strings.Contains(r.path, "**") {
@@ -37,6 +38,7 @@ func (r rule) matches(target string) bool {
 	for starred {
 		var part string
 		part, rest, starred = strings.Cut(rest, "*")
+		// The last part at the end. What the star before it takes may be nothing.
 		if !starred && r.end {
 			return strings.HasSuffix(target, part)
 		}

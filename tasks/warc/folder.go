@@ -90,6 +90,8 @@ func (f *Folder) file(name string) (*file, error) {
 	if err := f.recover(literal.Replace(name)); err != nil {
 		return nil, err
 	}
+	// The time sorts a name's files, and the ID keeps those of several processes apart
+	// that begin in one second.
 	now := time.Now().UTC()
 	base := fmt.Sprintf("%s-%s-%s.warc.gz", name, now.Format("20060102150405"), uuid.NewString()[:8])
 	open := f.open
@@ -97,7 +99,7 @@ func (f *Folder) file(name string) (*file, error) {
 		open = openFile
 	}
 	opened, err := open(filepath.Join(f.Dir, base+unfinished))
-	if errors.Is(err, errTaken) {
+	if errors.Is(err, errTaken) { // which is rare, and under another ID next time
 		return f.file(name)
 	}
 	if err != nil {
@@ -154,6 +156,7 @@ func own(file *os.File) error {
 // what of it is on disk then. The file is open for appending, so after a cut the
 // next record follows where that is.
 func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
+	// In memory first: what cannot be made into a record has then written nothing.
 	var b bytes.Buffer
 	at, err := write(NewWriter(&b, f.size))
 	if err != nil {
@@ -228,6 +231,8 @@ func repair(path string) error {
 	if err != nil {
 		return err
 	}
+	// On disk before the name says so: a power cut after the rename must not bring back
+	// what was cut off.
 	if err := errors.Join(file.Truncate(size), file.Sync()); err != nil {
 		return err
 	}
@@ -245,6 +250,7 @@ func whole(file io.Reader) (int64, error) {
 	in := &counter{in: bufio.NewReader(file)}
 	var size int64
 	for {
+		// One record is one gzip member, as WARC 1.1 has it (annex D).
 		z, err := gzip.NewReader(in)
 		if err == nil {
 			z.Multistream(false)

@@ -18,6 +18,8 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		if l := label(a.At); l != window {
 			window, sum = l, 0
 		}
+		// A debt is what a handler owes above its estimate: it counts for all that come
+		// after it, and is no admission itself.
 		sum += a.Cost
 		if a.Debt {
 			continue

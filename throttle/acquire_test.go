@@ -3,83 +3,12 @@ package throttle_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
-
-// grant is for how long permits are reserved for a called job.
-const grant = throttle.DefaultGrant
-
-func one(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k", Cost: 1} }
-
-func perMinute(name string, n int) throttle.Limit {
-	return throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerMinute(n)}
-}
-
-// job is one of the default queue.
-func job(id string) throttle.Job {
-	return throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
-}
-
-// acquire asks for a job of that ID.
-func (s *stage) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
-	t.Helper()
-	return s.acquireJob(t, job(id), needs...)
-}
-
-func (s *stage) acquireJob(t redistest.TB, job throttle.Job, needs ...throttle.Need) throttle.Decision {
-	t.Helper()
-	d, err := s.lanes.Acquire(background, job, needs...)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	return d
-}
-
-// wantTaken has called jobs ask again, each of which must be allowed.
-func (s *stage) wantTaken(t *testing.T, jobs []string, needs ...throttle.Need) {
-	t.Helper()
-	for _, job := range jobs {
-		if d := s.acquire(t, job, needs...); !d.OK() {
-			t.Errorf("called job %s: %s", job, d)
-		}
-	}
-}
-
-func (s *stage) forget(t redistest.TB, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		if _, err := s.lanes.Forget(background, job(id).JobID); err != nil {
-			t.Fatalf("%v", err)
-		}
-	}
-}
-
-// traces is all keys that only waiting jobs have. When none waits there must be
-// none.
-func (s *stage) traces(t redistest.TB) (keys []string) {
-	t.Helper()
-	all, err := s.rdb.Keys(background, "hg:*").Result()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	for _, key := range all {
-		name := strings.TrimPrefix(key, hg(""))
-		kind, _, _ := strings.Cut(name, ":")
-		switch kind {
-		case "limits", "limit", "m", "admitted", "seq", "changes", "turns", "epoch", "deleted", "changelog":
-		default:
-			keys = append(keys, name)
-		}
-	}
-	slices.Sort(keys)
-	return keys
-}
 
 func TestJobsWaitInLine(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
@@ -269,142 +198,6 @@ func TestJobThatCanNeverRun(t *testing.T) {
 	})
 }
 
-func TestMaxWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		s.acquire(t, "a", one("l"))
-		before := s.traces(t)
-		b, c := job("b"), job("c")
-		b.MaxWait = time.Minute - time.Microsecond
-		d := s.acquireJob(t, b, one("l"))
-		expect(t, "longer than it may wait", [2]any{d.Outcome, d.RetryAfter}, [2]any{throttle.TooLate, time.Minute})
-		expect(t, "what it leaves", s.traces(t), before)
-
-		b.MaxWait, c.MaxWait = time.Minute, time.Minute
-		expect(t, "as long as it may wait", s.acquireJob(t, b, one("l")).Outcome, denied)
-		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, throttle.TooLate)
-		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
-		expect(t, "it asks again when the wait has become longer", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
-		s.pump(t)
-		expect(t, "traces", s.traces(t), []string{"blocked:l"})
-	})
-}
-
-// TestMaxWaitCountsFromTheFirstDenial: however often a job is put back.
-func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		b := job("b")
-		b.MaxWait = 90 * time.Second
-		s.acquire(t, "a", one("l"))
-		expect(t, "at first", s.acquireJob(t, b, one("l")).Outcome, denied)
-		s.wait(50 * time.Second)
-		must(t, s.Block(background, "l", "k", s.now.Add(30*time.Second)))
-		expect(t, "80 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, denied)
-		must(t, s.Block(background, "l", "k", s.now.Add(41*time.Second)))
-		expect(t, "91 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
-	})
-}
-
-// TestUnknownWait: where nobody knows when permits come back, a job waits until
-// it may wait no longer. Then it is called, to hear that it is too late; its
-// place counts for nothing.
-func TestUnknownWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
-		d := s.acquire(t, "a", one("c"))
-		b := job("b")
-		b.MaxWait = 20 * time.Second
-		expect(t, "though the lease takes an hour", s.acquireJob(t, b, one("c")).Outcome, denied)
-		s.acquire(t, "c", one("c"))
-		s.pump(t)
-		s.wait(20*time.Second - time.Microsecond)
-		expect(t, "called before that", s.pumped(t), nil)
-		s.wait(time.Microsecond)
-		expect(t, "called to hear it", s.pumped(t), []string{"b"})
-		expect(t, "called again at once", s.pumped(t), nil)
-		s.wait(time.Second)
-		expect(t, "called again a second later", s.pumped(t), []string{"b"})
-		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.TooLate)
-		s.wait(time.Second)
-		expect(t, "called when it is gone", s.pumped(t), nil)
-		must(t, s.lanes.Free(background, d.Holder, one("c")))
-		s.wantTaken(t, s.pumped(t), one("c"))
-		s.pump(t)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
-// TestPutBack: a job is put back for a little longer than it was told to wait;
-// where nobody knows that, for a minute, and then for as long as it has waited.
-func TestPutBack(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})
-		s.acquire(t, "a", one("l"))
-		d := s.acquire(t, "b", one("l"))
-		expect(t, "known", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{false, time.Minute, 71 * time.Second})
-		s.acquire(t, "x", one("c"))
-		for _, tt := range []struct{ wait, putBack time.Duration }{
-			{0, time.Minute}, {30 * time.Second, time.Minute}, {2 * time.Minute, 150 * time.Second}, {2 * time.Hour, time.Hour},
-		} {
-			s.wait(tt.wait)
-			d := s.acquire(t, "y", one("c"))
-			expect(t, "unknown", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{true, tt.putBack, tt.putBack})
-		}
-	})
-}
-
-func TestConcurrencyIsPassedOn(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
-		need := one("c")
-		a := s.acquire(t, "a", need)
-		expect(t, "lease", a.Lease, 10*time.Second)
-		b := s.acquire(t, "b", need)
-		expect(t, "nobody knows when c runs", s.acquire(t, "c", need).Unknown, true)
-		s.acquire(t, "d", need)
-		s.acquire(t, "e", need)
-		expect(t, "called while both run", s.pumped(t), nil)
-
-		must(t, s.lanes.Free(background, a.Holder, need))
-		expect(t, "called when one is done", s.pumped(t), []string{"c"})
-		c := s.acquire(t, "c", need)
-		expect(t, "c", c.Outcome, allowed)
-		s.wait(9 * time.Second)
-		held, err := s.lanes.Extend(background, b.Holder, need)
-		must(t, err)
-		expect(t, "extended", held, true)
-		s.wait(time.Second)
-		expect(t, "called when a worker has died", s.pumped(t), []string{"d"})
-		s.wantTaken(t, []string{"d"}, need)
-		held, err = s.lanes.Extend(background, c.Holder, need)
-		must(t, err)
-		expect(t, "the dead one's lease", held, false)
-		s.wait(9*time.Second - time.Microsecond)
-		expect(t, "called before the extended lease ends", s.pumped(t), nil)
-		s.wait(time.Microsecond)
-		expect(t, "called at its end", s.pumped(t), []string{"e"})
-	})
-}
-
-// TestLeaseIsTheCalls: a later call of the same job neither frees nor extends an
-// earlier one's lease, nor does it take another permit's place.
-func TestLeaseIsTheCalls(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
-		first, second := s.acquire(t, "a", one("c")), s.acquire(t, "a", one("c"))
-		expect(t, "both run", ask(t, s, "c", 0).Remaining, 0)
-		must(t, s.lanes.Free(background, first.Holder, one("c")))
-		expect(t, "left after the first", ask(t, s, "c", 0).Remaining, 1)
-		held, err := s.lanes.Extend(background, first.Holder, one("c"))
-		must(t, err)
-		expect(t, "the first is extended", held, false)
-		held, err = s.lanes.Extend(background, second.Holder, one("c"))
-		must(t, err)
-		expect(t, "the second is extended", held, true)
-	})
-}
-
 // TestRuleOfAWaitingJobChanges: it goes to the end of its new lane, as that has
 // its own tickets; but what it has waited counts.
 func TestRuleOfAWaitingJobChanges(t *testing.T) {
@@ -452,5 +245,3 @@ func TestAcquireRefuses(t *testing.T) {
 	}
 	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
 }
-
-func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,117 @@
+package throttle_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestConcurrencyIsPassedOn(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		need := one("c")
+		a := s.acquire(t, "a", need)
+		expect(t, "lease", a.Lease, 10*time.Second)
+		b := s.acquire(t, "b", need)
+		expect(t, "nobody knows when c runs", s.acquire(t, "c", need).Unknown, true)
+		s.acquire(t, "d", need)
+		s.acquire(t, "e", need)
+		expect(t, "called while both run", s.pumped(t), nil)
+
+		must(t, s.lanes.Free(background, a.Holder, need))
+		expect(t, "called when one is done", s.pumped(t), []string{"c"})
+		c := s.acquire(t, "c", need)
+		expect(t, "c", c.Outcome, allowed)
+		s.wait(9 * time.Second)
+		held, err := s.lanes.Extend(background, b.Holder, need)
+		must(t, err)
+		expect(t, "extended", held, true)
+		s.wait(time.Second)
+		expect(t, "called when a worker has died", s.pumped(t), []string{"d"})
+		s.wantTaken(t, []string{"d"}, need)
+		held, err = s.lanes.Extend(background, c.Holder, need)
+		must(t, err)
+		expect(t, "the dead one's lease", held, false)
+		s.wait(9*time.Second - time.Microsecond)
+		expect(t, "called before the extended lease ends", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called at its end", s.pumped(t), []string{"e"})
+	})
+}
+
+// TestLeaseIsTheCalls: a later call of the same job neither frees nor extends an
+// earlier one's lease, nor does it take another permit's place.
+func TestLeaseIsTheCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		first, second := s.acquire(t, "a", one("c")), s.acquire(t, "a", one("c"))
+		expect(t, "both run", ask(t, s, "c", 0).Remaining, 0)
+		must(t, s.lanes.Free(background, first.Holder, one("c")))
+		expect(t, "left after the first", ask(t, s, "c", 0).Remaining, 1)
+		held, err := s.lanes.Extend(background, first.Holder, one("c"))
+		must(t, err)
+		expect(t, "the first is extended", held, false)
+		held, err = s.lanes.Extend(background, second.Holder, one("c"))
+		must(t, err)
+		expect(t, "the second is extended", held, true)
+	})
+}
+
+func TestLeases(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		ctx := t.Context()
+		define(t, s,
+			throttle.Limit{Name: "short", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second},
+			throttle.Limit{Name: "long", Kind: throttle.Concurrency, Capacity: 3},
+			throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(9)})
+		needs := []throttle.Need{{Limit: "long", Key: "k", Cost: 2}, {Limit: "log", Key: "k"}, {Limit: "short", Key: "k"}}
+		extend := func(holder string) bool {
+			t.Helper()
+			held, err := s.Extend(ctx, holder, needs...)
+			must(t, err)
+			return held
+		}
+		free := func() [2]int { return [2]int{ask(t, s, "long", 0).Remaining, ask(t, s, "short", 0).Remaining} }
+
+		d, err := s.AllowAll(ctx, needs...)
+		must(t, err)
+		expect(t, "the shortest lease", d.Lease, 10*time.Second)
+		expect(t, "free", free(), [2]int{1, 1})
+		s.wait(10*time.Second - time.Microsecond)
+		expect(t, "extended", extend(d.Holder), true)
+		expect(t, "a stranger's", extend("nobody"), false)
+		s.wait(10*time.Second - time.Microsecond)
+		expect(t, "free before the end of the extension", free(), [2]int{1, 1})
+		s.wait(time.Microsecond)
+		expect(t, "free at its end", free(), [2]int{1, 2})
+		expect(t, "one of two is lost", extend(d.Holder), false)
+		expect(t, "a lost lease stays lost", free(), [2]int{1, 2})
+		s.wait(30*time.Second - time.Microsecond)
+		expect(t, "the other was extended all the same", free(), [2]int{1, 2})
+		must(t, s.Free(ctx, "nobody", needs...))
+		expect(t, "after a stranger's free", free(), [2]int{1, 2})
+		must(t, s.Free(ctx, d.Holder, needs...))
+		must(t, s.Free(ctx, d.Holder, needs...))
+		expect(t, "freed", free(), [2]int{3, 2})
+	})
+}
+
+// TestLeaseShortened: a lease that was given for long stays, and others with
+// the new, shorter one do not take its permit along when they end.
+func TestLeaseShortened(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		limit := throttle.Limit{Name: "l", Kind: throttle.Concurrency, Capacity: 2, Lease: time.Minute}
+		define(t, s, limit)
+		ask(t, s, "l", 1)
+		limit.Lease = time.Second
+		define(t, s, limit)
+		ask(t, s, "l", 1)
+		s.wait(3 * time.Second)
+		expect(t, "free", ask(t, s, "l", 0).Remaining, 1)
+		s.wait(56 * time.Second)
+		expect(t, "free before the long lease ends", ask(t, s, "l", 0).Remaining, 1)
+		s.wait(time.Second)
+		expect(t, "free after it", ask(t, s, "l", 0).Remaining, 2)
+	})
+}

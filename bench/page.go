@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/dashboards/page/pagetest"
+	"github.com/headgate/headgate/internal/pagetest"
 	"github.com/headgate/headgate/throttle"
 )
 

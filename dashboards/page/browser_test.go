@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/headgate/headgate/dashboards/page/pagetest"
+	"github.com/headgate/headgate/internal/pagetest"
 	"github.com/headgate/headgate/throttle"
 )
 

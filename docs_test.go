@@ -39,7 +39,7 @@ func TestGoRunPathsExist(t *testing.T) {
 	}
 }
 
-// isCommand tells whether the folder is a package that go run can run.
+// isCommand reports whether the folder is a package that go run can run.
 func isCommand(t *testing.T, dir string) bool {
 	t.Helper()
 	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))

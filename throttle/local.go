@@ -89,7 +89,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 		}
 		c := &claims[i]
 		*c = l.claim(now, r, need)
-		if need.Cost > c.rule.MaxCost() {
+		if need.Cost > c.own.MaxCost() {
 			return c.decision(Never)
 		}
 		if bind == nil || c.readyAt() > bind.readyAt() {
@@ -131,12 +131,12 @@ func (l *Local) takeAll(claims []claim) Decision {
 }
 
 // A claim is one need at one moment, with the meter that answers it. Where the key
-// has an override that ends, it knows both rules: a job that is denied now can be
+// has an override that ends, it knows both rates: a job that is denied now can be
 // due after the end.
 type claim struct {
 	need    Need
 	limit   *activeLimit // the limit's own
-	rule    *activeLimit // the key's
+	own     *activeLimit // the key's
 	ends    int64        // when the key goes by next instead; 0 if it does not
 	next    *activeLimit
 	id      meterID
@@ -150,14 +150,14 @@ type claim struct {
 func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
 	c := claim{need: need, limit: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
-	if c.rule, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
+	if c.own, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
 		c.next, _ = l.limitOf(r, need.Key, c.ends)
 	}
 	c.meter = l.meters[c.id]
 	if c.meter == nil {
-		c.meter = newMeter(c.rule)
+		c.meter = newMeter(c.own)
 	} else {
-		c.meter.define(c.rule)
+		c.meter.define(c.own)
 	}
 	return c
 }
@@ -167,8 +167,8 @@ func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 const pausedUS = 60_000_000
 
 // readyAt is when the need could be met: not before the end of a pause, which
-// nobody knows, or of a block. What the key's own rule puts after its end is as the
-// limit's rule has it from then on, which may be later still, but not sooner than
+// nobody knows, or of a block. What the key's own rate puts after its end is as the
+// limit's rate has it from then on, which may be later still, but not sooner than
 // the end.
 func (c *claim) readyAt() int64 {
 	if c.limit.Paused {
@@ -181,7 +181,7 @@ func (c *claim) readyAt() int64 {
 	return at
 }
 
-// after is the meter as it will be when the key's rule ends, if nothing is taken
+// after is the meter as it will be when the key's rate ends, if nothing is taken
 // before.
 func (c *claim) after() meter {
 	m := c.meter.clone()
@@ -189,7 +189,7 @@ func (c *claim) after() meter {
 	return m
 }
 
-// fullAt is when the meter will be as if never used, by whatever rule holds then.
+// fullAt is when the meter will be as if never used, by whatever rate holds then.
 func (c *claim) fullAt() int64 {
 	at := c.meter.fullAt(c.now)
 	if c.ends > 0 && at >= c.ends {
@@ -211,7 +211,7 @@ func (c *claim) left() int64 {
 func (c *claim) decision(outcome Outcome) Decision {
 	d := Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
-		Capacity: c.rule.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
+		Capacity: c.own.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
 		ResetAfter: microseconds(c.fullAt() - c.now),
 	}
 	if outcome == Denied {

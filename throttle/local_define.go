@@ -50,7 +50,7 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 
 // put makes the limit the one in use. It keeps whether the limit is paused, and
 // spells out the defaults, as Redis does. Its meters count by the new words from now
-// on; those whose own rule has ended first count by the old words up to now, as a
+// on; those whose own rate has ended first count by the old words up to now, as a
 // meter that nobody asked does not know yet that it has.
 func (l *Local) put(limit Limit, words string, now int64) {
 	was := l.limits[limit.Name]

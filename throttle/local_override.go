@@ -20,9 +20,9 @@ type override struct {
 	base, with, without *activeLimit // what with and without were made of
 }
 
-// at is the rule that a key goes by at a moment, and when that ends: 0 if it does
-// not. Both rules are made once for each change of the limit and not in each call. A
-// rule holds since the limit or the override was said last, and the limit's own
+// at is the rate that a key goes by at a moment, and when that ends: 0 if it does
+// not. Both rates are made once for each change of the limit and not in each call. A
+// rate holds since the limit or the override was said last, and the limit's own
 // again since the override has ended.
 func (o *override) at(r *activeLimit, now int64) (_ *activeLimit, ends int64) {
 	if o.base != r {
@@ -49,7 +49,7 @@ func (l *Local) limitOf(r *activeLimit, key string, now int64) (_ *activeLimit, 
 	return r, 0
 }
 
-// recount has a key's meter count by the rule of now. What it owes stays owed.
+// recount has a key's meter count by the rate of now. What it owes stays owed.
 func (l *Local) recount(r *activeLimit, key string, now int64) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
 		now, _ := l.limitOf(r, key, now)
@@ -72,7 +72,7 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 }
 
 // setKey has a key count by an override from now on. Up to now its meter counts by
-// the rule before, so that what it owes is known in permits.
+// the rate before, so that what it owes is known in permits.
 func (l *Local) setKey(r *activeLimit, key string, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: r.Kind, since: now}
@@ -124,7 +124,7 @@ func (l *Local) defineKeys(r *activeLimit, all bool, keys map[string]Override, n
 	r.keys = maps.Clone(keys)
 }
 
-// recountEnded has meters whose own rule has ended count by the limit's before that
+// recountEnded has meters whose own rate has ended count by the limit's before that
 // changes.
 func (l *Local) recountEnded(r *activeLimit, now int64) {
 	for key, o := range l.overrides {

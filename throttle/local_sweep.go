@@ -35,8 +35,8 @@ func (l *Local) begin() int64 {
 }
 
 // sweep forgets the meters and blocks that say nothing any more. As in Redis they
-// are kept for a while longer: the clock may step back. A meter whose rule ends is
-// kept until that has gone, since by the limit's own rule it may owe for longer than
+// are kept for a while longer: the clock may step back. A meter whose rate ends is
+// kept until that has gone, since by the limit's own rate it may owe for longer than
 // by the one that it was last told.
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)

@@ -147,7 +147,7 @@ func TestLocalDecisions(t *testing.T) {
 		{
 			"limit of another app", nil,
 			[]Need{{"other", "", 1}},
-			Decision{Outcome: NoLimit, Limit: "other", Cost: 1, At: at},
+			Decision{Outcome: NoLimit, Limit: "other", Cost: 1, ForOthers: true, At: at},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ type meter interface {
 type spent struct{ at, taken, owed int64 }
 
 // An activeLimit is a limit in use. A change of the limit makes a new one, by which
-// an override sees that the rules it has made of the old one are out of date. Only
+// an override sees that the rates it has made of the old one are out of date. Only
 // the pause, the calendar and what was said of keys change in place.
 type activeLimit struct {
 	Limit

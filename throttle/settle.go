@@ -109,7 +109,7 @@ func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost in
 		case more > 0:
 			c.meter.charge(now, more)
 			l.meters[c.id] = c.meter
-		case more < 0 && c.rule.since <= at && at <= now && now-at < memory:
+		case more < 0 && c.own.since <= at && at <= now && now-at < memory:
 			c.meter.giveBack(now, -more, spent{at, int64(t.Cost), t.owedUS()})
 		}
 	})

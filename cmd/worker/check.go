@@ -40,28 +40,28 @@ func examine(ctx context.Context, conf *config.Config) (warning string, err erro
 // checked is what a worker would run, in JSON. Redis is empty for one within the
 // worker.
 type checked struct {
-	Config      string                  `json:"config"`
-	Redis       string                  `json:"redis"`
-	Scope       string                  `json:"scope"`
-	Queues      map[string]int          `json:"queues"`
-	Concurrency int                     `json:"concurrency"`
-	Limits      []definition            `json:"limits"`
-	Tasks       map[string][]neededRule `json:"tasks"`
-	Commands    map[string]string       `json:"commands"`
-	Schedules   map[string]scheduleRule `json:"schedules"`
-	Warning     string                  `json:"warning,omitempty"`
+	Config      string                     `json:"config"`
+	Redis       string                     `json:"redis"`
+	Scope       string                     `json:"scope"`
+	Queues      map[string]int             `json:"queues"`
+	Concurrency int                        `json:"concurrency"`
+	Limits      []definition               `json:"limits"`
+	Tasks       map[string][]neededLimit   `json:"tasks"`
+	Commands    map[string]string          `json:"commands"`
+	Schedules   map[string]checkedSchedule `json:"schedules"`
+	Warning     string                     `json:"warning,omitempty"`
 }
 
-// neededRule is a limit that jobs of a task need, in JSON: key and cost as the
+// neededLimit is a limit that jobs of a task need, in JSON: key and cost as the
 // config has them.
-type neededRule struct {
+type neededLimit struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key,omitempty"`
 	Cost  string `json:"cost,omitempty"`
 }
 
-// scheduleRule is a schedule, in JSON.
-type scheduleRule struct {
+// checkedSchedule is a schedule, in JSON.
+type checkedSchedule struct {
 	Cron string `json:"cron"`
 	Zone string `json:"zone"`
 	Task string `json:"task"`
@@ -75,7 +75,7 @@ func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio c
 	}
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
-		Tasks: map[string][]neededRule{}, Commands: map[string]string{}, Schedules: map[string]scheduleRule{}, Warning: warning,
+		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{}, Warning: warning,
 	}
 	if !conf.Redis.IsZero() {
 		c.Redis = conf.Redis.String()
@@ -84,16 +84,16 @@ func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio c
 		c.Limits = append(c.Limits, newDefinition(l, nil, nil))
 	}
 	for name, task := range conf.Tasks {
-		c.Tasks[name] = []neededRule{}
+		c.Tasks[name] = []neededLimit{}
 		for _, n := range task.Limits {
-			c.Tasks[name] = append(c.Tasks[name], neededRule{n.Limit, n.Key.String(), n.Cost.String()})
+			c.Tasks[name] = append(c.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
 		}
 	}
 	for name, command := range conf.Commands {
 		c.Commands[name] = command.String()
 	}
 	for name, s := range conf.Schedules {
-		c.Schedules[name] = scheduleRule{s.Cron, zoneName(s.Zone), s.Task}
+		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Task}
 	}
 	return cli.JSON(stdio.Out, c)
 }

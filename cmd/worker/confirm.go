@@ -15,14 +15,14 @@ type confirming struct {
 
 // confirmation is what was done, and to what.
 type confirmation struct {
-	Done     string   `json:"done"`
-	Limit    string   `json:"limit,omitempty"`
-	Key      cli.Text `json:"key,omitempty"`
-	Rule     string   `json:"rule,omitempty"`
-	Schedule string   `json:"schedule,omitempty"`
-	Jobs     *int     `json:"jobs,omitempty"`
-	Queue    cli.Text `json:"queue,omitempty"`
-	Job      cli.Text `json:"job,omitempty"`
+	Done       string   `json:"done"`
+	Limit      string   `json:"limit,omitempty"`
+	Key        cli.Text `json:"key,omitempty"`
+	Definition string   `json:"definition,omitempty"`
+	Schedule   string   `json:"schedule,omitempty"`
+	Jobs       *int     `json:"jobs,omitempty"`
+	Queue      cli.Text `json:"queue,omitempty"`
+	Job        cli.Text `json:"job,omitempty"`
 }
 
 // say prints what was done: as text for people, or all of it as JSON.

@@ -64,9 +64,9 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 	for _, tt := range []struct{ command, args, holds string }{
 		{"run", "--check", `"nightly":{"cron":"30 2 * * *"`},
 		{"demo", "--jobs 5 --rate 100", `"jobs":5`},
-		{"limits set", "api --kind funnel --rate 20/s", `"done":"set","limit":"api","rule":"funnel 20/s capacity 1"`},
+		{"limits set", "api --kind funnel --rate 20/s", `"done":"set","limit":"api","definition":"funnel 20/s capacity 1"`},
 		{"limits set", "slow --kind sliding_log --rate 6/m", `"limit":"slow"`},
-		{"limits set", "slow --key k --rate 1/m", `"key":"k","rule":"1/m"`},
+		{"limits set", "slow --key k --rate 1/m", `"key":"k","definition":"1/m"`},
 		{"limits list", "", `"rate":"20/s"`},
 		{"limits show", "slow", `"key":"k","rate":"1/m"`},
 		{"limits unset", "slow k", `"done":"unset","limit":"slow","key":"k"`},

@@ -80,7 +80,7 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio c
 	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
 		return badUnlessDown(err)
 	}
-	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Rule: o.String()}
+	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Definition: o.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(*c.Key), o))
 }
 

@@ -60,7 +60,7 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
-	did := confirmation{Done: "set", Limit: limit.Name, Rule: limit.String()}
+	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
 }
 

@@ -37,7 +37,7 @@ func (m topModel) body(height int) []string {
 		return fieldLines(m.job, m.width)
 	}
 	limits := m.shown()
-	lines := []string{m.head(limits), headStyle.Render(limitLine("LIMIT", "RULE", "OK/S", "DENIED/S", "WAITING", "KEYS", "SINCE", "LAST IN"))}
+	lines := []string{m.head(limits), headStyle.Render(limitLine("LIMIT", "DEFINITION", "OK/S", "DENIED/S", "WAITING", "KEYS", "SINCE", "LAST IN"))}
 	rows := max(1, (height-4)*2/3) // the rest is for the keys
 	at := slices.IndexFunc(limits, func(l topLimit) bool { return l.Name == m.chosen })
 	from := max(0, at-rows+1)
@@ -84,15 +84,15 @@ func (m topModel) head(limits []topLimit) string {
 
 // line is a limit in the table.
 func (l topLimit) line() string {
-	rule := l.Limit.String()
+	definition := l.Limit.String()
 	if l.state != "" {
-		rule = strings.ToUpper(l.state[:1]) + l.state[1:] + "; " + rule
+		definition = strings.ToUpper(l.state[:1]) + l.state[1:] + "; " + definition
 	}
 	since, last := "-", "-"
 	if l.waiting > 0 {
 		since, last = l.since.Round(time.Second).String(), lasts(l.last, l.known)
 	}
-	return limitLine(l.Name, rule, fmt.Sprintf("%.1f", l.allowed), fmt.Sprintf("%.1f", l.denied),
+	return limitLine(l.Name, definition, fmt.Sprintf("%.1f", l.allowed), fmt.Sprintf("%.1f", l.denied),
 		fmt.Sprint(l.waiting), fmt.Sprint(l.keys), since, last)
 }
 
@@ -111,8 +111,8 @@ func waiting(jobs int) string {
 	return fmt.Sprintf("%d jobs wait", jobs)
 }
 
-func limitLine(name, rule, ok, denied, waiting, keys, since, last string) string {
-	return fmt.Sprintf("%s %s %6s %8s %7s %6s %7s %s", pad(name, 12), pad(rule, 18), ok, denied, waiting, keys, since, last)
+func limitLine(name, definition, ok, denied, waiting, keys, since, last string) string {
+	return fmt.Sprintf("%s %s %6s %8s %7s %6s %7s %s", pad(name, 12), pad(definition, 18), ok, denied, waiting, keys, since, last)
 }
 
 func keyLine(key, waiting, used, last string) string {

@@ -144,7 +144,7 @@ func (s metricsSubject) row(without []drained) metricsRow {
 		JobsPer: middle(func(i int) float64 { return s.runs[i].speed }), Ratio: middle(speed),
 		CPU: middle(func(i int) float64 { return s.runs[i].cpu }), CPURatio: middle(func(i int) float64 { return s.runs[i].cpu / without[i].cpu }),
 	}
-	if &s.runs[0] != &without[0] {
+	if len(s.runs) > 1 && &s.runs[0] != &without[0] {
 		low, high := speed(0), speed(0)
 		for i := range s.runs {
 			low, high = min(low, speed(i)), max(high, speed(i))

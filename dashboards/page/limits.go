@@ -30,6 +30,8 @@ type limitRow struct {
 	// Passing is whether nothing had waited here for long when that was looked at: a
 	// job is denied for a moment where others have the turn, and comes at once.
 	Passing bool
+	// Flows is whether those that pass find permits, now or a turn ago.
+	Flows bool
 	// Meters are its only one, or those of the busiest and the slowest keys. It has
 	// none where no key is wanted, or maxLooks were looked at before it.
 	Meters []throttle.Meter
@@ -126,13 +128,15 @@ const spareTurns = 3
 //
 // One turn with permits proves nothing, nor one without: a limit that had some in the
 // turn before counts as having some, and is called not full after three in a row. Nor
-// does what waits for a moment: see Passing.
+// does what waits for a moment: a limit where nothing else does counts as having some.
 func (s *state) explain(rows []limitRow, jobs int) {
 	free := map[string]int{}
 	for i := range rows {
 		row := &rows[i]
 		n := row.free()
-		if had := s.free[row.Name]; n == 0 && had == 0 || row.Waiting == 0 {
+		full := n == 0 && s.free[row.Name] == 0
+		row.Flows = row.Passing && !full
+		if full && !row.Passing || row.Waiting == 0 {
 			jobs -= row.Waiting
 			continue
 		}
@@ -243,7 +247,7 @@ func (r *limitRow) judge(now time.Time) {
 		r.State, r.Level = "used up", "wait"
 	case r.Spare > 0:
 		r.State, r.Level = "not full", "bad"
-	case r.Waiting > 0 && !(r.Passing && r.free() > 0):
+	case r.Waiting > 0 && !r.Flows:
 		r.State, r.Level = "saturated", "wait"
 	case blocked > 0:
 		r.State, r.Level = plural(blocked, "key")+" blocked", "bad"

@@ -53,6 +53,9 @@ func TestExplain(t *testing.T) {
 		"each for a moment": {
 			2, [][]limitRow{{passing("api", 2, 3)}, {passing("api", 1, 2)}, {passing("api", 2, 3)}}, []told{{2, 0, "flowing"}},
 		},
+		"another limit explains all but a moment": {
+			10, [][]limitRow{{row("host", 10, 0), passing("api", 10, 0)}}, []told{{10, 0, "saturated"}, {0, 0, "idle"}},
+		},
 		"full a moment ago": {2, [][]limitRow{{passing("api", 2, 0)}}, []told{{2, 0, "saturated"}}},
 		"some of it": {
 			10,

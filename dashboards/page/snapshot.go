@@ -97,7 +97,8 @@ type queues struct {
 //
 // The time is asked for first: where Redis is away the turn ends there. How many wait
 // comes next, and the newest line of the changelog, which tells whether any limit has
-// changed, so most turns need not ask about limits. All but the queues is of the limiter's scope.
+// changed, so most turns need not ask about limits. All but the queues is of the
+// limiter's scope.
 func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	start := time.Now()
 	now, err := p.Redis.Time(ctx).Result()

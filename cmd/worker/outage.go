@@ -15,7 +15,16 @@ type outage struct {
 	next  slog.Handler
 	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
 	down  atomic.Bool
+	// dropped counts the outages of which package scheduler has told and that were
+	// dropped, so that their ends are.
+	dropped atomic.Int32
 }
+
+// How the lines end in which package scheduler tells of an outage and of its end.
+const (
+	outageBegins = " is unavailable; jobs wait"
+	outageEnds   = " is available again; jobs go on"
+)
 
 // check is asynq's health check, which only knows whether Redis answers.
 func (o *outage) check(err error) {
@@ -43,17 +52,26 @@ func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 // Handle implements slog.Handler. While Redis is away it drops warnings and errors, for
-// they only say that, and what is said at the end, for check says so, too. A warning
-// or an error may be the first that is heard of it.
+// they only say that; one of them may be the first that is heard of it.
 func (o *outage) Handle(ctx context.Context, r slog.Record) error {
-	away, bad := o.down.Load(), r.Level >= slog.LevelWarn
-	if away != bad && r.Level >= slog.LevelInfo {
-		o.check(o.ask(ctx))
-	}
-	if r.Level >= slog.LevelInfo && (away || bad && o.down.Load()) {
+	if r.Level < slog.LevelWarn {
+		if o.dropped.Load() == 0 || !strings.HasSuffix(r.Message, outageEnds) {
+			return o.next.Handle(ctx, r)
+		}
+		o.dropped.Add(-1)
+		o.check(nil)
 		return nil
 	}
-	return o.next.Handle(ctx, r)
+	if !o.down.Load() {
+		o.check(o.ask(ctx))
+	}
+	if !o.down.Load() {
+		return o.next.Handle(ctx, r)
+	}
+	if strings.HasSuffix(r.Message, outageBegins) {
+		o.dropped.Add(1)
+	}
+	return nil
 }
 
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.

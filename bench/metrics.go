@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ import (
 type metricsCommand struct {
 	Jobs        int  `default:"20000" help:"How many jobs each run drains."`
 	Concurrency int  `default:"10" help:"Jobs that each worker runs at once."`
-	Pairs       int  `default:"5" help:"Runs with each, each beside one without. The median is printed."`
+	Pairs       int  `default:"5" help:"Rounds, in each of which there is a run without and one with each. The median of their ratios is printed."`
 	Waiting     int  `default:"100000" help:"Jobs that wait while a scrape is measured."`
 	Keys        int  `default:"10000" help:"Keys that they wait for."`
 	Scrapes     int  `default:"20" help:"Scrapes that are measured."`
@@ -63,30 +62,30 @@ func (c *metricsCommand) Run(b *bench) error {
 	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 || c.Scrapes < 1 || c.Keys < 1 || c.Waiting < c.Keys {
 		return errors.New("--jobs, --concurrency, --pairs, --scrapes, --keys: want 1 or more; --waiting: want --keys or more")
 	}
-	subjects := []struct {
-		with  string
-		start starter
-	}{
-		{"history, logs", openMetrics(true, false)},
-		{"history, logs, a scrape a second", openMetrics(true, true)},
+	subjects := []metricsSubject{
+		{"nothing", openMetrics(false, false), nil},
+		{"history, logs", openMetrics(true, false), nil},
+		{"history, logs, a scrape a second", openMetrics(true, true), nil},
 	}
-	var without []drained
-	with := make([][]drained, len(subjects))
-	ratios := make([][]drained, len(subjects))
+	b.note("metrics: %d runs of %s jobs, which take %s where %s jobs a second are done, and a minute for scrapes", c.Pairs*len(subjects), thousands(c.Jobs),
+		c.expected(len(subjects)), thousands(usualPerSecond))
+	if _, err := c.drain(b, subjects[0].start); err != nil { // the first of all is slower
+		return err
+	}
 	for pair := range c.Pairs {
-		for i, subject := range subjects {
-			off, on, err := c.pair(b, pair, subject.start)
+		for i := range subjects { // each is the first, the second and the last in turns
+			subject := &subjects[(pair+i)%len(subjects)]
+			run, err := c.drain(b, subject.start)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", subject.with, err)
 			}
-			without = append(without, off)
-			with[i], ratios[i] = append(with[i], on), append(ratios[i], drained{on.speed / off.speed, on.cpu / off.cpu})
-			b.note("metrics: pair %d of %d, %s: %.0f jobs/s, %.1f µs CPU a job, without %.0f, %.1f", pair+1, c.Pairs, subject.with, on.speed, on.cpu, off.speed, off.cpu)
+			subject.runs = append(subject.runs, run)
+			b.note("metrics: round %d of %d, with %s: %.0f jobs/s, %.1f µs CPU a job", pair+1, c.Pairs, subject.with, run.speed, run.cpu)
 		}
 	}
-	rows := []metricsRow{newMetricsRow("nothing", without, []drained{{1, 1}})}
-	for i, subject := range subjects {
-		rows = append(rows, newMetricsRow(subject.with, with[i], ratios[i]))
+	var rows []metricsRow
+	for _, subject := range subjects {
+		rows = append(rows, subject.row(subjects[0].runs))
 	}
 	scrape, worst, err := c.scrape(b)
 	if err != nil {
@@ -96,48 +95,61 @@ func (c *metricsCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, metricsColumns, rows)
 }
 
-// pair measures without and with, in turns first.
-func (c *metricsCommand) pair(b *bench, n int, with starter) (off, on drained, err error) {
-	drains := overheadCommand{Jobs: c.Jobs, Concurrency: c.Concurrency}
-	measure := func(start starter, d *drained) {
-		if err != nil {
-			return
-		}
-		before, err1 := b.allCPU()
-		speed, err2 := drains.drain(b, start)
-		after, err3 := b.allCPU()
-		*d, err = drained{speed, float64((after - before).Microseconds()) / float64(c.Jobs)}, errors.Join(err1, err2, err3)
+// usualPerSecond is what two quiet cores do.
+const usualPerSecond = 2500
+
+// expected is about how long the runs take, a second for each around it included.
+func (c *metricsCommand) expected(subjects int) time.Duration {
+	each := time.Duration(c.Jobs)*time.Second/usualPerSecond + time.Second
+	return (time.Duration(1+c.Pairs*subjects) * each).Round(10 * time.Second)
+}
+
+// drain measures one run.
+func (c *metricsCommand) drain(b *bench, start starter) (drained, error) {
+	before, err := b.allCPU()
+	if err != nil {
+		return drained{}, err
 	}
-	if n%2 == 0 {
-		measure(openMetrics(false, false), &off)
-		measure(with, &on)
-	} else {
-		measure(with, &on)
-		measure(openMetrics(false, false), &off)
+	speed, err := (&overheadCommand{Jobs: c.Jobs, Concurrency: c.Concurrency}).drain(b, start)
+	if err != nil {
+		return drained{}, err
 	}
-	return off, on, err
+	after, err := b.allCPU()
+	return drained{speed, float64((after - before).Microseconds()) / float64(c.Jobs)}, err
 }
 
 // drained is what one run took: jobs a second, and microseconds of CPU for each.
 type drained struct{ speed, cpu float64 }
 
-func newMetricsRow(with string, runs, ratios []drained) metricsRow {
-	middle := func(of []drained, value func(drained) float64) *float64 {
+// metricsSubject is what is measured, and how its runs went, one in each round.
+type metricsSubject struct {
+	with  string
+	start starter
+	runs  []drained
+}
+
+// row holds each run against that of the same round without anything.
+func (s metricsSubject) row(without []drained) metricsRow {
+	middle := func(value func(i int) float64) *float64 {
 		var values []float64
-		for _, d := range of {
-			values = append(values, value(d))
+		for i := range s.runs {
+			values = append(values, value(i))
 		}
 		m := median(values)
 		return &m
 	}
-	speed, cpu := func(d drained) float64 { return d.speed }, func(d drained) float64 { return d.cpu }
+	speed := func(i int) float64 { return s.runs[i].speed / without[i].speed }
 	row := metricsRow{
-		With: with, JobsPer: middle(runs, speed), Ratio: middle(ratios, speed),
-		CPU: middle(runs, cpu), CPURatio: middle(ratios, cpu),
+		With:    s.with,
+		JobsPer: middle(func(i int) float64 { return s.runs[i].speed }), Ratio: middle(speed),
+		CPU: middle(func(i int) float64 { return s.runs[i].cpu }), CPURatio: middle(func(i int) float64 { return s.runs[i].cpu / without[i].cpu }),
 	}
-	if len(ratios) > 1 {
-		slices.SortFunc(ratios, func(a, b drained) int { return cmp.Compare(a.speed, b.speed) })
-		row.Low, row.High = &ratios[0].speed, &ratios[len(ratios)-1].speed
+	if len(s.runs) > 1 && &s.runs[0] != &without[0] {
+		low, high := speed(0), speed(0)
+		for i := range s.runs {
+			low, high = min(low, speed(i)), max(high, speed(i))
+		}
+		row.Low, row.High = &low, &high
 	}
 	return row
 }
@@ -227,6 +239,7 @@ func (c *metricsCommand) scrape(b *bench) (middle, worst float64, err error) {
 	if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })); err != nil {
 		return 0, 0, err
 	}
+	b.note("metrics: %s jobs begin to wait for %s keys, and are counted", thousands(c.Waiting), thousands(c.Keys))
 	if err := c.wait(b, limit.Name); err != nil {
 		return 0, 0, err
 	}

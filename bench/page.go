@@ -59,6 +59,7 @@ func (c *pageCommand) Run(b *bench) error {
 			idle = row.RedisCPU
 		}
 		row.RedisCPU -= idle
+		b.note("page: %d viewers: first paint %.0f ms, %.2f %% of a Redis core", viewers, 1000*row.FirstPaint, 100*row.RedisCPU)
 		rows = append(rows, row)
 	}
 	return printRows(b, c.JSON, pageColumns, rows)
@@ -66,7 +67,7 @@ func (c *pageCommand) Run(b *bench) error {
 
 // fill has the jobs wait.
 func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *throttle.Lanes) error {
-	b.note("%s jobs of %s keys join their lanes", thousands(c.Jobs), thousands(c.Keys))
+	b.note("page: %s jobs of %s keys join their lanes, which takes half a minute for 100,000, and then there are %d runs of %s", thousands(c.Jobs), thousands(c.Keys), len(c.Viewers), c.For)
 	limits := []throttle.Limit{
 		{Name: shared, Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 10},
 		{Name: perHost, Kind: throttle.Funnel, Rate: throttle.PerHour(1)},

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -15,24 +17,35 @@ import (
 // polls of its own, and nothing is logged a thousand times. It is safe for
 // concurrent use, and changes nothing: whoever calls decides what to do without
 // Redis.
+//
+// A Redis that is full or read-only goes on answering what only reads. So an outage
+// that began with a write that was refused ends with one that is not.
 type outageLog struct {
-	log  *slog.Logger
-	what string
+	log   *slog.Logger
+	what  string
+	write func(ctx context.Context) error // tries a write, which changes nothing
 
 	mu      sync.Mutex
 	down    bool
+	refused bool      // it is down because it takes no writes
 	changed time.Time // when that became so
+	tried   time.Time // when a write was tried last
 }
 
+// writeEach is how often a write is tried while Redis refuses them.
+const writeEach = time.Second
+
 // newOutageLog logs what is away as `what`. It begins as available.
-func newOutageLog(log *slog.Logger, what string) *outageLog { return &outageLog{log: log, what: what} }
+func newOutageLog(log *slog.Logger, what string, write func(ctx context.Context) error) *outageLog {
+	return &outageLog{log: log, what: what, write: write}
+}
 
 // note is told of each call: what ctx it had, when it began, and how it ended.
 // A call that was given up by its own context says nothing of Redis, and one
 // that began before the last change says nothing of what is now: of many calls
 // that hang together some end well after the outage was noted.
 func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil || err == nil && !o.proves(ctx) {
 		return
 	}
 	o.mu.Lock()
@@ -46,7 +59,61 @@ func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	} else {
 		o.log.Info(o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
 	}
-	o.down, o.changed = err != nil, now
+	o.down, o.changed, o.refused = err != nil, now, refusesWrites(err)
+}
+
+// proves reports whether a call that succeeded says that Redis can be used: where it
+// refused a write before, only another write does.
+func (o *outageLog) proves(ctx context.Context) bool {
+	o.mu.Lock()
+	if !o.refused {
+		o.mu.Unlock()
+		return true
+	}
+	due := time.Since(o.tried) >= writeEach
+	if due {
+		o.tried = time.Now()
+	}
+	o.mu.Unlock()
+	return due && o.write(ctx) == nil
+}
+
+// setOutages makes the server's two outages, which are one where queues and limiter
+// are reached by one client.
+func (s *Server) setOutages(log *slog.Logger) {
+	rdb, _ := s.limiter.Turns().Redis()
+	if reflect.TypeOf(rdb).Comparable() && rdb == s.promoter.rdb {
+		s.queueOutage = newOutageLog(log, "the queues' Redis", s.Ready)
+		s.limiterOutage = s.queueOutage
+		return
+	}
+	s.queueOutage = newOutageLog(log, "the queues' Redis", s.tryQueues)
+	s.limiterOutage = newOutageLog(log, "the limiter", s.tryLimiter)
+}
+
+// tryQueues tries a write in each queue: in a cluster they are on several servers.
+func (s *Server) tryQueues(ctx context.Context) error {
+	for _, queue := range s.queues {
+		if err := tryWrite(ctx, s.promoter.rdb, queuePrefix(queue)); err != nil {
+			return fmt.Errorf("the queues' Redis: %w", err)
+		}
+	}
+	return nil
+}
+
+// tryLimiter tries a write in the limiter's scope.
+func (s *Server) tryLimiter(ctx context.Context) error {
+	rdb, prefix := s.limiter.Turns().Redis()
+	if err := tryWrite(ctx, rdb, prefix); err != nil {
+		return fmt.Errorf("the limiter: %w", err)
+	}
+	return nil
+}
+
+// tryWrite returns why Redis takes no writes at keys that begin so, if it does not. The
+// write changes nothing: it adds to a list that is never there.
+func tryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
+	return unreachable(rdb.RPushX(ctx, prefix+"probe", "").Err())
 }
 
 // unreachable returns err if it means that Redis cannot be used, and nil if it
@@ -60,14 +127,21 @@ func unreachable(err error) error {
 		return err
 	}
 	for _, unusable := range []func(error) bool{
-		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsClusterDownError, redis.IsMasterDownError,
-		redis.IsMaxClientsError, redis.IsAuthError, redis.IsOOMError, redis.IsNoReplicasError,
+		redis.IsLoadingError, redis.IsClusterDownError, redis.IsMasterDownError,
+		redis.IsMaxClientsError, redis.IsAuthError, refusesWrites,
 	} {
 		if unusable(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// refusesWrites reports whether an error says that Redis answers and takes no writes:
+// its memory is full, it is a replica, has too few of them, or cannot save what it has.
+func refusesWrites(err error) bool {
+	return redis.IsOOMError(err) || redis.IsReadOnlyError(err) || redis.IsNoReplicasError(err) ||
+		err != nil && redis.HasErrorPrefix(err, "MISCONF")
 }
 
 // A watch tells an outage of the calls of one goroutine, of which each begins

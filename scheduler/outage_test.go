@@ -138,6 +138,92 @@ func TestOutages(t *testing.T) {
 	}
 }
 
+// A tries hook hears of each write that is tried in an outage.
+type tries chan struct{}
+
+func (c tries) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c tries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "rpushx" {
+			defer func() { c <- struct{}{} }()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// told has what was logged, a line each.
+type told chan string
+
+func (t told) Write(line []byte) (int, error) {
+	t <- string(line)
+	return len(line), nil
+}
+
+// A Redis that takes no writes goes on answering what only reads. It is one outage all
+// the same, and the server is not ready.
+func TestRefusedWritesAreOneOutage(t *testing.T) {
+	for name, set := range map[string]struct{ option, refuse, take string }{
+		"full":        {"maxmemory", "1", "0"},
+		"no replicas": {"min-replicas-to-write", "1", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Real(t)
+			tries := make(tries, 100)
+			rdb.AddHook(tries)
+			told := make(told, 100)
+			ran := make(chan struct{}, 100)
+			st := start(t, rdb, settings{
+				config: asynq.Config{Concurrency: 2}, log: slog.New(slog.NewTextHandler(told, nil)),
+				limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 1}},
+				handle: func(context.Context, *asynq.Task) error { ran <- struct{}{}; return nil },
+			})
+			for range cap(ran) {
+				st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+			}
+			<-ran
+			if err := st.server.Ready(t.Context()); err != nil {
+				t.Errorf("ready: %v, want nil", err)
+			}
+			if err := rdb.ConfigSet(t.Context(), set.option, set.refuse).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.server.Ready(t.Context()); !refusesWrites(err) {
+				t.Errorf("ready: %v, want that Redis takes no writes", err)
+			}
+			wantLine := func(want string) {
+				t.Helper()
+				if line := <-told; !strings.Contains(line, want) {
+					t.Errorf("logged %q, want %q", line, want)
+				}
+			}
+			wantLine("the queues' Redis is unavailable")
+			for range 2 + 1 + 2 { // Ready's above, and two in the outage, which are a second apart
+				select {
+				case <-tries:
+				case line := <-told:
+					t.Fatalf("logged during the outage: %s", line)
+				}
+			}
+			if err := rdb.ConfigSet(t.Context(), set.option, set.take).Err(); err != nil {
+				t.Fatal(err)
+			}
+			wantLine("the queues' Redis is available again")
+			for range 20 {
+				<-ran
+			}
+			if len(told) > 0 {
+				t.Errorf("logged %q, want nothing more", <-told)
+			}
+		})
+	}
+}
+
 // A job that is out of time says nothing of the limiter.
 func TestDeadlineIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

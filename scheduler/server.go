@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -69,6 +70,7 @@ type Server struct {
 	putBacks  putBacks
 	deadlines deadlines
 	promoter  promoter
+	queues    []string      // by name
 	passes    time.Duration // between two comparisons of what waits with asynq
 	quiet     time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
@@ -133,13 +135,15 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s := &Server{
 		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet,
-		queueOutage: newOutageLog(o.log, "the queues' Redis"),
+		queues: slices.Sorted(maps.Keys(cfg.Queues)),
 	}
-	s.limiterOutage = newOutageLog(o.log, "the limiter")
-	if s.limiter == nil { // one Redis, one outage
-		limiter := throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
-		s.limiter, s.limiterOutage = throttle.NewLanes(limiter), s.queueOutage
+	if s.limiter == nil {
+		s.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
 	}
+	if len(s.queues) == 0 {
+		s.queues = []string{"default"} // as asynq has it
+	}
+	s.setOutages(o.log)
 	s.history = history.New(s.limiter.Turns().Redis())
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
@@ -267,6 +271,15 @@ func (s *Server) Shutdown() {
 // History is what the server counts, for package dashboards/metrics.
 func (s *Server) History() *history.Recorder { return s.history }
 
-// Ping checks the connection with the queues' Redis, as asynq's does. The limiter's
-// may be another: ask that one yourself.
+// Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.
 func (s *Server) Ping() error { return s.asynq.Ping() }
+
+// Ready returns why jobs cannot run now: the Redis of the queues or that of the limiter
+// does not answer, or takes no writes, as one whose memory is full. It is for health
+// checks, and takes a round trip for each queue and one for the limiter.
+func (s *Server) Ready(ctx context.Context) error {
+	if err := s.tryQueues(ctx); err != nil {
+		return err
+	}
+	return s.tryLimiter(ctx)
+}

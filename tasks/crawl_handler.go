@@ -139,7 +139,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 		err = j.do(ctx)
 	}
 	if j.result.Outcome != "" {
-		if lost := keepResult(task, j.result); lost != nil && err == nil {
+		if lost := keepResult(ctx, task, j.result); lost != nil && err == nil {
 			err = fmt.Errorf("the result was not kept: %w", lost)
 		}
 	}

@@ -93,8 +93,8 @@ type Answer struct {
 	Upstream Upstream
 }
 
-// ProcessTask makes the task's call and keeps the answer as its result. Where that
-// cannot be kept the job fails, and the call is made again by another attempt.
+// ProcessTask makes the task's call and keeps the answer as its result. Where Redis does
+// not take that for a minute the job fails, and the call is made again by another attempt.
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	call, err := parseHTTPRequest(task.Payload())
 	if err != nil {
@@ -102,7 +102,7 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	}
 	result, err := h.do(ctx, task, call)
 	if result != nil {
-		if lost := result.keep(task); lost != nil && err != nil {
+		if lost := result.keep(ctx, task); lost != nil && err != nil {
 			err = fmt.Errorf("%w (and %w)", err, lost)
 		} else if lost != nil {
 			err = lost

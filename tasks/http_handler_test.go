@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 )
 
 // serve is the URL of a server that lives as long as the test.
@@ -333,34 +336,72 @@ func runAll(t *testing.T, opt asynq.RedisClientOpt, n int) {
 	srv.Shutdown()
 }
 
+// refusing refuses the first results.
+type refusing struct{ left atomic.Int64 }
+
+func (r *refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
+			return errors.New("out of order")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// answered is what a job makes of a call that is answered with a status, where Redis
+// refuses the first results, and whether a result is there in the end.
+func answered(t *testing.T, status int, refused int64, patience time.Duration) (err error, kept bool) {
+	t.Helper()
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	task, err := NewHTTPRequest(HTTPRequest{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(task, asynq.TaskID("call")); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
+	err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		refusing := &refusing{}
+		refusing.left.Store(refused)
+		rdb.AddHook(refusing)
+		err := local().ProcessTask(ctx, task)
+		info, lost := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "call")
+		kept = lost == nil && len(info.Result) > 0
+		got <- err
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Shutdown()
+	return <-got, kept
+}
+
+// A result that Redis does not take at once is kept when it does: the call is not made
+// again.
+func TestResultWaitsForRedis(t *testing.T) {
+	if err, kept := answered(t, 200, 2, time.Minute); err != nil || !kept {
+		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
+	}
+}
+
 // An answer whose result cannot be kept is not passed off as a success.
 func TestLostResultIsAnError(t *testing.T) {
-	redis := miniredis.RunT(t)
-	opt := asynq.RedisClientOpt{Addr: redis.Addr()}
 	lose := func(status int) error {
-		url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		task, err := NewHTTPRequest(HTTPRequest{URL: url})
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := asynq.NewClient(opt)
-		defer client.Close()
-		if _, err := client.Enqueue(task); err != nil {
-			t.Fatal(err)
-		}
-		got := make(chan error, 1)
-		srv := asynq.NewServer(opt, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
-		err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			redis.SetError("out of order")
-			got <- local().ProcessTask(ctx, task)
-			redis.SetError("")
-			return nil
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer srv.Shutdown()
-		return <-got
+		err, _ := answered(t, status, math.MaxInt64, 500*time.Millisecond)
+		return err
 	}
 	const lost = "was not kept: "
 	if err := lose(200); err == nil || !strings.Contains(err.Error(), lost) {

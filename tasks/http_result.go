@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -165,23 +166,39 @@ func trimPartialRune(text []byte) []byte {
 
 // keep writes the result to the task, one round trip to the queues' Redis. The error
 // says that the answer was had, since the call was made all the same.
-func (r *HTTPResult) keep(task *asynq.Task) error {
-	if err := keepResult(task, r); err != nil {
+func (r *HTTPResult) keep(ctx context.Context, task *asynq.Task) error {
+	if err := keepResult(ctx, task, r); err != nil {
 		return fmt.Errorf("the result of status %d was not kept: %w", r.Status, err)
 	}
 	return nil
 }
 
-// keepResult writes a result to its task as JSON, over that of an earlier attempt. A
+// keepPatience is how long a result waits for a Redis that takes none: what it is of
+// was done, and would be done again if the attempt failed now.
+const keepPatience = time.Minute
+
+// keepResult writes a result to its task as JSON, over that of an earlier attempt. Where
+// Redis takes none it tries again, until ctx ends or for as long as keepPatience. A
 // task that does not come from an asynq server has nowhere to keep it.
-func keepResult(task *asynq.Task, result any) error {
+func keepResult(ctx context.Context, task *asynq.Task, result any) error {
 	writer := task.ResultWriter()
 	if writer == nil {
 		return nil
 	}
 	text, err := marshal(result)
-	if err == nil {
-		_, err = writer.Write(text)
+	if err != nil {
+		return err
 	}
-	return err
+	ctx, cancel := context.WithTimeout(ctx, keepPatience)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		if _, err = writer.Write(text); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
 }

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,10 +96,6 @@ type Crowd struct {
 	Jobs, Lanes int
 	// Turns is whether any process gives turns.
 	Turns bool
-	// Changes is another number after each change of a limit or a meter that
-	// anybody made: who remembers it knows whether to look again. Calls that only
-	// take permits do not count.
-	Changes int64
 }
 
 // Crowd counts what waits, in one round trip and O(1) of Redis's time however much
@@ -108,12 +103,11 @@ type Crowd struct {
 func (l *Lanes) Crowd(ctx context.Context) (Crowd, error) {
 	pipe := l.rdb.Pipeline()
 	jobs, lanes := pipe.HLen(ctx, l.prefix+"jobs"), pipe.ZCard(ctx, l.prefix+"lanes")
-	turns, changes := pipe.Exists(ctx, l.prefix+"turns"), pipe.Get(ctx, l.prefix+"changes")
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	turns := pipe.Exists(ctx, l.prefix+"turns")
+	if _, err := pipe.Exec(ctx); err != nil {
 		return Crowd{}, unavailable(err)
 	}
-	number, _ := changes.Int64()
-	return Crowd{int(jobs.Val()), int(lanes.Val()), turns.Val() == 1, number}, nil
+	return Crowd{int(jobs.Val()), int(lanes.Val()), turns.Val() == 1}, nil
 }
 
 // Want is what waits for one meter.

@@ -51,7 +51,7 @@ func TestLook(t *testing.T) {
 
 		crowd, err := lanes.Crowd(ctx)
 		must(t, err)
-		expect(t, "crowd", crowd, throttle.Crowd{Jobs: 3, Lanes: 1, Changes: 3})
+		expect(t, "crowd", crowd, throttle.Crowd{Jobs: 3, Lanes: 1})
 		wants, err := lanes.Wants(ctx)
 		must(t, err)
 		slices.SortFunc(wants, func(a, b throttle.Want) int { return strings.Compare(a.Limit, b.Limit) })

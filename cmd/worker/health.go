@@ -14,7 +14,7 @@ import (
 
 type healthCommand struct {
 	Address string `arg:"" default:":9090" help:"Where the worker listens, as --listen of worker run says (default ${default})."`
-	Ready   bool   `help:"Ask whether it does its work: Redis answers, and the config has no errors."`
+	Ready   bool   `help:"Ask whether it does its work: Redis answers and takes writes, and the config has no errors."`
 }
 
 // Help is the manual of "worker health".

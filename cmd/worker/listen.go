@@ -106,7 +106,7 @@ func newMux(w *worker) *http.ServeMux {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
 	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, r *http.Request) {
-		if err := w.status.ready(r.Context(), w.store); err != nil {
+		if err := w.status.ready(r.Context(), w.server); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -6,28 +6,44 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // outage is a log handler for everything that talks to Redis. While Redis
-// cannot be reached each of its users complains again and again; outage says
+// cannot be used each of its users complains again and again; outage says
 // so once, and once that it is over.
 type outage struct {
-	redis redis.UniversalClient
 	next  slog.Handler
+	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
 	down  atomic.Bool
+	// dropped counts the outages of which package scheduler has told and that were
+	// dropped, so that their ends are.
+	dropped atomic.Int32
 }
 
-// check is asynq's health check.
+// How the lines end in which package scheduler tells of an outage and of its end.
+const (
+	outageBegins = " is unavailable; jobs wait"
+	outageEnds   = " is available again; jobs go on"
+)
+
+// check is asynq's health check, which only knows whether Redis answers.
 func (o *outage) check(err error) {
+	if err == nil && o.down.Load() {
+		err = o.ask(context.Background())
+	}
 	switch {
 	case err != nil && !o.down.Swap(true):
-		slog.New(o.next).Error("Redis cannot be reached: jobs wait", "error", err)
+		slog.New(o.next).Error("Redis cannot be used: jobs wait", "error", err)
 	case err == nil && o.down.Swap(false):
 		slog.New(o.next).Info("Redis is back: jobs go on")
 	}
+}
+
+// ask returns why jobs cannot run now.
+func (o *outage) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+	defer cancel()
+	return o.ready(ctx)
 }
 
 // Enabled implements slog.Handler.
@@ -35,23 +51,27 @@ func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
 	return o.next.Enabled(ctx, level)
 }
 
-// Handle implements slog.Handler. It drops warnings and errors while Redis is
-// away, for they only say that.
+// Handle implements slog.Handler. While Redis is away it drops warnings and errors, for
+// they only say that; one of them may be the first that is heard of it.
 func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn {
-		return o.next.Handle(ctx, r)
-	}
-	if !o.down.Load() {
-		ping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if err := o.redis.Ping(ping).Err(); err != nil {
-			o.check(err)
+		if o.dropped.Load() == 0 || !strings.HasSuffix(r.Message, outageEnds) {
+			return o.next.Handle(ctx, r)
 		}
-	}
-	if o.down.Load() {
+		o.dropped.Add(-1)
+		o.check(nil)
 		return nil
 	}
-	return o.next.Handle(ctx, r)
+	if !o.down.Load() {
+		o.check(o.ask(ctx))
+	}
+	if !o.down.Load() {
+		return o.next.Handle(ctx, r)
+	}
+	if strings.HasSuffix(r.Message, outageBegins) {
+		o.dropped.Add(1)
+	}
+	return nil
 }
 
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.

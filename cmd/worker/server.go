@@ -38,7 +38,7 @@ type worker struct {
 func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger, logJobs bool) (*worker, error) {
 	w := &worker{globals: g, store: s, log: log, status: newStatus()}
 	w.config.Store(c)
-	outage := &outage{redis: s, next: log.Handler()}
+	outage := &outage{next: log.Handler()}
 	quiet := slog.New(outage)
 
 	w.limiter = throttle.NewLanes(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
@@ -58,6 +58,7 @@ func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger, l
 	if err != nil {
 		return nil, err
 	}
+	outage.ready = w.server.Ready
 	if w.handlers, err = newHandlers(c); err != nil {
 		return nil, err
 	}

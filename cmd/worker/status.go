@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/scheduler"
 )
 
 // status is how a worker is: whether its config is right, and how often it was
@@ -50,11 +51,11 @@ func (s *status) reloaded(err error) {
 const readyTimeout = time.Second
 
 // ready returns why the worker does not do all it should, in one line.
-func (s *status) ready(ctx context.Context, rdb redis.UniversalClient) error {
+func (s *status) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("no answer from Redis: %w", err)
+	if err := server.Ready(ctx); err != nil {
+		return fmt.Errorf("Redis cannot be used: %w", err)
 	}
 	if s.bad.Load() {
 		return errors.New("the config file has errors, and what was read before holds: see the log")

@@ -9,7 +9,10 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/hush"
 )
+
+func init() { hush.Over() } // by now bubbletea has not asked
 
 type topCommand struct{}
 

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -201,6 +203,38 @@ func TestRefusedAndReturned(t *testing.T) {
 		if got[series] != want {
 			t.Errorf("%s is %v, want %v", series, got[series], want)
 		}
+	}
+}
+
+// TestFullest: of the busiest keys that one tells of the limit of which the greatest
+// share is taken, which need not be the one of which most permits are.
+func TestFullest(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: 10}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(limiter.Define(t.Context(), bucket))
+	must(limiter.SetKey(t.Context(), "bucket", "small", throttle.Override{Capacity: 1}))
+	for key, n := range map[string]int{"large": 5, "small": 1} {
+		for range n {
+			_, err := limiter.Allow(t.Context(), "bucket", key)
+			must(err)
+		}
+	}
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
+	must(err)
+	waits := history.Waiting{Jobs: 2, Keys: 2, Busiest: []history.Backed{{Key: "large", Jobs: 1}, {Key: "small", Jobs: 1}}}
+	text, err := json.Marshal(history.Survey{At: time.Now(), Limits: map[string]history.Waiting{"bucket": waits}})
+	must(err)
+	must(rdb.Set(t.Context(), history.Prefix("default")+"survey", text, time.Minute).Err())
+	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
+	if used, of := got["scope_permits_used{limit=bucket}"], got["scope_permits_capacity{limit=bucket}"]; used != 1 || of != 1 {
+		t.Errorf("%g of %g permits are used, want 1 of 1", used, of)
 	}
 }
 

@@ -32,7 +32,7 @@ var (
 	waitingKeys = scoped(gauge, "waiting_keys", "Keys that jobs wait for, as they were counted some seconds ago.", "limit")
 	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago the waiting jobs were counted.")
 	used        = scoped(gauge, "permits_used", "Permits taken or reserved of the fullest meter among the five keys that most jobs wait for and the empty key, which is that of limits without keys.", "limit")
-	capacity    = scoped(gauge, "permits_capacity", "Permits that one key can give at once.", "limit")
+	capacity    = scoped(gauge, "permits_capacity", "Permits that the meter of headgate_scope_permits_used can give at once.", "limit")
 	perSecond   = scoped(gauge, "permits_per_second", "Permits that come back in a second in the long run, for jobs that have no key of the limit; 0 of a concurrency limit.", "limit")
 	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
 	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
@@ -85,8 +85,8 @@ func waitsFor(w history.Waiting, now time.Time) time.Duration {
 	return max(0, now.Sub(w.Oldest))
 }
 
-// fill tells how full each limit's fullest meter is, of those looked at: the one that most
-// permits are taken of, with its own capacity, so that the two make a share. The empty
+// fill tells how full each limit's fullest meter is, of those looked at: the one that the
+// greatest share is taken of, with its own capacity. The empty
 // key is always among them, since it tells of limits without keys, and of any limit
 // what a key without a rate of its own may take.
 func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []string, out chan<- prometheus.Metric) error {
@@ -116,7 +116,7 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 			if m.Key == "" {
 				out <- perSecond.value(m.PerSecond, m.Limit)
 			}
-			if seen, ok := fullest[m.Limit]; !ok || m.Used() > seen.Used() {
+			if seen, ok := fullest[m.Limit]; !ok || m.Used()*seen.Capacity > seen.Used()*m.Capacity {
 				fullest[m.Limit] = m
 			}
 		}

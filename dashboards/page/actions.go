@@ -123,7 +123,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", visible(whatOf(form), shortText))
 	// Whoever looks sees it now, not in the next turn or when a view reads again.
-	p.cache.clear()
 	p.reader.again()
 	redirect(w, back)
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	neturl "net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	cdp "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/pagetest"
 	"github.com/headgate/headgate/throttle"
@@ -79,7 +82,6 @@ func TestOperator(t *testing.T) {
 		t.Errorf("without a token the page answers %d, want 401", code)
 	}
 	do(ctx, t, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
-	accessible(ctx, t, "limits")
 
 	moves(ctx, t, w, url, line)
 
@@ -95,11 +97,9 @@ func TestOperator(t *testing.T) {
 	if strings.Contains(says, "sesame") {
 		t.Errorf("the job's page shows a secret:\n%s", says)
 	}
-	accessible(ctx, t, "job")
 
 	do(ctx, t, "raise the limit", chromedp.Navigate(url+"/?open=everyone"), chromedp.WaitVisible(`.chart canvas`),
 		chromedp.Click(`#limit-everyone .acts a[href*="action=change"]`), chromedp.WaitVisible(`dialog input[name=rate]`))
-	accessible(ctx, t, "open limit, dialog")
 	do(ctx, t, "raise the limit", set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`),
 		set(`dialog input[name=rate]`, "2000/s"), set(`dialog input[name=capacity]`, "50"), chromedp.Click(`dialog button`),
 		chromedp.WaitNotPresent(`dialog[open]`))
@@ -118,8 +118,8 @@ func TestOperator(t *testing.T) {
 
 	for _, name := range []string{"waiting", "queues", "schedules", "archived", "changes"} {
 		do(ctx, t, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
-		accessible(ctx, t, name)
 	}
+	do(ctx, t, "sign out", chromedp.Click(`.out button`), chromedp.WaitVisible(`input[name=token]`))
 	var refused []string
 	do(ctx, t, "policy", chromedp.Evaluate(`JSON.parse(sessionStorage.refused || '[]')`, &refused))
 	if len(refused) > 0 {
@@ -185,15 +185,52 @@ func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) 
 	do(ctx, t, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))
 }
 
+// TestAccessible has axe look at every page and every dialog: it must find nothing
+// serious, on a desk in the light and on a phone in the dark.
+func TestAccessible(t *testing.T) {
+	w := miniWorld(t)
+	w.options.Token = "open sesame"
+	for i := range 40 {
+		w.wait(fmt.Sprint("job-", i), throttle.Need{Limit: "host", Key: fmt.Sprint("host-", i%20, ".example")})
+	}
+	w.enqueue("lost", "everyone", "")
+	w.run(func(context.Context, string, string) error { return asynq.SkipRetry })
+	w.must(w.limiter.Pause(t.Context(), "mail"))
+	w.must(w.limiter.Block(t.Context(), "host", "host-3.example", time.Now().Add(time.Hour)))
+	url := w.serve()
+	ctx := browse(t, 3*time.Minute)
+	do(ctx, t, "archive a job", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`), chromedp.SendKeys(`input[name=token]`, "open sesame\r"),
+		chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/archived"), until(`document.querySelector('.reason')`))
+	pages := []string{"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete-all&queue=default", "", "?open=host", "waiting", "waiting?" + neturl.Values{"lane": {"default\nhost|host-1.example"}}.Encode(), "job?queue=default&id=lost", "job?queue=default&id=job-1",
+		"queues", "schedules", "archived", "changes", "find?q=host", "find?q=nothing", "no-such-page"}
+	for name, looks := range map[string]chromedp.Action{"light": view(1280, 900, false), "dark, on a phone": view(390, 844, true)} {
+		do(ctx, t, name, looks)
+		for _, page := range pages {
+			do(ctx, t, name+" "+page, chromedp.Navigate(url+"/"+page), chromedp.WaitVisible(`main`))
+			accessible(ctx, t, name+": "+page)
+		}
+		do(ctx, t, name+" dialog", chromedp.Navigate(url+"/?open=host"), chromedp.WaitVisible(`.detail`),
+			chromedp.Evaluate(`document.querySelector('.detail a[href*="action=change"]').click()`, nil), chromedp.WaitVisible(`dialog input[name=rate]`),
+			set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`))
+		accessible(ctx, t, name+": dialog")
+	}
+}
+
+// axe is the program that looks for what keeps people from using a page.
+var axe = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("testdata/axe/axe.min.js")
+	return string(text), err
+})
+
 // accessible has axe look at the page: it must find nothing serious.
 func accessible(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
-	axe, err := os.ReadFile("testdata/axe/axe.min.js")
+	axe, err := axe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
-	do(ctx, t, what, chromedp.Evaluate(string(axe)+";0", nil), chromedp.Evaluate(
+	do(ctx, t, what, chromedp.Evaluate(axe+";0", nil), chromedp.Evaluate(
 		`axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact))
 			.map(v => v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.target + ' ' + n.html.slice(0, 150)).join(' | ')))`,
 		&found, chromedp.EvalAsValue, awaited))

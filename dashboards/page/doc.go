@@ -50,8 +50,9 @@
 // A browser signs in with a token, or a user and a password, and has a signed cookie
 // for twelve hours. A program sends the same in an Authorization header with each
 // request. A wrong guess waits for a second, and eight wait at most. Replicas with the
-// same credentials know each other's sessions, so any may answer. A session ends by
-// itself; to end all of them at once, change the credentials.
+// same credentials know each other's sessions, so any may answer. A browser forgets its
+// session when it signs out, and it ends by itself; to end all of them at once, change
+// the credentials.
 //
 // # What others may try
 //

@@ -1,5 +1,20 @@
 package page
 
+import (
+	"context"
+	"net/url"
+)
+
+// Behind is a viewer who has what was read before: its place is made when look is
+// called.
+func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
+	s := p.reader.latest(ctx)
+	return func() error {
+		_, err := p.live(s, view, q)
+		return err
+	}
+}
+
 // Actions are all that can be changed.
 func Actions() map[string]*action { return actions }
 

@@ -27,6 +27,11 @@ type limitRow struct {
 	Wanted  int
 	Keys    int       // that anything waits for
 	Since   time.Time // the job that waits longest here, if that is known
+	// Passing is whether nothing had waited here for long when that was looked at: a
+	// job is denied for a moment where others have the turn, and comes at once.
+	Passing bool
+	// Flows is whether those that pass find permits, now or a turn ago.
+	Flows bool
 	// Meters are its only one, or those of the busiest and the slowest keys. It has
 	// none where no key is wanted, or maxLooks were looked at before it.
 	Meters []throttle.Meter
@@ -79,6 +84,7 @@ func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]l
 			if found := s.survey.Limits[l.Name]; row.Waiting > 0 && found.Jobs > 0 {
 				row.Since = found.Oldest
 			}
+			row.Passing = !s.survey.At.IsZero() && (row.Since.IsZero() || s.survey.At.Sub(row.Since) < spareTurns*turn)
 			row.Keyed = len(w.Keys) > 1 || w.Keys[0].Key != ""
 		}
 		// A block of a key says that there are keys, also when nobody waits for one.
@@ -121,13 +127,16 @@ const spareTurns = 3
 // said to have none waiting, and its jobs are told of at the limits they wait for.
 //
 // One turn with permits proves nothing, nor one without: a limit that had some in the
-// turn before counts as having some, and is called not full after three in a row.
+// turn before counts as having some, and is called not full after three in a row. Nor
+// does what waits for a moment: a limit where nothing else does counts as having some.
 func (s *state) explain(rows []limitRow, jobs int) {
 	free := map[string]int{}
 	for i := range rows {
 		row := &rows[i]
 		n := row.free()
-		if had := s.free[row.Name]; n == 0 && had == 0 || row.Waiting == 0 {
+		full := n == 0 && s.free[row.Name] == 0
+		row.Flows = row.Passing && !full
+		if full && !row.Passing || row.Waiting == 0 {
 			jobs -= row.Waiting
 			continue
 		}
@@ -145,7 +154,7 @@ func (s *state) explain(rows []limitRow, jobs int) {
 			row.Since = time.Time{}
 			continue
 		}
-		if n > 0 {
+		if n > 0 && !row.Passing {
 			spared[row.Name] = s.spared[row.Name] + 1
 		}
 		if spared[row.Name] >= spareTurns {
@@ -238,11 +247,11 @@ func (r *limitRow) judge(now time.Time) {
 		r.State, r.Level = "used up", "wait"
 	case r.Spare > 0:
 		r.State, r.Level = "not full", "bad"
-	case r.Waiting > 0:
+	case r.Waiting > 0 && !r.Flows:
 		r.State, r.Level = "saturated", "wait"
 	case blocked > 0:
 		r.State, r.Level = plural(blocked, "key")+" blocked", "bad"
-	case r.Rate > 0:
+	case r.Rate > 0 || r.Waiting > 0:
 		r.State, r.Level = "flowing", "good"
 	case !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
 		r.State, r.Level = "used up", "wait"

@@ -21,6 +21,13 @@ func row(name string, waiting, left int) limitRow {
 	return r
 }
 
+// passing is a row at which jobs wait for a moment only.
+func passing(name string, waiting, left int) limitRow {
+	r := row(name, waiting, left)
+	r.Passing = true
+	return r
+}
+
 // TestExplain: jobs wait for what has no permits. Where that does not account for
 // all of them, a limit that has some is said not to be full, if that lasts.
 func TestExplain(t *testing.T) {
@@ -43,6 +50,13 @@ func TestExplain(t *testing.T) {
 		"nothing explains it, for long": {
 			10, [][]limitRow{{row("api", 10, 3)}, {row("api", 10, 2)}, {row("api", 10, 3)}}, []told{{10, 3, "not full"}},
 		},
+		"each for a moment": {
+			2, [][]limitRow{{passing("api", 2, 3)}, {passing("api", 1, 2)}, {passing("api", 2, 3)}}, []told{{2, 0, "flowing"}},
+		},
+		"another limit explains all but a moment": {
+			10, [][]limitRow{{row("host", 10, 0), passing("api", 10, 0)}}, []told{{10, 0, "saturated"}, {0, 0, "idle"}},
+		},
+		"full a moment ago": {2, [][]limitRow{{passing("api", 2, 0)}}, []told{{2, 0, "saturated"}}},
 		"some of it": {
 			10,
 			[][]limitRow{{row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}, {row("api", 7, 0), row("all", 10, 3)}},

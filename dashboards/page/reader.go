@@ -17,7 +17,7 @@ const (
 	// queuesTurn spares Redis asynq's own scripts, which count and sample each queue.
 	queuesTurn = 5 * time.Second
 	// limitsTurn is for what changes without anybody changing it, such as a block that
-	// ends; any change of a limit or a meter has them read in the next turn.
+	// ends; what the changelog has has them read in the next turn.
 	limitsTurn = 30 * time.Second
 	wantsTurn  = 2 * time.Second
 	// surveyTurn is less than the 5 s in which a process makes a new survey.
@@ -58,12 +58,11 @@ type reader struct {
 // replaced by the next that is read, since viewers may still look at it; of the history
 // they take copies.
 type state struct {
-	changes int64 // Crowd.Changes when the limits were read; -1 before that
-	limits  []throttle.Limit
-	blocks  map[string][]throttle.Blocked // by limit, those that open first in front
-	log     []throttle.Change             // the newest first
-	wants   map[string]*wanted            // by limit; nil where nothing waits
-	survey  history.Survey
+	limits []throttle.Limit
+	blocks map[string][]throttle.Blocked // by limit, those that open first in front
+	log    []throttle.Change             // the newest first
+	wants  map[string]*wanted            // by limit; nil where nothing waits
+	survey history.Survey
 	// free has the limits that had permits in this turn or the one before, with how
 	// many there are now, and spared for how many turns they had while jobs waited.
 	free    map[string]int
@@ -72,11 +71,12 @@ type state struct {
 	history *series
 
 	limitsAt, queuesAt, wantsAt, surveyAt time.Time // when each is to be read again
+	changed                               int       // how often again was called
 }
 
 // newReader makes the reader of a page. It ends with ctx.
 func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries(), changes: -1}}
+	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries()}}
 }
 
 // maxViewers bounds how many may look at once: each has a connection and a goroutine.
@@ -191,6 +191,7 @@ func (r *reader) read(ctx context.Context) *snapshot {
 func (r *reader) again() {
 	r.reading.Lock()
 	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt = time.Time{}, time.Time{}, time.Time{}
+	r.state.changed++
 	r.reading.Unlock()
 	r.read(r.ctx)
 	r.tell()

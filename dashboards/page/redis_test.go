@@ -3,7 +3,9 @@ package page_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -17,15 +19,20 @@ func offline() redis.UniversalClient {
 }
 
 // counting counts how often Redis is asked for its time, which each turn of the
-// reader begins with.
-type counting struct{ times atomic.Int64 }
+// reader begins with, and for which limits there are.
+type counting struct{ times, limits atomic.Int64 }
 
 func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "time" {
+		switch cmd.Name() {
+		case "time":
 			c.times.Add(1)
+		case "smembers":
+			if args := cmd.Args(); strings.HasSuffix(fmt.Sprint(args[1]), "}:limits") {
+				c.limits.Add(1)
+			}
 		}
 		return next(ctx, cmd)
 	}

@@ -86,8 +86,8 @@ func (s *series) move(now time.Time) {
 	}
 }
 
-// add notes what a process said. What is older than the row, or in a part that had not
-// begun when the turn asked Redis for its time, is left out.
+// add notes what a process said. What is older than the row, or in a part for which
+// move has made no room, is left out.
 func (s *series) add(at time.Time, limit string, t tally) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {

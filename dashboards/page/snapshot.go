@@ -28,6 +28,9 @@ type snapshot struct {
 	Now time.Time
 	// Err is why it is older than it should be; nil where it is not.
 	Err error
+	// changed counts the changes made on this page before it was read: what views read
+	// beside an older one is not taken for this.
+	changed int
 
 	mu sync.Mutex
 	// views are what was made of it, by place. They go with the snapshot, so those of
@@ -93,8 +96,9 @@ type queues struct {
 // what a turn that failed has read already is known to the next.
 //
 // The time is asked for first: where Redis is away the turn ends there. How many wait
-// comes next, with a number that tells whether any limit has changed, so most turns
-// need not ask about limits. All but the queues is of the limiter's scope.
+// comes next, and the newest line of the changelog, which tells whether any limit has
+// changed, so most turns need not ask about limits. All but the queues is of the
+// limiter's scope.
 func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	start := time.Now()
 	now, err := p.Redis.Time(ctx).Result()
@@ -108,7 +112,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		s.readLimits(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start), s.readLog(ctx, p),
+		s.readLog(ctx, p), s.readLimits(ctx, p, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start),
 		s.readQueues(p, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
@@ -122,14 +126,14 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	known.Says = summarize(known, now)
-	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), views: map[string]*rendered{}}, nil
+	return &snapshot{knowledge: known, At: time.Now(), Now: now.Local(), changed: s.changed, views: map[string]*rendered{}}, nil
 }
 
-// readLimits reads the limits and their blocks where any has changed: two round
-// trips for each limit, and a third where keys of it are blocked, which is why it is
-// not done each second.
-func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
-	if s.changes == crowd.Changes && now.Before(s.limitsAt) {
+// readLimits reads the limits and their blocks where the changelog says that any has
+// changed: two round trips for each limit, and a third where keys of it are blocked, which
+// is why it is not done each second.
+func (s *state) readLimits(ctx context.Context, p *Page, now time.Time) error {
+	if now.Before(s.limitsAt) {
 		return nil
 	}
 	limits, err := p.Limiter.Limits(ctx)
@@ -142,19 +146,31 @@ func (s *state) readLimits(ctx context.Context, p *Page, crowd throttle.Crowd, n
 			return err
 		}
 	}
-	s.limits, s.blocks, s.changes, s.limitsAt = limits, blocks, crowd.Changes, now.Add(limitsTurn)
+	s.limits, s.blocks, s.limitsAt = limits, blocks, now.Add(limitsTurn)
 	return nil
 }
 
 // readLog reads the changelog where it has something new: its newest entry in each
-// turn, and as much as Redis remembers, some 500 entries, where that is another one.
+// turn, and as much as Redis remembers, some 500 entries, where that is another one. All
+// that changes limits stands there, in the same step: so they are due then, too. A
+// changelog that Redis has lost is lost here.
 func (s *state) readLog(ctx context.Context, p *Page) error {
 	last, err := p.Limiter.Changes(ctx, 1)
-	if err != nil || len(last) == 0 || len(s.log) > 0 && s.log[0].ID == last[0].ID {
+	if err != nil || newest(last) == newest(s.log) {
 		return err
 	}
+	// Due in any case: the next turn would find nothing new if the rest failed.
+	s.limitsAt = time.Time{}
 	s.log, err = p.Limiter.Changes(ctx, 500)
 	return err
+}
+
+// newest is the ID of the first entry of a changelog; empty where there is none.
+func newest(log []throttle.Change) string {
+	if len(log) == 0 {
+		return ""
+	}
+	return log[0].ID
 }
 
 // readWants looks through what waits, the more seldom the longer that takes: a round
@@ -312,6 +328,10 @@ func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 	}
 	s.history.move(now)
 	for _, n := range news {
+		// One written since Redis told its time may begin the next part.
+		if n.At.After(now) && n.At.Before(now.Add(part)) {
+			s.history.move(n.At)
+		}
 		// The next turn begins after it, so nothing counts twice.
 		s.history.since = n.ID
 		for name, l := range n.Limits {

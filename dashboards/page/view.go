@@ -126,7 +126,7 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (*rendered, error) {
 		ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
 		defer cancel()
 		v := views[name]
-		data, err := p.cache.get(of, v.again, func() (any, error) { return v.make(ctx, p, s, q) })
+		data, err := p.cache.get(strconv.Itoa(s.changed)+" "+of, v.again, func() (any, error) { return v.make(ctx, p, s, q) })
 		if err != nil {
 			r.err = err
 			return
@@ -181,7 +181,7 @@ func (p *Page) failRead(w http.ResponseWriter, r *http.Request, err error) {
 // Those beyond wait for a slot, and that counts against their readTimeout.
 type cache struct {
 	mu    sync.Mutex
-	kept  map[string]*cached // by place
+	kept  map[string]*cached // by place, after the number of the last change
 	slots chan struct{}      // one word for each read that is underway
 }
 
@@ -239,14 +239,6 @@ func (c *cache) get(key string, good time.Duration, read func() (any, error)) (a
 		kept.value, kept.err = read()
 	})
 	return kept.value, kept.err
-}
-
-// clear forgets all, after a change. What is being read meanwhile goes to those who
-// wait for it, and to nobody after them.
-func (c *cache) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.kept)
 }
 
 // pages is where one is in a long list.

@@ -223,8 +223,12 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 
 // denialEvent is a denial as a line, with the limit that denied.
 func denialEvent(d denial) incident {
+	note := "retry after " + span(d.RetryAfter)
+	if d.RetryAfter < time.Millisecond {
+		note = "others have the turn"
+	}
 	return incident{
-		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: "retry after " + span(d.RetryAfter),
+		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: note,
 		Job: &throttle.JobID{Queue: d.Queue, ID: d.Job},
 	}
 }

@@ -115,6 +115,10 @@
     if (find) { e.preventDefault(); find.focus(); find.select(); }
   });
 
+  // On a phone the navigation is wider than the screen.
+  const current = $('nav [aria-current]');
+  if (current) current.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+
   drawAll();
   connect();
 })();

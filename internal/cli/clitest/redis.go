@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"context"
 	"io"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ type redisServer struct {
 }
 
 func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart]")
+	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|roomy]")
 	kind := strings.Join(append(args, "plain")[:1], "")
 	s := of(ts)
 	switch kind {
@@ -29,6 +30,10 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case "restart":
 		ts.Check(s.redis.plain.Restart())
+		return
+	case "full", "roomy":
+		bytes := map[string]string{"full": "1", "roomy": "0"}[kind] // 0 is as much as there is
+		ts.Check(s.redis.client.ConfigSet(context.Background(), "maxmemory", bytes).Err())
 		return
 	}
 	var closer io.Closer

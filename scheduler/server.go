@@ -139,12 +139,13 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		limiter := throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
 		s.limiter, s.limiterOutage = throttle.NewLanes(limiter), s.queueOutage
 	}
-	s.history = history.New(s.limiter.Turns().Redis())
+	limits, scope := s.limiter.Turns().Redis()
+	s.history = history.New(limits, scope)
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	cfg = s.config(cfg)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
-	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.deadlines, o.forgiven, &s.promotes, s.queueOutage}, cfg)
+	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.deadlines, o.forgiven, &s.promotes, scope, s.queueOutage}, cfg)
 	return s, nil
 }
 

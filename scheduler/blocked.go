@@ -20,8 +20,8 @@ import (
 // the calls that are underway are refused. The permits that it took stay used.
 //
 // It may be wrapped; the text of the whole is what asynq shows for the job. A job
-// without permits has nothing to shut: it is put back as with RetryAfter, or fails
-// where no time is given.
+// without permits, or under a rule that blocks nothing that it needs, has nothing to
+// shut: it is put back as with RetryAfter, or fails where no time is given.
 func Blocked(until time.Time) error { return &blockedError{until} }
 
 // blockedError is the error of [Blocked]. A zero until is a time that is not known.
@@ -83,13 +83,13 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	if !why.until.IsZero() {
 		wait = max(0, time.Until(why.until))
 	}
-	if len(h.decision.Taken) == 0 {
+	s, shuts := h.server, h.rule.shuts()
+	if len(h.decision.Taken) == 0 || len(shuts) == 0 {
 		if wait < 0 {
 			return nil
 		}
 		return &putBackError{error: err, at: time.Now().Add(wait)}
 	}
-	s, shuts := h.server, h.rule.shuts()
 	s.history.Refused(shuts)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()

@@ -78,29 +78,37 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestBlockedWithoutPermits: a job without limits is put back for the time, or
-// fails as any other.
-func TestBlockedWithoutPermits(t *testing.T) {
-	none := func(*asynq.Task) (Rule, error) { return Rule{}, nil }
-	var until time.Time
-	handle := func(context.Context, *asynq.Task) error {
-		if time.Now().Before(until) {
-			return Blocked(until)
-		}
-		return Blocked(time.Time{})
+// TestBlockedWithNothingToShut: a job without limits, or that blocks none of its
+// own, is put back for the time, or fails as any other.
+func TestBlockedWithNothingToShut(t *testing.T) {
+	for name, rule := range map[string]Rule{
+		"no limits": {},
+		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{}},
+		"others'":   {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{"other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var until time.Time
+			handle := func(context.Context, *asynq.Task) error {
+				if time.Now().Before(until) {
+					return Blocked(until)
+				}
+				return Blocked(time.Time{})
+			}
+			find := func(*asynq.Task) (Rule, error) { return rule, nil }
+			virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: find, handle: handle}, func(t *testing.T, st *stack) {
+				until = time.Now().Add(time.Minute)
+				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+				time.Sleep(50 * time.Second)
+				if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
+					t.Errorf("ran %d times, %+v", len(st.ran()), info)
+				}
+				time.Sleep(2 * time.Minute)
+				if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
+					t.Errorf("ran %d times, %+v", len(st.ran()), info)
+				}
+			})
+		})
 	}
-	virtual(t, settings{rule: none, handle: handle}, func(t *testing.T, st *stack) {
-		until = time.Now().Add(time.Minute)
-		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		time.Sleep(50 * time.Second)
-		if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
-			t.Errorf("ran %d times, %+v", len(st.ran()), info)
-		}
-		time.Sleep(2 * time.Minute)
-		if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
-			t.Errorf("ran %d times, %+v", len(st.ran()), info)
-		}
-	})
 }
 
 // TestBlockedTooLong: a job that may not wait so long is archived with the reason.

@@ -111,6 +111,20 @@ func TestBlockedWithNothingToShut(t *testing.T) {
 	}
 }
 
+// TestBlockedUntilNow: a moment that is over does not say when the other side can be
+// called again.
+func TestBlockedUntilNow(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)}
+	handle := func(context.Context, *asynq.Task) error { return Blocked(time.Now()) }
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(20 * time.Second)
+		if n := len(st.ran()); n < 4 || n > 6 {
+			t.Errorf("refused %d times in 20 s, want at growing intervals", n)
+		}
+	})
+}
+
 // TestBlockedTooLong: a job that may not wait so long is archived with the reason.
 func TestBlockedTooLong(t *testing.T) {
 	rule := func(*asynq.Task) (Rule, error) {

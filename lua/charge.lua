@@ -2,9 +2,9 @@
 -- More is taken at once, and all later calls wait for it; less is given back, but
 -- nothing that could let more through than the limit guarantees: what has come back
 -- by itself meanwhile, and what was taken before the key's rate changed, or an hour
--- ago.
--- Touches: blocked (r), changes (w), contended (r), limit (r), m (rw),
---   overrides (r), wake (w).
+-- ago. The same call again changes nothing.
+-- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r),
+--   m (rw), overrides (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
@@ -13,6 +13,8 @@
 -- ARGV[5] permits that it has cost
 -- ARGV[6] until when a funnel owed then, in microseconds, or 0
 -- ARGV[7] holder of a lease on a concurrency limit
+-- ARGV[8] caller: a name of who makes one call at a time
+-- ARGV[9] number of its call, which only repeats of this very call share
 -- Returns 0; -1 if there is no such limit; or the time in microseconds where its
 --   calendar must be extended first
 -- @include gcra
@@ -21,11 +23,12 @@
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local owed_us, holder = tonumber(ARGV[6]), ARGV[7]
+local owed_us, holder, caller, number = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 
 local m, keep = load_meter(name, key)
 if not m then return -1 end
 if m.stale then return now_us end
+if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return 0 end
 local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
 local more = cost - taken
 

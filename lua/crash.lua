@@ -16,6 +16,6 @@ local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4]
 local msg, at, seconds, forgiven = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if tonumber(redis.call('HGET', job.hash, 'crashes') or 0) >= forgiven then return 0 end
-if not put_back(job, msg, at, seconds) then return redis.error_reply('NOT FOUND') end
+if not put_back(job, msg, at, seconds, '') then return redis.error_reply('NOT FOUND') end
 redis.call('HINCRBY', job.hash, 'crashes', 1)
 return 1

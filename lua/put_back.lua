@@ -7,11 +7,12 @@
 -- ARGV[2] its message, which says why
 -- ARGV[3] unix second at which asynq itself brings it back
 -- ARGV[4] seconds that its Unique lock must hold for; 0 if it has none
--- ARGV[5] 1 if it was denied: promote and postpone may then move it
+-- ARGV[5] scope in which it was denied: promote and postpone may then move it; or
+--   empty
 -- Returns OK, or asynq's error NOT FOUND if the job is not active
 -- @include put_back
 local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1] }
-local msg, at, seconds, denied = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local msg, at, seconds, scope = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
-if not put_back(job, msg, at, seconds, denied == '1') then return redis.error_reply('NOT FOUND') end
+if not put_back(job, msg, at, seconds, scope) then return redis.error_reply('NOT FOUND') end
 return redis.status_reply('OK')

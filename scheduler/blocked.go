@@ -11,7 +11,8 @@ import (
 
 // Blocked returns an error with which a handler says that the other side refused
 // its call for now, as with 429 Too Many Requests: until a moment, by this
-// process's clock, or, with the zero Time, until it does not say when.
+// process's clock, or, with the zero Time or a moment that is over, until it does not
+// say when.
 //
 // The keys of the rule's Blocks are shut for every worker until then, or for a
 // time that grows with each refusal in a row, half of it left to chance. The job
@@ -20,8 +21,8 @@ import (
 // the calls that are underway are refused. The permits that it took stay used.
 //
 // It may be wrapped; the text of the whole is what asynq shows for the job. A job
-// without permits has nothing to shut: it is put back as with RetryAfter, or fails
-// where no time is given.
+// without permits, or under a rule that blocks nothing that it needs, has nothing to
+// shut: it is put back as with RetryAfter, or fails where no time is given.
 func Blocked(until time.Time) error { return &blockedError{until} }
 
 // blockedError is the error of [Blocked]. A zero until is a time that is not known.
@@ -93,17 +94,16 @@ func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 // long as the other side said. It does not count as denied then: without a place in
 // a lane it would be taken for a stray, and sent back to ask before.
 func (h *handling) blocked(ctx context.Context, why *blockedError, err error) error {
-	wait := time.Duration(-1)
-	if !why.until.IsZero() {
-		wait = max(0, time.Until(why.until))
-	}
-	if len(h.decision.Taken) == 0 {
-		if wait < 0 {
+	s, shuts, wait := h.server, h.rule.shuts(), time.Until(why.until)
+	if len(h.decision.Taken) == 0 || len(shuts) == 0 {
+		if why.until.IsZero() {
 			return nil
 		}
-		return &putBackError{error: err, at: time.Now().Add(wait)}
+		return &putBackError{error: err, at: why.until}
 	}
-	s, shuts := h.server, h.rule.shuts()
+	if wait <= 0 {
+		wait = -1
+	}
 	s.history.Refused(shuts)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()

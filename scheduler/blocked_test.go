@@ -78,27 +78,49 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestBlockedWithoutPermits: a job without limits is put back for the time, or
-// fails as any other.
-func TestBlockedWithoutPermits(t *testing.T) {
-	none := func(*asynq.Task) (Rule, error) { return Rule{}, nil }
-	var until time.Time
-	handle := func(context.Context, *asynq.Task) error {
-		if time.Now().Before(until) {
-			return Blocked(until)
-		}
-		return Blocked(time.Time{})
+// TestBlockedWithNothingToShut: a job without limits, or that blocks none of its
+// own, is put back for the time, or fails as any other.
+func TestBlockedWithNothingToShut(t *testing.T) {
+	for name, rule := range map[string]Rule{
+		"no limits": {},
+		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{}},
+		"others'":   {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{"other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var until time.Time
+			handle := func(context.Context, *asynq.Task) error {
+				if time.Now().Before(until) {
+					return Blocked(until)
+				}
+				return Blocked(time.Time{})
+			}
+			find := func(*asynq.Task) (Rule, error) { return rule, nil }
+			virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: find, handle: handle}, func(t *testing.T, st *stack) {
+				until = time.Now().Add(time.Minute)
+				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+				time.Sleep(50 * time.Second)
+				if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
+					t.Errorf("ran %d times, %+v", len(st.ran()), info)
+				}
+				time.Sleep(2 * time.Minute)
+				if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
+					t.Errorf("ran %d times, %+v", len(st.ran()), info)
+				}
+			})
+		})
 	}
-	virtual(t, settings{rule: none, handle: handle}, func(t *testing.T, st *stack) {
-		until = time.Now().Add(time.Minute)
-		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		time.Sleep(50 * time.Second)
-		if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
-			t.Errorf("ran %d times, %+v", len(st.ran()), info)
-		}
-		time.Sleep(2 * time.Minute)
-		if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
-			t.Errorf("ran %d times, %+v", len(st.ran()), info)
+}
+
+// TestBlockedUntilNow: a moment that is over does not say when the other side can be
+// called again.
+func TestBlockedUntilNow(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)}
+	handle := func(context.Context, *asynq.Task) error { return Blocked(time.Now()) }
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+		time.Sleep(20 * time.Second)
+		if n := len(st.ran()); n < 4 || n > 6 {
+			t.Errorf("refused %d times in 20 s, want at growing intervals", n)
 		}
 	})
 }

@@ -21,9 +21,10 @@ import (
 // second in which they come. asynq's Inspector could run a job, too, but would put
 // it last, and runs archived and completed ones again.
 //
-// A job's hash has one field more, denied: until when it was put back, or that it was
-// called. It is what tells a job that waits for permits from one that has failed and
-// waits for its retry in the same set.
+// A job's hash has two fields more. One is denied: until when it was put back, or that
+// it was called. It is what tells a job that waits for permits from one that has failed
+// and waits for its retry in the same set. The other is scope: whose permits those are,
+// since several limiters can share an asynq Redis.
 type promoter struct{ rdb redis.UniversalClient }
 
 // fates are the words of lua/promote.lua.
@@ -195,7 +196,7 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 		return err
 	}
 	w := writeBack{job: j, hash: hash, active: prefix + "active", lease: prefix + "lease", unique: true}
-	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), w.uniqueSeconds(until), "1").Err()
+	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), w.uniqueSeconds(until), j.queue).Err()
 }
 
 // checkPromote turns promoting off if asynq's layout is another than it knows.

@@ -159,15 +159,15 @@ const uniqueMargin = time.Minute
 // Where Redis does not answer, asynq repeats the call until the job's lease ends,
 // so the job is forgotten here only when it was written.
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError) *redis.Cmd {
-	denied, atOnce := "0", why.atOnce() && q.promotes.Load()
+	scope, atOnce := "", why.atOnce() && q.promotes.Load()
 	if why.denied || atOnce {
-		denied = "1"
+		scope = q.scope
 	}
 	msg := w.msg
 	if why.as != nil {
 		msg = withPayload(msg, why.as.payload)
 	}
-	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), denied)
+	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope)
 	if cmd.Err() == nil {
 		q.putBacks.remove(w.job)
 	}

@@ -26,6 +26,7 @@ type queueRedis struct {
 	deadlines *deadlines
 	forgiven  int          // crashes of a job's worker
 	promotes  *atomic.Bool // whether jobs can be moved
+	scope     string       // the limiter's, as its keys begin
 	outage    *outageLog
 }
 

@@ -144,12 +144,13 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		s.queues = []string{"default"} // as asynq has it
 	}
 	s.setOutages(o.log)
-	s.history = history.New(s.limiter.Turns().Redis())
+	limits, scope := s.limiter.Turns().Redis()
+	s.history = history.New(limits, scope)
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	cfg = s.config(cfg)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
-	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.deadlines, o.forgiven, &s.promotes, s.queueOutage}, cfg)
+	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.deadlines, o.forgiven, &s.promotes, scope, s.queueOutage}, cfg)
 	return s, nil
 }
 

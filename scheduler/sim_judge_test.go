@@ -40,7 +40,9 @@ func (w *sim) judgeJobs() {
 		switch {
 		case job.runs == 0 && !job.deleted:
 			w.breaks("%s never ran", id)
-		case job.runs > 1+crashes:
+		case w.answers != nil && !job.deleted && (job.ends == 0 || job.ends > 1+crashes):
+			w.breaks("%s ended %d times", id, job.ends)
+		case w.answers == nil && job.runs > 1+crashes:
 			w.breaks("%s ran %d times", id, job.runs)
 		}
 		if explained := w.explained(job); job.denials > explained {
@@ -68,8 +70,10 @@ func (w *sim) judgeHealed() {
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
-		for _, id := range w.hand.rdb.ZRange(ctx, queuePrefix(queue)+"retry", 0, -1).Val() {
-			if waits[queue+"\n"+id] == "" {
+		for _, z := range w.hand.rdb.ZRangeWithScores(ctx, queuePrefix(queue)+"retry", 0, -1).Val() {
+			id := z.Member.(string)
+			denied := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "denied").Val() == fmt.Sprint(int64(z.Score))
+			if denied && waits[queue+"\n"+id] == "" {
 				w.breaks("%s was denied and waits in asynq, and the limiter does not know it", id)
 			}
 		}
@@ -80,7 +84,7 @@ func (w *sim) judgeHealed() {
 // came while no worker was free or had been since it was denied before, and for
 // each event that explains it.
 func (w *sim) explained(job *simJob) int {
-	times := 1 + job.late
+	times := 1 + job.late + job.again
 	for _, e := range w.events {
 		if e.whose == nil || e.whose(job.lane) {
 			times += e.times
@@ -95,11 +99,12 @@ func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
 		limit := w.defined(name)
-		from := w.began
+		from, own := w.began, false
 		for _, e := range append(w.events, simEvent{at: time.Now(), lost: true}) {
-			if !e.lost && (e.limit == nil || e.limit.Name != name) {
+			if !e.lost && (e.limit == nil || e.limit.Name != name) || e.meter != "" && e.meter != meter || own && !e.lost && e.meter == "" {
 				continue
 			}
+			own = e.meter != ""
 			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
 				w.breaks("meter %s, from %s to %s: %v", meter, from.Sub(w.began), e.at.Sub(w.began), err)
 			}
@@ -125,7 +130,7 @@ func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to tim
 		if a.at.Before(from) || !a.at.Before(to) {
 			continue
 		}
-		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost}
+		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost, Debt: a.debt}
 		if limit.Kind == throttle.Concurrency {
 			until := w.clock.reaches(a.byRedis.Add(limit.Lease), a.at)
 			if !a.until.IsZero() && a.until.Before(until) {

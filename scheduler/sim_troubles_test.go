@@ -33,7 +33,11 @@ func (w *sim) play() {
 		}
 		if left > 0 && w.rand.IntN(4) == 0 {
 			left--
-			troubles[w.rand.IntN(len(troubles))](w)
+			all := troubles
+			if w.answers != nil {
+				all = slices.Concat(troubles, answersTroubles)
+			}
+			all[w.rand.IntN(len(all))](w)
 		}
 	}
 	if w.slow != nil {
@@ -41,7 +45,11 @@ func (w *sim) play() {
 		w.judgeHealed()
 		w.open()
 	}
-	for range 600 { // seconds
+	seconds := 600
+	if w.answers != nil { // refusals that do not say when may shut a meter for minutes
+		seconds = 3600
+	}
+	for range seconds {
 		if time.Sleep(time.Second); w.done() {
 			break
 		}
@@ -77,6 +85,7 @@ type simEvent struct {
 	kind  string
 	text  string
 	limit *throttle.Limit // what is in force from then on; nil where none changed
+	meter string          // of which alone limit is
 	lost  bool            // all meters
 	crash bool
 	times int // that it explains a second denial, of each job that it explains one of
@@ -163,6 +172,9 @@ func (w *sim) loseAnswers() {
 func (w *sim) loseData() {
 	w.note(simEvent{kind: "data lost", text: "the limiter's data are lost", lost: true})
 	w.limiter.FlushAll()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shuts = nil
 }
 
 // stepClock has the limiter's clock step.

@@ -44,6 +44,8 @@ type sim struct {
 	busy    time.Time // when all workers were last at work
 	worst   float64   // wait of a lane, in rounds
 	broken  []string
+	answers *rand.Rand // of handlers; nil where all are that the job is done
+	shuts   []simShut
 }
 
 // simLane makes jobs that need the same.
@@ -59,6 +61,8 @@ type simJob struct {
 	runs, denials, admits int
 	denied                time.Time // last
 	late                  int       // denials since workers were busy
+	again                 int       // times that it had to ask anew
+	ends                  int       // runs after which it was done
 	deleted               bool
 }
 
@@ -68,6 +72,8 @@ type admission struct {
 	byRedis   time.Time // at, by the limiter's clock
 	cost      int
 	holder    string
+	job       string
+	debt      bool
 }
 
 // simProcess dies, or loses answers, some calls after it was told to.
@@ -176,9 +182,13 @@ func (w *sim) startProcess() {
 		freed: w.freed,
 		handle: func(ctx context.Context, _ *asynq.Task) error {
 			id, _ := asynq.GetTaskID(ctx)
-			return w.handle(p, id)
+			if err := w.handle(p, id); w.answers == nil {
+				return err
+			}
+			return w.answer(ctx, id)
 		},
 	})
+	p.stack.limiter.refused = w.refused
 	w.t.Cleanup(func() { close(p.released) })
 	w.processes = append(w.processes, p)
 }
@@ -223,7 +233,7 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 		job.denied = time.Now()
 		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
 	case throttle.Allowed:
-		if other := w.before(job); job.denials == 0 && other != "" && !w.unheard() {
+		if other := w.before(job); job.denials+job.again == 0 && other != "" && !w.unheard() {
 			w.breaks("%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
 		}
 		if job.admits++; job.admits == 1 {
@@ -232,7 +242,8 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
 		for _, need := range needs {
 			meter := need.Limit + "|" + need.Key
-			w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder})
+			w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder, job: asks.ID})
+			w.judgeShut(meter, asks.ID, d)
 		}
 	default:
 		w.breaks("%s: %s", asks.ID, d)

@@ -47,8 +47,17 @@ type spy struct {
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
 	// asked and freed hear of answers and of freed leases, where not nil.
-	asked func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
-	freed func(holder string)
+	asked   func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	freed   func(holder string)
+	refused func(job throttle.Job, r throttle.Refusal, d throttle.Decision)
+}
+
+func (s *spy) Refused(ctx context.Context, job throttle.Job, r throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
+	d, err := s.Lanes.Refused(ctx, job, r, needs...)
+	if err == nil && s.refused != nil {
+		s.refused(job, r, d)
+	}
+	return d, err
 }
 
 func (s *spy) Free(ctx context.Context, holder string, needs ...throttle.Need) error {

@@ -197,9 +197,9 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	return g.limits.note(ctx, err)
 }
 
-// findStrays sends denied jobs that no lane knows back to ask: the limiter's Redis
-// lost them, or their process died between the denial and the put-back. A job that
-// is sent back leaves the page, so the next begins that much sooner.
+// findStrays sends denied jobs of this scope that no lane knows back to ask: the
+// limiter's Redis lost them, or their process died between the denial and the put-back.
+// A job that is sent back leaves the page, so the next begins that much sooner.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
 	ids, next, err := g.promoter.due(ctx, queue, time.Time{}, c.offset)
@@ -210,10 +210,21 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
-	var strays []job
+	var unknown []string
 	for i, id := range ids {
 		if !known[i] {
-			strays = append(strays, job{queue, id})
+			unknown = append(unknown, id)
+		}
+	}
+	scopes, err := g.promoter.field(ctx, queue, "scope", unknown)
+	if g.queues.note(ctx, err) != nil {
+		return err
+	}
+	_, own := g.store.Redis()
+	var strays []job
+	for i, scope := range scopes {
+		if scope == own {
+			strays = append(strays, job{queue, unknown[i]})
 		}
 	}
 	c.sent += len(strays)

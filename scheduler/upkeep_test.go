@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,35 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 		st.wantClean()
 		if n := moves.calls.Load(); n > 0 {
 			t.Errorf("put-backs were moved on in %d calls, want none", n)
+		}
+	})
+}
+
+// TestScopesShareAnAsynqRedis: who gives turns in one scope leaves alone what waits in
+// another.
+func TestScopesShareAnAsynqRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		var stacks []*stack
+		for _, scope := range []string{"one", "two"} {
+			spied := &spy{Lanes: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
+			config := quick
+			config.Queues = map[string]int{scope: 1}
+			st := start(t, rdb, settings{
+				config: config, limits: []throttle.Limit{{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(6)}},
+				options: []Option{WithLimiter(spied)},
+			})
+			st.limiter = spied
+			stacks = append(stacks, st)
+		}
+		for i, scope := range []string{"one", "two"} {
+			for k := range 20 {
+				stacks[i].enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.Queue(scope), asynq.TaskID(fmt.Sprintf("%s-%d", scope, k)))
+			}
+		}
+		time.Sleep(4 * time.Minute)
+		for _, st := range stacks {
+			st.wantOnce(20)
 		}
 	})
 }

@@ -210,6 +210,25 @@ func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return keys, nil
 }
 
+// Key returns a limit as it is in force, and what differs from it for a key: its
+// With(state.Override) is what the key counts by. It takes three round trips, and fails
+// with an error that wraps ErrNoLimit where there is no such limit.
+func (r *Redis) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
+	l, err = r.definition(ctx, limit)
+	if errors.Is(err, redis.Nil) {
+		return l, state, fmt.Errorf("%w: %s", ErrNoLimit, limit)
+	}
+	if err != nil {
+		return l, state, unavailable(err)
+	}
+	record, err := r.rdb.HGet(ctx, r.prefix+"overrides:"+limit, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return l, state, unavailable(err)
+	}
+	now, err := r.rdb.Time(ctx).Result()
+	return l, readKey(l, key, record, now), unavailable(err)
+}
+
 // differs reports whether a record says anything of today. It is kept for an hour
 // after that, so that Settle gives nothing back at a rate that has changed since.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }

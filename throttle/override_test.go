@@ -48,6 +48,11 @@ func TestKeys(t *testing.T) {
 			keys, err := s.Keys(ctx, "host")
 			must(t, err)
 			for i := range keys {
+				if s.lanes != nil {
+					_, one, err := s.lanes.Key(ctx, "host", keys[i].Key)
+					must(t, err)
+					expect(t, "alone", one, keys[i])
+				}
 				keys[i].Until = keys[i].Until.UTC()
 			}
 			return keys

@@ -70,14 +70,18 @@ const memory = int64(time.Hour / time.Microsecond)
 // Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
 // limit is gone, a [*FieldError] for a cost out of bounds, and where the decision took
 // nothing of that meter. After one that wraps ErrUnavailable nobody knows whether the
-// difference was charged.
+// difference was charged; a call that go-redis repeats, because its answer got lost,
+// charges once.
 func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
 	t, err := d.spent(limit, key)
 	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
 		return err
 	}
+	c := r.callers.Get().(*caller)
+	defer r.callers.Put(c)
+	c.calls++
 	for range 3 {
-		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), t.Cost, cost, t.owedUS(), d.Holder).Int64()
+		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), t.Cost, cost, t.owedUS(), d.Holder, c.name, c.calls).Int64()
 		switch {
 		case err != nil:
 			return unavailable(err)

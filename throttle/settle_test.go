@@ -36,6 +36,28 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// TestSettleRepeated: a call that the client repeats, since its answer got lost,
+// charges or gives back once.
+func TestSettleRepeated(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		lost := &lostReplies{}
+		s.rdb.AddHook(lost)
+		for _, limit := range threes {
+			others, d := ask(t, s, limit.Name, 1), ask(t, s, limit.Name, 1)
+			lost.next = true
+			must(t, s.Settle(t.Context(), others, limit.Name, "k", 2))
+			expect(t, limit.Name+": charged once", ask(t, s, limit.Name, 0).Remaining, 0)
+			if limit.Kind == throttle.Concurrency {
+				continue
+			}
+			lost.next = true
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			expect(t, limit.Name+": what others took stays taken", ask(t, s, limit.Name, 0).Remaining, 1)
+		}
+	})
+}
+
 // TestSettleGivesNoMoreThanIsOwed: what a funnel has got back by itself does not
 // come back once more, and what others took since stays owed.
 func TestSettleGivesNoMoreThanIsOwed(t *testing.T) {

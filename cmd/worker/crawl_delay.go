@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate/scheduler"
@@ -12,58 +13,55 @@ import (
 const delayLife = 24 * time.Hour
 
 // keepDelay holds the limits of which the job's host is the key to the host's
-// Crawl-delay. It is told before each request, and tells the limiter when half
-// of what it told last is over. The key is shut for the delay, since the permit of
-// the request that brought it came at the rate before.
+// Crawl-delay. It is told before each request, and asks the limiter what the host
+// counts by: somebody may have changed that, or Redis have lost it. The key is shut for
+// the delay, since the permit of the request that brought it came at the rate before.
 func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
 	for _, n := range rule.Needs {
 		if n.Key != host {
 			continue
 		}
-		kept := keptDelay{n.Limit, host, delay}
-		if at, ok := w.delays.Load(kept); ok && time.Since(at.(time.Time)) < delayLife/2 {
+		l, state, err := w.limiter.Key(ctx, n.Limit, host)
+		if errors.Is(err, throttle.ErrNoLimit) { // deleted since
 			continue
 		}
-		o, ok := delayed(w.config.Load().Limits, n.Limit, host, delay)
-		if ok {
-			if err := w.limiter.SetKey(ctx, n.Limit, host, o); err != nil {
-				return err
-			}
-			if err := w.limiter.BlockFor(ctx, delay, n); err != nil {
-				return err
-			}
-			w.log.Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)
+		if err != nil {
+			return err
 		}
-		w.delays.Store(kept, time.Now())
+		o, ok := delayed(l, state.Override, delay)
+		if !ok {
+			continue
+		}
+		if err := w.limiter.SetKey(ctx, n.Limit, host, o); err != nil {
+			return err
+		}
+		if err := w.limiter.BlockFor(ctx, delay, n); err != nil {
+			return err
+		}
+		w.log.Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)
 	}
 	return nil
 }
 
-// keptDelay is one that the limiter was told.
-type keptDelay struct {
-	limit, host string
-	delay       time.Duration
-}
-
-// delayed is what a host counts by that asks for a Crawl-delay, unless its limit
-// is slower by itself, or of a kind that knows no intervals.
-func delayed(limits []throttle.Limit, name, host string, delay time.Duration) (o throttle.Override, ok bool) {
-	for _, l := range limits {
-		if l.Name != name || l.Kind != throttle.Funnel && l.Kind != throttle.TokenBucket {
-			continue
-		}
-		rate, capacity := l.Rate, max(1, l.Capacity)
-		if own, is := l.Overrides[host]; is {
-			if own.Rate != (throttle.Rate{}) {
-				rate = own.Rate
-			}
-			if own.Capacity > 0 {
-				capacity = own.Capacity
-			}
-		}
-		slower := rate.Per/time.Duration(rate.N) >= delay && capacity == 1
-		return throttle.Override{Rate: throttle.Every(delay), Capacity: 1, For: delayLife}, !slower
+// delayed is what a host is to count by that asks for a Crawl-delay, under a limit and
+// what is its own there now. ok is false where that is slow enough, or the limit of a
+// kind that knows no intervals. What somebody said slower stays, and what was said
+// without an end gets none; what was told before is told again when half of its time
+// is over.
+func delayed(l throttle.Limit, own throttle.Override, delay time.Duration) (o throttle.Override, ok bool) {
+	if l.Kind != throttle.Funnel && l.Kind != throttle.TokenBucket {
+		return o, false
 	}
-	return o, false
+	now, told := l.With(own), throttle.Every(delay)
+	fast := now.Rate.Per/time.Duration(now.Rate.N) < delay
+	before := own.For > 0 && own.Rate == told
+	o = throttle.Override{Rate: own.Rate, Capacity: 1, For: own.For}
+	if fast {
+		o.Rate = told
+	}
+	if own == (throttle.Override{}) || own.For > 0 && fast || before {
+		o.For = delayLife
+	}
+	return o, fast || now.Capacity > 1 || before && own.For < delayLife/2
 }

@@ -30,7 +30,6 @@ type worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	status  *status
-	delays  sync.Map // keptDelay → when the limiter was told
 	handlers
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -53,7 +54,8 @@ func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 // answered, with whatever. That a Redis loads its data, takes no writes or has no
 // memory left is an answer, too, but no use.
 func unreachable(err error) error {
-	if err == nil || errors.Is(err, redis.Nil) {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, errLayout) ||
+		errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
 		return nil
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered {

@@ -71,6 +71,7 @@ type Server struct {
 	passes    time.Duration // between two comparisons of what waits with asynq
 	quiet     time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
+	claimed   atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 

@@ -68,10 +68,11 @@ type Numbered struct {
 	Number int64
 }
 
-// Claim claims the scope for that long for the asynq Redis with these data and
-// that address, or returns the address of another one that has it.
-func (s *Store) Claim(ctx context.Context, data, address string, life time.Duration) (other string, err error) {
-	return s.run(ctx, lua.Claim, data, address, life.Milliseconds()).Text()
+// Claim claims the scope for that long for the asynq Redis with these data, which
+// had others before as far as its caller knows, and that address; or returns the
+// address of another one that has it.
+func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, err error) {
+	return s.run(ctx, lua.Claim, data, before, address, life.Milliseconds()).Text()
 }
 
 // Lead takes or renews the lease, for that long, for a process that knows all

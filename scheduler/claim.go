@@ -100,24 +100,30 @@ func onThisMachine(addr string) string {
 	return addr + " on " + name
 }
 
-// keepClaim renews the claim until the context ends. A claim can be lost while this
-// process cannot reach Redis for longer than claimLife. Then it is logged once, and
-// tried again; jobs go on to run under their limits, but those of one of the two
-// Redis servers may not be called back.
-func (s *Server) keepClaim(ctx context.Context) {
+// keepScope renews the claim until the context ends, and looks whose limits hold.
+func (s *Server) keepScope(ctx context.Context) {
 	renew := time.NewTicker(claimEach)
 	defer renew.Stop()
-	lost := false
+	lost, others := false, map[string]string{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-renew.C:
 		}
-		err := s.claim(ctx)
-		if err != nil && !lost && ctx.Err() == nil {
-			s.log.Error("the limiter's scope was taken over", "error", err)
-		}
-		lost = err != nil
+		lost = s.renewClaim(ctx, lost)
+		s.noteOthers(ctx, others)
 	}
+}
+
+// renewClaim reports whether the claim is lost, which it can be after this process
+// could not reach Redis for longer than claimLife. Then it is logged once, and tried
+// again; jobs go on to run under their limits, but those of one of the two Redis
+// servers may not be called back.
+func (s *Server) renewClaim(ctx context.Context, lost bool) bool {
+	err := s.claim(ctx)
+	if err != nil && !lost && ctx.Err() == nil {
+		s.log.Error("the limiter's scope was taken over", "error", err)
+	}
+	return err != nil
 }

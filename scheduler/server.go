@@ -229,7 +229,7 @@ func (s *Server) beginGiving() bool {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.giving.Go(func() { s.giveTurns(ctx) })
-	s.giving.Go(func() { s.keepClaim(ctx) })
+	s.giving.Go(func() { s.keepScope(ctx) })
 	s.written = s.history.Start()
 	return true
 }

@@ -2,6 +2,7 @@ package turns
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -73,6 +74,27 @@ type Numbered struct {
 // address of another one that has it.
 func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, err error) {
 	return s.run(ctx, lua.Claim, data, before, address, life.Milliseconds()).Text()
+}
+
+// Defined tells what configs said last of limits, in their words; it leaves out those
+// that no config has defined, and those that are gone. It takes one round trip.
+func (s *Store) Defined(ctx context.Context, limits []string) (map[string]string, error) {
+	texts := map[string]string{}
+	replies, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, limit := range limits {
+			p.HGet(ctx, s.prefix+"limit:"+limit, "file")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	for i, reply := range replies {
+		if text := reply.(*redis.StringCmd).Val(); text != "" {
+			texts[limits[i]] = text
+		}
+	}
+	return texts, nil
 }
 
 // Lead takes or renews the lease, for that long, for a process that knows all

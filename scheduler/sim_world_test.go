@@ -43,7 +43,7 @@ type sim struct {
 	events  []simEvent
 	busy    time.Time // when all workers were last at work
 	worst   float64   // wait of a lane, in rounds
-	broken  []string
+	broken  []simBreak
 }
 
 // simLane makes jobs that need the same.
@@ -60,6 +60,7 @@ type simJob struct {
 	denied                time.Time // last
 	late                  int       // denials since workers were busy
 	deleted               bool
+	came, last            int64 // when it was enqueued, and when anything happened to it last
 }
 
 // admission is what one job took of one meter.
@@ -140,7 +141,7 @@ func (w *sim) lane(i int) *simLane {
 		key := []string{"", "/a", "/b"}[w.rand.IntN(3)]
 		l.needs += fmt.Sprintf("%s%s:%d ", limit.Name, key, between(w.rand, 1, min(3, capacityOf(limit))))
 	}
-	l.name = fmt.Sprintf("lane %d (%s: %s)", i, l.queue, strings.TrimSpace(l.needs))
+	l.name = fmt.Sprintf("lane %d", i)
 	rule, _ := ruleOfPayload(asynq.NewTask("job", []byte(l.needs)))
 	l.parsed = rule.Needs
 	return l
@@ -170,6 +171,7 @@ func (w *sim) startProcess() {
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
 	}
+	limiter.AddHook(&teller{w, p})
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
 		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(job, needs, d) },
@@ -191,7 +193,7 @@ func (w *sim) handle(p *simProcess, id string) error {
 	job := w.jobs[id]
 	job.runs++
 	p.running++
-	w.history.Note(w.now(), job.lane.name, "process %d runs %s", p.index, id)
+	w.tell(id, "running in process %d", p.index)
 	w.mu.Unlock()
 	time.Sleep(job.lane.takes)
 	if p.dead() {
@@ -221,10 +223,10 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 			job.late++
 		}
 		job.denied = time.Now()
-		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
+		w.tell(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
 	case throttle.Allowed:
 		if other := w.before(job); job.denials == 0 && other != "" && !w.unheard() {
-			w.breaks("%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
+			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
 		}
 		if job.admits++; job.admits == 1 {
 			job.lane.open--
@@ -235,7 +237,8 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 			w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder})
 		}
 	default:
-		w.breaks("%s: %s", asks.ID, d)
+		w.tell(asks.ID, "told: %s", d)
+		w.breaksFor(asks.ID, "%s", d)
 	}
 }
 
@@ -272,18 +275,15 @@ func (w *sim) freed(holder string) {
 	}
 }
 
-func (w *sim) breaks(format string, args ...any) {
-	w.broken = append(w.broken, fmt.Sprintf(format, args...))
-}
-
 // enqueue adds a job to a lane.
 func (w *sim) enqueue(l *simLane) {
 	w.mu.Lock()
 	id := fmt.Sprintf("job%d", len(w.jobs))
-	w.jobs[id] = &simJob{lane: l}
+	w.jobs[id] = &simJob{lane: l, came: w.now()}
 	if l.open++; l.open == 1 {
 		w.history.Waits(w.now(), l.name)
 	}
+	w.tell(id, "enqueued")
 	w.mu.Unlock()
 	priority := []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[w.rand.IntN(5)]
 	w.hand.enqueue(NewTask("job", []byte(l.needs), asynq.MaxRetry(w.rand.IntN(2)), Priority(priority)), asynq.TaskID(id), asynq.Queue(l.queue))

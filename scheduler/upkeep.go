@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -139,12 +140,14 @@ type comparison struct {
 // underway reports whether anything is left to look at.
 func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are.
+// beginPass plans a pass over the tickets and over all queues that there are, but
+// those in which another process just checks whether it can promote.
 func (g *giver) beginPass(ctx context.Context) error {
 	queues, err := g.promoter.allQueues(ctx)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
+	queues = slices.DeleteFunc(queues, func(queue string) bool { return strings.HasPrefix(queue, checkQueue) })
 	g.upkeep.pass = comparison{tickets: true, queues: queues}
 	return nil
 }

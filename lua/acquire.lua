@@ -20,10 +20,11 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0 where
---   nobody can tell when it will run, or would if it is too late. If allowed, instead of that, whether
---   the limiter is to hear how the call goes, until when each funnel owes; and of
---   a job that waited since when, how often it was denied, and since when its
---   permits exist or 0. {6, names, now_us} where calendars must be extended
+--   nobody can tell when it will run, or would if it is too late. If allowed,
+--   instead of that, whether the limiter is to hear how the call goes, until when
+--   each funnel owes; and of a job that waited since when, how often it was denied,
+--   and since when its permits exist or 0. {6, names, now_us} where calendars must
+--   be extended
 -- @include needs
 local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local head_start, max_wait_us, useful_us, grant_us = ARGV[6], ARGV[7], ARGV[8], ARGV[9]

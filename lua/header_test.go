@@ -155,3 +155,25 @@ func TestEveryIncludeIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// longest is how many lines of code a file of this folder may have: a screen and a
+// half. Comments and empty lines come on top, and so do its includes, which are files
+// for themselves.
+const longest = 90
+
+func TestScriptsAreShort(t *testing.T) {
+	for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
+		for _, name := range names(t, pathPattern) {
+			path := strings.Replace(pathPattern, "*", name, 1)
+			lines := 0
+			for line := range strings.Lines(read(t, path).code) {
+				if strings.TrimSpace(line) != "" {
+					lines++
+				}
+			}
+			if lines > longest {
+				t.Errorf("%s has %d lines of code, want at most %d", path, lines, longest)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ var (
 	named      = regexp.MustCompile(`hg\('(\w+)'`)
 	command    = regexp.MustCompile(`'([A-Z]{3,})', ?([^\n]*)`)
 	counted    = regexp.MustCompile(`\bcount(?:_all)?\(hg\('(\w+)'`)
+	goKey      = regexp.MustCompile(`[pP]refix(?:\(\))?\s*\+\s*"(\w+)`)
 	firstName  = regexp.MustCompile(`^(?:\w+\.)?(\w+)`)
 )
 
@@ -175,6 +177,32 @@ func TestOnlyScopeMakesKeys(t *testing.T) {
 				t.Errorf("%s makes a key of its own: use hg()", path)
 			}
 		}
+	}
+}
+
+// TestGoUsesListedKeys: what Go reads and writes without a script is listed, too.
+func TestGoUsesListedKeys(t *testing.T) {
+	known, found := layout(t), 0
+	for _, folder := range []string{"throttle", "internal/turns", "internal/history", "tasks/frontier", "scheduler/cron"} {
+		files, err := filepath.Glob("../" + folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range goKey.FindAllSubmatch(text, -1) {
+				found++
+				if key := string(match[1]); !slices.Contains(known, key) && !strings.HasSuffix(file, "_test.go") {
+					t.Errorf("%s uses a key %s, which include/scope.lua does not list", file, key)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d keys found: this test looks for them in another way than Go writes them", found)
 	}
 }
 

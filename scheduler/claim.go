@@ -3,6 +3,10 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +31,8 @@ const (
 //
 // A claim is for data at an address, and either will do: after a failover the data
 // are the same at another address, and after a loss other data are at the same one.
+// Where no address is known, as behind a Sentinel, those who run already know which
+// data they had before, and take the others in their place.
 func (s *Server) claim(ctx context.Context) error {
 	rdb := s.promoter.rdb
 	if err := rdb.SetNX(ctx, dataKey, uuid.NewString(), 0).Err(); err != nil {
@@ -36,8 +42,9 @@ func (s *Server) claim(ctx context.Context) error {
 	if err != nil {
 		return answered(err)
 	}
-	address := addressOf(rdb)
-	other, err := s.limiter.Turns().Claim(ctx, data, address, claimLife)
+	before, _ := s.claimed.Load().(string)
+	address := addressOf(rdb, data)
+	other, err := s.limiter.Turns().Claim(ctx, data, before, address, claimLife)
 	if err != nil {
 		return answered(err)
 	}
@@ -45,6 +52,7 @@ func (s *Server) claim(ctx context.Context) error {
 		return fmt.Errorf("jobs of the asynq Redis at %s wait in this limiter's scope, and those of the one at %s cannot: "+
 			"want a scope for each, or a minute without the first", other, address)
 	}
+	s.claimed.Store(data)
 	return nil
 }
 
@@ -58,36 +66,64 @@ func answered(err error) error {
 }
 
 // addressOf is where a client finds Redis, as its options have it: for a person who
-// reads the error, and to know a Redis again that has lost its data. A client
-// of another kind is named by its type.
-func addressOf(rdb redis.UniversalClient) string {
+// reads the error, and to know a Redis again that has lost its data. One that no
+// address tells from all others is named by its data.
+func addressOf(rdb redis.UniversalClient, data string) string {
+	kind := fmt.Sprintf("%T", rdb)
 	switch c := rdb.(type) {
 	case interface{ Options() *redis.Options }:
-		return fmt.Sprintf("%s/%d", c.Options().Addr, c.Options().DB)
+		if o := c.Options(); o.Addr != sentinelAddr {
+			return fmt.Sprintf("%s/%d", onThisMachine(o.Addr), o.DB)
+		}
+		kind = "an address that Sentinel knows"
 	case interface{ Options() *redis.ClusterOptions }:
-		return strings.Join(c.Options().Addrs, ",")
+		if addrs := c.Options().Addrs; len(addrs) > 0 {
+			return strings.Join(addrs, ",")
+		}
+	case interface{ Options() *redis.RingOptions }:
+		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
 	}
-	return fmt.Sprintf("%T", rdb)
+	return fmt.Sprintf("%s, where %s is %s", kind, dataKey, data)
 }
 
-// keepClaim renews the claim until the context ends. A claim can be lost while this
-// process cannot reach Redis for longer than claimLife. Then it is logged once, and
-// tried again; jobs go on to run under their limits, but those of one of the two
-// Redis servers may not be called back.
-func (s *Server) keepClaim(ctx context.Context) {
+// sentinelAddr is what go-redis says instead of an address that it asks a Sentinel
+// for.
+const sentinelAddr = "FailoverClient"
+
+// onThisMachine adds the machine's name to an address that each machine has.
+func onThisMachine(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && host != "localhost" && !ip.IsLoopback() {
+		return addr
+	}
+	name, _ := os.Hostname()
+	return addr + " on " + name
+}
+
+// keepScope renews the claim until the context ends, and looks whose limits hold.
+func (s *Server) keepScope(ctx context.Context) {
 	renew := time.NewTicker(claimEach)
 	defer renew.Stop()
-	lost := false
+	lost, others := false, map[string]string{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-renew.C:
 		}
-		err := s.claim(ctx)
-		if err != nil && !lost && ctx.Err() == nil {
-			s.log.Error("the limiter's scope was taken over", "error", err)
-		}
-		lost = err != nil
+		lost = s.renewClaim(ctx, lost)
+		s.noteOthers(ctx, others)
 	}
+}
+
+// renewClaim reports whether the claim is lost, which it can be after this process
+// could not reach Redis for longer than claimLife. Then it is logged once, and tried
+// again; jobs go on to run under their limits, but those of one of the two Redis
+// servers may not be called back.
+func (s *Server) renewClaim(ctx context.Context, lost bool) bool {
+	err := s.claim(ctx)
+	if err != nil && !lost && ctx.Err() == nil {
+		s.log.Error("the limiter's scope was taken over", "error", err)
+	}
+	return err != nil
 }

@@ -2,8 +2,11 @@ package scheduler
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -34,7 +37,7 @@ func TestAnotherAsynqRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := begin(second)
-	for _, address := range []string{first.Addr(), addressOf(second)} {
+	for _, address := range []string{first.Addr(), addressOf(second, "")} {
 		if err == nil || !strings.Contains(err.Error(), address) {
 			t.Errorf("the second asynq Redis: %v; want an error that names %s", err, address)
 		}
@@ -52,4 +55,76 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	if _, err := begin(second); err != nil {
 		t.Errorf("the first one's data at another address: %v", err)
 	}
+}
+
+// Where a Redis is that a client cannot tell by an address, its data say which.
+func TestAddressOf(t *testing.T) {
+	sentinel := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "one", SentinelAddrs: []string{"10.0.0.1:26379"}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"b": "10.0.0.2:6379", "a": "10.0.0.1:6379"}})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.1:6379"}})
+	host, _ := os.Hostname()
+	for _, test := range []struct {
+		rdb  redis.UniversalClient
+		want string
+	}{
+		{redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", DB: 3}), "10.0.0.1:6379/3"},
+		{redis.NewClient(&redis.Options{Addr: "redis.example:6379"}), "redis.example:6379/0"},
+		{redis.NewClient(&redis.Options{Addr: "localhost:6379"}), "localhost:6379 on " + host + "/0"},
+		{redis.NewClient(&redis.Options{Addr: "[::1]:6379"}), "[::1]:6379 on " + host + "/0"},
+		{redis.NewClient(&redis.Options{Network: "unix", Addr: "/run/redis.sock"}), "/run/redis.sock on " + host + "/0"},
+		{sentinel, "an address that Sentinel knows, where headgate:id is it"},
+		{ring, "10.0.0.1:6379,10.0.0.2:6379"},
+		{cluster, "10.0.0.1:6379"},
+		{struct{ redis.UniversalClient }{ring}, "struct { redis.UniversalClient }, where headgate:id is it"},
+	} {
+		if got := addressOf(test.rdb, "it"); got != test.want {
+			t.Errorf("%T: %q, want %q", test.rdb, got, test.want)
+		}
+		_ = test.rdb.Close()
+	}
+}
+
+// nowhere is a client that does not say where its Redis is.
+type nowhere struct{ redis.UniversalClient }
+
+// Two asynq Redises that no address tells apart: the second is refused as well. The
+// first loses its data: who has run with it takes the new ones in their place within
+// 20 s, whoever is refused until then.
+func TestAsynqRedisWithoutAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, first := redistest.Mini(t)
+		_, second := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var log journal
+		begin := func(queues redis.UniversalClient) error {
+			lanes := throttle.NewLanes(throttle.New(limiter, throttle.RedisOptions{}))
+			rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes), WithLogger(log.logger()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Shutdown)
+			return s.Start(asynq.NewServeMux())
+		}
+		for range 2 {
+			if err := begin(first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			data := first.Get(t.Context(), dataKey).Val()
+			if err := begin(second); err == nil || !strings.Contains(err.Error(), data) {
+				t.Errorf("the second asynq Redis: %v, want an error that names the first one's data, %s", err, data)
+			}
+			m.FlushAll()
+			time.Sleep(claimEach + time.Second)
+		}
+		if err := begin(first); err != nil {
+			t.Errorf("the first asynq Redis, with other data: %v", err)
+		}
+		time.Sleep(5 * time.Minute)
+		if log.String() != "" {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
 }

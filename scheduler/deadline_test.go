@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,36 @@ func TestFailsAtItsDeadline(t *testing.T) {
 			t.Errorf("job: %+v, want archived as too late, after one retry", info)
 		}
 	})
+}
+
+// Where nobody knows for how long a job would wait it waits for as long as its rule
+// lets it, and is then archived, or dropped, with that reason.
+func TestTooLate(t *testing.T) {
+	for _, action := range []Action{Archive, Drop} {
+		t.Run(fmt.Sprint(action), func(t *testing.T) {
+			rule := func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 20 * time.Second, OnMaxWait: action}, nil
+			}
+			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
+				st.must(st.limiter.Pause(t.Context(), "api"))
+				id := st.enqueue(needing(""))
+				time.Sleep(20 * time.Second)
+				if info := st.info(id); info == nil || info.State != asynq.TaskStateRetry {
+					t.Errorf("after 20 s: %+v, want it to wait", info)
+				}
+				time.Sleep(7 * time.Second) // by then all heartbeats have come
+				info := st.info(id)
+				archived := info != nil && info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, "as long as it may")
+				if action == Archive && !archived || action == Drop && info != nil {
+					t.Errorf("after 27 s: %+v, want it gone, or archived with that reason", info)
+				}
+				st.wantClean()
+				if n := len(st.ran()); n != 0 {
+					t.Errorf("ran %d times", n)
+				}
+			})
+		})
+	}
 }
 
 // Nothing is kept of the deadlines of jobs that have ended.

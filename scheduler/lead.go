@@ -151,6 +151,7 @@ func (g *giver) resign(ctx context.Context) {
 		return
 	}
 	g.core = nil
+	g.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	g.limits.note(ctx, g.store.Resign(ctx, g.process))

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,6 +77,42 @@ func (s *Server) define(ctx context.Context) error {
 		s.limits.told(version)
 	}
 	return err
+}
+
+// words returns the limits of which the limiter has been told, by name in the words
+// that it was told them in; none while it has not been.
+func (l *limits) words() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	words := map[string]string{}
+	for i := 0; l.known && i < len(l.list); i++ {
+		limit := l.list[i]
+		limit.Paused = false
+		words[limit.Name] = limit.String()
+	}
+	return words
+}
+
+// noteOthers logs which limits the config of another process has defined otherwise
+// since this one did: of two versions of one config that run at a time the one read
+// last holds. Each such change is logged once: said is what was, by limit.
+func (s *Server) noteOthers(ctx context.Context, said map[string]string) {
+	ours := s.limits.words()
+	theirs, err := s.limiter.Turns().Defined(ctx, slices.Sorted(maps.Keys(ours)))
+	if err != nil {
+		return // who asks for permits tells of an outage
+	}
+	for name, words := range ours {
+		other := theirs[name]
+		switch {
+		case other == "" || other == words: // it is ours, or somebody deleted it
+			delete(said, name)
+		case other != said[name]:
+			said[name] = other
+			s.log.Warn("another process's config says otherwise of a limit, and holds: it was read later",
+				"limit", name, "now", other, "here", words)
+		}
+	}
 }
 
 // noteLimiter tells the limiter's outage of a call. Another error than

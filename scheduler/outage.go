@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -120,7 +121,8 @@ func tryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) err
 // answered, with whatever. That a Redis loads its data, takes no writes or has no
 // memory left is an answer, too, but no use.
 func unreachable(err error) error {
-	if err == nil || errors.Is(err, redis.Nil) {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, errLayout) ||
+		errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
 		return nil
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered {

@@ -150,12 +150,17 @@ func (p promoter) field(ctx context.Context, queue, name string, ids []string) (
 // errLayout means that asynq keeps its jobs elsewhere than promote looks.
 var errLayout = errors.New("this asynq keeps its jobs in another way than headgate knows")
 
+// checkQueue begins the names of the queues in which processes check that. Their
+// jobs wait for no permits, so nobody else is to send them back to ask.
+const checkQueue = "headgate-check-"
+
 // check puts a job of its own in a queue of its own back and promotes it, and
 // asks asynq each time where the job is: asynq's layout is private, and another
-// version may keep jobs elsewhere. An error that wraps errLayout means that it does;
-// any other says nothing about that.
+// version may keep jobs elsewhere. An error that wraps errLayout, or one of asynq's
+// that it does not find the job or its queue, means that it does, or that somebody
+// took the job away meanwhile; any other says nothing about that.
 func (p promoter) check(ctx context.Context) (err error) {
-	queue := "headgate-check-" + uuid.NewString()
+	queue := checkQueue + uuid.NewString()
 	client, tasks := asynq.NewClientFromRedisClient(p.rdb), asynq.NewInspectorFromRedisClient(p.rdb)
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
 	if err != nil {
@@ -209,7 +214,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, errLayout) {
+		if unreachable(err) == nil {
 			strange++
 		}
 		if strange > 1 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -220,5 +221,32 @@ func (elsewhere) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			args[4] = fmt.Sprint(args[4]) + "-elsewhere"
 		}
 		return next(ctx, cmd)
+	}
+}
+
+// A Redis that is flushed before any call of the check says nothing of asynq's
+// layout, and is no outage.
+func TestFlushedWhileChecking(t *testing.T) {
+	calls := 1
+	for flushed := 1; flushed <= calls; flushed++ {
+		synctest.Test(t, func(t *testing.T) {
+			m, rdb := redistest.Mini(t)
+			calls = 0
+			rdb.AddHook(newFuse(func(redis.Cmder) bool {
+				if calls++; calls == flushed {
+					m.FlushAll()
+				}
+				return false
+			}))
+			var log journal
+			s := &Server{promoter: promoter{rdb}, log: log.logger(), queueOutage: newOutageLog(log.logger(), "the queues' Redis", nil)}
+			s.promotes.Store(true)
+			if err := s.checkPromote(t.Context()); err != nil || !s.promotes.Load() || log.String() != "" {
+				t.Errorf("flushed before its %d. call: %v, promotes %v, logged %s", flushed, err, s.promotes.Load(), log.String())
+			}
+		})
+	}
+	if calls < 10 {
+		t.Errorf("the check makes %d calls: the test shows nothing", calls)
 	}
 }

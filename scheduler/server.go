@@ -74,6 +74,7 @@ type Server struct {
 	passes    time.Duration // between two comparisons of what waits with asynq
 	quiet     time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
+	claimed   atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 
@@ -234,7 +235,7 @@ func (s *Server) beginGiving() bool {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.giving.Go(func() { s.giveTurns(ctx) })
-	s.giving.Go(func() { s.keepClaim(ctx) })
+	s.giving.Go(func() { s.keepScope(ctx) })
 	s.written = s.history.Start()
 	return true
 }

@@ -109,9 +109,9 @@ func (w *sim) refused(j throttle.Job, r throttle.Refusal, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d.Outcome != throttle.Denied {
-		w.breaks("%s, refused: %s", j.ID, d)
+		w.breaksFor(j.ID, "refused: %s", d)
 	}
-	w.history.Note(w.now(), w.jobs[j.ID].lane.name, "%s was refused for %s: retry after %s", j.ID, r.For, d.RetryAfter)
+	w.tell(j.ID, "refused for %s: retry after %s", r.For, d.RetryAfter)
 	for _, n := range r.Shuts {
 		if r.For >= 0 {
 			w.shuts = append(w.shuts, simShut{n.Limit + "|" + n.Key, time.Now(), d.At.Add(r.For)})
@@ -123,7 +123,7 @@ func (w *sim) refused(j throttle.Job, r throttle.Refusal, d throttle.Decision) {
 func (w *sim) judgeShut(meter, id string, d throttle.Decision) {
 	for _, s := range w.shuts {
 		if s.meter == meter && time.Now().After(s.at) && d.At.Before(s.until) {
-			w.breaks("%s was admitted at %s, which is shut for %s", id, meter, s.until.Sub(d.At))
+			w.breaksFor(id, "it was admitted at %s, which is shut for %s", meter, s.until.Sub(d.At))
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (w *sim) judge() {
 	w.judgeMeters()
 	w.judgeWaits()
 	for _, key := range w.hand.left() {
-		w.breaks("%q is left behind", key)
+		w.breaks(w.lanes, 0, w.now(), "%q is left behind", key)
 	}
 }
 
@@ -39,19 +39,19 @@ func (w *sim) judgeJobs() {
 	for id, job := range w.jobs {
 		switch {
 		case job.runs == 0 && !job.deleted:
-			w.breaks("%s never ran", id)
+			w.breaksFor(id, "it never ran")
 		case w.answers != nil && !job.deleted && (job.ends == 0 || job.ends > 1+crashes):
-			w.breaks("%s ended %d times", id, job.ends)
+			w.breaksFor(id, "it ended %d times", job.ends)
 		case w.answers == nil && job.runs > 1+crashes:
-			w.breaks("%s ran %d times", id, job.runs)
+			w.breaksFor(id, "it ran %d times", job.runs)
 		}
 		if explained := w.explained(job); job.denials > explained {
-			w.breaks("%s was denied %d times, of which %d are explained", id, job.denials, explained)
+			w.breaksFor(id, "it was denied %d times, of which %d are explained", job.denials, explained)
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
 		if q, err := w.hand.tasks.GetQueueInfo(queue); err == nil && q.Size > 0 {
-			w.breaks("queue %s: %+v", queue, *q)
+			w.breaks(w.lanes, 0, w.now(), "queue %s: %+v", queue, *q)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (w *sim) judgeHealed() {
 		queue, id, _ := strings.Cut(name, "\n")
 		state := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "state").Val()
 		if !slices.Contains([]string{"retry", "pending", "active"}, state) {
-			w.breaks("%s waits in the limiter, and asynq does not have it", id)
+			w.breaksFor(id, "it waits in the limiter, and asynq does not have it")
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
@@ -74,7 +74,7 @@ func (w *sim) judgeHealed() {
 			id := z.Member.(string)
 			denied := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "denied").Val() == fmt.Sprint(int64(z.Score))
 			if denied && waits[queue+"\n"+id] == "" {
-				w.breaks("%s was denied and waits in asynq, and the limiter does not know it", id)
+				w.breaksFor(id, "it was denied and waits in asynq, and the limiter does not know it")
 			}
 		}
 	}
@@ -106,7 +106,8 @@ func (w *sim) judgeMeters() {
 			}
 			own = e.meter != ""
 			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
-				w.breaks("meter %s, from %s to %s: %v", meter, from.Sub(w.began), e.at.Sub(w.began), err)
+				from, to := from.Sub(w.began), e.at.Sub(w.began)
+				w.breaks(w.lanesAt(meter), from.Microseconds(), to.Microseconds(), "meter %s, from %s to %s: %v", meter, from, to, err)
 			}
 			if from = e.at; e.lost {
 				limit = w.defined(name)
@@ -151,11 +152,12 @@ func (w *sim) judgeWaits() {
 		return
 	}
 	for _, l := range w.lanes {
-		waited := time.Duration(w.history.Lane(l.name).Worst) * time.Microsecond
+		its := w.history.Lane(l.name)
+		waited := time.Duration(its.Worst) * time.Microsecond
 		rounds := waited.Seconds() / w.round(l).Seconds()
 		w.worst = max(w.worst, rounds)
 		if rounds > 12 {
-			w.breaks("%s waited %s, %.1f rounds", l.name, waited, rounds)
+			w.breaks(w.near(l), its.WorstAt-its.Worst, its.WorstAt, "%s waited %s, %.1f rounds", l.name, waited, rounds)
 		}
 	}
 }
@@ -193,27 +195,4 @@ func (w *sim) turn(l *simLane, n throttle.Need) time.Duration {
 		return time.Duration(n.Cost) * limit.Rate.Per / time.Duration(limit.Rate.N)
 	}
 	return limit.Rate.Per
-}
-
-// story tells what is wrong, in which world, and what happened there.
-func (w *sim) story() string {
-	var s strings.Builder
-	for i, b := range w.broken {
-		if i == 10 {
-			fmt.Fprintf(&s, "  and %d more\n", len(w.broken)-i)
-			break
-		}
-		fmt.Fprintf(&s, "  %s\n", b)
-	}
-	fmt.Fprintf(&s, "%d processes of %d workers\n", len(w.processes), w.config.Concurrency)
-	for _, l := range w.limits {
-		fmt.Fprintf(&s, "  limit %s: %s\n", l.Name, l)
-	}
-	for _, l := range w.lanes {
-		fmt.Fprintf(&s, "  %s, its jobs take %s\n", l.name, l.takes)
-	}
-	for _, e := range w.events {
-		fmt.Fprintf(&s, "  after %s: %s\n", e.at.Sub(w.began), e.text)
-	}
-	return s.String() + w.history.Story(0, w.now(), 120)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ type piece struct {
 	with, without string
 	// instead answers a command in Redis's place.
 	instead func(cmd redis.Cmder) bool
+	once    sync.Once
 }
 
 var pieces = []*piece{
@@ -56,6 +58,15 @@ var pieces = []*piece{
 	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.called >= most and", without: "if false and"},
 	{name: "no job is called ahead where few permits come at once", breaks: "TestLateJobsCostNoSecondDenial/capacity_1$", with: "or (m.capacity - m.cost) * m.period_us < ahead_us * m.n", without: ""},
 	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestSeen/one_queue_paused", with: "call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
+	{name: "put-backs outlast the wait that was told", breaks: "TestPutBacksOutlastTheirWaits", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
+	{name: "nobody knows when a slot comes back", breaks: "TestSeen/MaxWait_and_Deadline", with: "m.known = false", without: ""},
+	{name: "a limit that was lost is defined again", breaks: "TestALostLimitComesBack", with: "lost and 1 or 0", without: "0"},
+	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenialSpendsNoAttempt/ours_without_retries", with: "redis.call('ZADD', job.retry, at, job.id)", without: "redis.call('ZADD', (string.gsub(job.retry, 'retry$', 'archived')), at, job.id)"},
+	{name: "a Unique lock holds while its job waits", breaks: "TestPlainJobsWithoutRetries", with: "if seconds > 0 then keep_unique(job.hash, job.id, seconds) end", without: ""},
+	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= forgiven then", without: ">= 0 then"},
+	{name: "crashes are counted", breaks: "TestSeen/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', job.hash, 'crashes', 1)", without: ""},
+	{name: "leases are extended", breaks: "TestSeen/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
+	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(latest), job.name)", without: ""},
 }
 
 // allKnown has the limiter know all jobs that it is asked about.
@@ -110,18 +121,35 @@ func (p *piece) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (p *piece) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if p.instead != nil && p.instead(cmd) {
+			p.once.Do(p.tell)
 			return nil
+		}
+		if cmd.Name() != "eval" || p.with == "" {
+			return next(ctx, cmd)
 		}
 		// Redis never gets to know a script as it is, so each call is repeated with
 		// the text.
-		if cmd.Name() == "eval" && p.with != "" {
-			if text, ok := cmd.Args()[1].(string); ok && strings.Contains(text, p.with) {
-				cmd.Args()[1] = strings.ReplaceAll(text, p.with, p.without)
-			}
+		text, _ := cmd.Args()[1].(string)
+		if !strings.Contains(text, p.with) {
+			return next(ctx, cmd)
 		}
-		return next(ctx, cmd)
+		p.once.Do(p.tell)
+		cmd.Args()[1] = strings.ReplaceAll(text, p.with, p.without)
+		err := next(ctx, cmd)
+		if breaksOff.MatchString(fmt.Sprint(err)) {
+			panic(fmt.Sprintf("without %q the script breaks off: %v", p.name, err))
+		}
+		return err
 	}
 }
+
+// tell has this process say that the piece was taken out of something.
+func (p *piece) tell() { fmt.Println(takenOut) }
+
+const takenOut = "a piece is taken out"
+
+// breaksOff is what Redis and miniredis say of a script that does.
+var breaksOff = regexp.MustCompile(`(?i)compiling|running script|user_script|attempt to `)
 
 // withoutEnv names a piece that is to be taken out in this process.
 const withoutEnv = "HEADGATE_WITHOUT"
@@ -154,6 +182,9 @@ func TestEveryPieceIsNeeded(t *testing.T) {
 			_, failed := errors.AsType[*exec.ExitError](err)
 			if !failed || strings.Contains(string(out), "panic: ") || strings.Contains(string(out), "fatal error: ") {
 				t.Fatalf("without it nothing breaks: %v\n%s", err, out)
+			}
+			if !strings.Contains(string(out), takenOut) {
+				t.Fatalf("it was not taken out of anything, but %s fails:\n%s", p.breaks, out)
 			}
 			t.Logf("without it:\n%s", firstLines(string(out), 4))
 		})

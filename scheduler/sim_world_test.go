@@ -43,7 +43,7 @@ type sim struct {
 	events  []simEvent
 	busy    time.Time // when all workers were last at work
 	worst   float64   // wait of a lane, in rounds
-	broken  []string
+	broken  []simBreak
 	answers *rand.Rand // of handlers; nil where all are that the job is done
 	shuts   []simShut
 }
@@ -64,6 +64,7 @@ type simJob struct {
 	again                 int       // times that it had to ask anew
 	ends                  int       // runs after which it was done
 	deleted               bool
+	came, last            int64 // when it was enqueued, and when anything happened to it last
 }
 
 // admission is what one job took of one meter.
@@ -146,7 +147,7 @@ func (w *sim) lane(i int) *simLane {
 		key := []string{"", "/a", "/b"}[w.rand.IntN(3)]
 		l.needs += fmt.Sprintf("%s%s:%d ", limit.Name, key, between(w.rand, 1, min(3, capacityOf(limit))))
 	}
-	l.name = fmt.Sprintf("lane %d (%s: %s)", i, l.queue, strings.TrimSpace(l.needs))
+	l.name = fmt.Sprintf("lane %d", i)
 	rule, _ := ruleOfPayload(asynq.NewTask("job", []byte(l.needs)))
 	l.parsed = rule.Needs
 	return l
@@ -176,6 +177,7 @@ func (w *sim) startProcess() {
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
 	}
+	limiter.AddHook(&teller{w, p})
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
 		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(job, needs, d) },
@@ -201,7 +203,7 @@ func (w *sim) handle(p *simProcess, id string) error {
 	job := w.jobs[id]
 	job.runs++
 	p.running++
-	w.history.Note(w.now(), job.lane.name, "process %d runs %s", p.index, id)
+	w.tell(id, "running in process %d", p.index)
 	w.mu.Unlock()
 	time.Sleep(job.lane.takes)
 	if p.dead() {
@@ -231,10 +233,10 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 			job.late++
 		}
 		job.denied = time.Now()
-		w.history.Note(w.now(), job.lane.name, "%s is denied for the %d. time: retry after %s", asks.ID, job.denials, d.RetryAfter)
+		w.tell(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
 	case throttle.Allowed:
 		if other := w.before(job); job.denials+job.again == 0 && other != "" && !w.unheard() {
-			w.breaks("%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
+			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
 		}
 		if job.admits++; job.admits == 1 {
 			job.lane.open--
@@ -246,7 +248,8 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 			w.judgeShut(meter, asks.ID, d)
 		}
 	default:
-		w.breaks("%s: %s", asks.ID, d)
+		w.tell(asks.ID, "told: %s", d)
+		w.breaksFor(asks.ID, "%s", d)
 	}
 }
 
@@ -283,18 +286,15 @@ func (w *sim) freed(holder string) {
 	}
 }
 
-func (w *sim) breaks(format string, args ...any) {
-	w.broken = append(w.broken, fmt.Sprintf(format, args...))
-}
-
 // enqueue adds a job to a lane.
 func (w *sim) enqueue(l *simLane) {
 	w.mu.Lock()
 	id := fmt.Sprintf("job%d", len(w.jobs))
-	w.jobs[id] = &simJob{lane: l}
+	w.jobs[id] = &simJob{lane: l, came: w.now()}
 	if l.open++; l.open == 1 {
 		w.history.Waits(w.now(), l.name)
 	}
+	w.tell(id, "enqueued")
 	w.mu.Unlock()
 	priority := []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[w.rand.IntN(5)]
 	w.hand.enqueue(NewTask("job", []byte(l.needs), asynq.MaxRetry(w.rand.IntN(2)), Priority(priority)), asynq.TaskID(id), asynq.Queue(l.queue))

@@ -42,6 +42,24 @@ func TestStraysAskAgain(t *testing.T) {
 	})
 }
 
+// A process that starts has a job of its own denied and promoted, to see whether it
+// can. The limiter does not know that job, and whoever gives turns leaves it alone.
+func TestChecksAreNoStrays(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
+		for _, queue := range []string{checkQueue + "of another", "any other"} {
+			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
+			st.must(promoter{st.rdb}.deny(t.Context(), job{queue, "it"}, time.Now().Add(time.Hour)))
+		}
+		time.Sleep(65 * time.Second)
+		states := map[string]asynq.TaskState{checkQueue + "of another": asynq.TaskStateRetry, "any other": asynq.TaskStatePending}
+		for queue, want := range states {
+			if info, err := st.tasks.GetTaskInfo(queue, "it"); err != nil || info.State != want {
+				t.Errorf("the job in queue %s is %v, %v; want %s", queue, info, err, want)
+			}
+		}
+	})
+}
+
 // A worker dies with a called job before it has asked: asynq gives that job back
 // after a minute or so, and the lane does not wait for it.
 func TestLaneGoesOnWithoutADeadWorkersJob(t *testing.T) {

@@ -109,11 +109,7 @@ func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 			lost = append(lost, throttle.JobID{Queue: jobs[i].queue, ID: jobs[i].id})
 		}
 	}
-	forgotten, err := g.limiter.Forget(ctx, lost...)
-	if forgotten > 0 {
-		g.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", forgotten, "one of them", lost[0].ID)
-	}
-	return fates, g.limits.note(ctx, err)
+	return fates, g.forget(ctx, lost)
 }
 
 // recall takes back what is reserved for jobs that have not come in time.

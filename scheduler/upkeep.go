@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -40,6 +41,14 @@ type upkeep struct {
 	queues []string  // whose jobs wait
 	pass   comparison
 	begun  time.Time // when the last pass began; zero: one is due
+	found  found
+}
+
+// found is what was not as it should be, until the end of a pass says so: whoever
+// deletes a thousand jobs is told so once.
+type found struct {
+	forgotten, sent int
+	one             string // of the jobs that were forgotten
 }
 
 // add has the put-backs of a queue looked after, from its first lane on. Comparisons
@@ -126,19 +135,19 @@ type comparison struct {
 	queues  []string  // whose denied jobs are still to be looked at
 	offset  int       // in the first of them
 	next    time.Time // when it goes on
-
-	forgotten, sent int
 }
 
 // underway reports whether anything is left to look at.
 func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are.
+// beginPass plans a pass over the tickets and over all queues that there are, but
+// those in which another process just checks whether it can promote.
 func (g *giver) beginPass(ctx context.Context) error {
 	queues, err := g.promoter.allQueues(ctx)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
+	queues = slices.DeleteFunc(queues, func(queue string) bool { return strings.HasPrefix(queue, checkQueue) })
 	g.upkeep.pass = comparison{tickets: true, queues: queues}
 	return nil
 }
@@ -147,7 +156,7 @@ func (g *giver) beginPass(ctx context.Context) error {
 func (g *giver) compare(ctx context.Context) error {
 	c := &g.upkeep.pass
 	began := time.Now()
-	if began.Before(c.next) {
+	if began.Before(c.next) || !c.underway() {
 		return nil
 	}
 	for c.underway() && time.Since(began) < compareFor {
@@ -160,11 +169,32 @@ func (g *giver) compare(ctx context.Context) error {
 		}
 	}
 	c.next = began.Add((1 + restFor) * time.Since(began))
-	if !c.underway() && c.forgotten+c.sent > 0 {
-		g.log.Warn("asynq and the limiter did not agree about waiting jobs", "forgotten", c.forgotten, "sent back to ask", c.sent)
-		c.forgotten, c.sent = 0, 0
+	if !c.underway() {
+		g.tellFound()
 	}
 	return nil
+}
+
+// tellFound logs what was found since the last time.
+func (g *giver) tellFound() {
+	f := &g.upkeep.found
+	if f.forgotten > 0 {
+		g.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
+	}
+	if f.sent > 0 {
+		g.log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
+	}
+	*f = found{}
+}
+
+// forget drops jobs that will not come.
+func (g *giver) forget(ctx context.Context, lost []throttle.JobID) error {
+	forgotten, err := g.limiter.Forget(ctx, lost...)
+	if forgotten > 0 {
+		g.upkeep.found.forgotten += forgotten
+		g.upkeep.found.one = lost[0].ID
+	}
+	return g.limits.note(ctx, err)
 }
 
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
@@ -192,9 +222,7 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 			}
 		}
 	}
-	forgotten, err := g.limiter.Forget(ctx, lost...)
-	c.forgotten += forgotten
-	return g.limits.note(ctx, err)
+	return g.forget(ctx, lost)
 }
 
 // findStrays sends denied jobs of this scope that no lane knows back to ask: the
@@ -227,7 +255,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 			strays = append(strays, job{queue, unknown[i]})
 		}
 	}
-	c.sent += len(strays)
+	g.upkeep.found.sent += len(strays)
 	if c.offset = next - len(strays); next < 0 {
 		c.queues, c.offset = c.queues[1:], 0
 	}

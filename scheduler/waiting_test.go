@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -228,5 +229,34 @@ func TestTwoConfigVersions(t *testing.T) {
 			t.Errorf("%d jobs ran, %d and %d by each, want 40 in all and some by each", len(ids), len(st.ran()), len(newer.ran()))
 		}
 		st.wantClean()
+	})
+}
+
+// Of two configs that say something else of one limit the one read last holds; who
+// read the other one says so, once each time that it becomes so.
+func TestTwoConfigVersionsAreTold(t *testing.T) {
+	var olds, news journal
+	slow, fast := perMinute(6, 1), perMinute(60, 1)
+	virtual(t, settings{limits: []throttle.Limit{slow}, log: olds.logger()}, func(t *testing.T, st *stack) {
+		wait := func(when string, old, newer int) {
+			t.Helper()
+			time.Sleep(claimEach + time.Second)
+			const line = "another process's config says otherwise of a limit"
+			if n, m := strings.Count(olds.String(), line), strings.Count(news.String(), line); n != old || m != newer {
+				t.Errorf("%s: said %d and %d times, want %d and %d:\n%s%s", when, n, m, old, newer, olds.String(), news.String())
+			}
+		}
+		wait("alone", 0, 0)
+		newer := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{fast}, log: news.logger()})
+		wait("another's config is read", 1, 0)
+		wait("a while later", 1, 0)
+		st.must(st.limiter.Set(t.Context(), perMinute(30, 1)))
+		wait("somebody sets the limit", 1, 0)
+		st.must(st.server.Define(t.Context(), slow))
+		wait("the old config is read again", 1, 1)
+		st.must(newer.server.Define(t.Context(), fast))
+		wait("and the new one", 2, 1)
+		st.must(st.limiter.Delete(t.Context(), "api"))
+		wait("the limit is deleted", 2, 1)
 	})
 }

@@ -151,6 +151,34 @@ func TestRepeatedCall(t *testing.T) {
 	})
 }
 
+// TestTooLateIsSaidAgain: a call that the client repeats, since its answer got lost,
+// hears again that it is too late, and does not wait anew; another call does.
+func TestTooLateIsSaidAgain(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		run := func(number string) []any {
+			t.Helper()
+			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
+				"default", "b", "", "caller", number, 0, (70 * time.Second).Microseconds(), -1, grant.Microseconds(), "l", "k", 1).Slice()
+			must(t, err)
+			return reply
+		}
+		expect(t, "at first", run("1")[0], any(int64(denied)))
+		s.wait(50 * time.Second)
+		must(t, s.Block(background, "l", "k", s.now.Add(21*time.Second)))
+		first := run("2")
+		expect(t, "71 s after that it would run", first[0], any(int64(throttle.TooLate)))
+		for range 2 {
+			s.wait(time.Second)
+			expect(t, "the same call again", run("2"), first)
+		}
+		s.pump(t)
+		expect(t, "traces", s.traces(t), []string{"blocked:l"})
+		expect(t, "enqueued anew", run("3")[0], any(int64(denied)))
+	})
+}
+
 // TestSameIDInTwoQueues: a job is its queue and its ID.
 func TestSameIDInTwoQueues(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {

@@ -90,9 +90,10 @@ type Decision struct {
 	// extends, and of a paused limit a minute: both are only when to look again.
 	// From Lanes it is when the job would run, after all that wait before it.
 	RetryAfter time.Duration
-	// Unknown is whether a job was denied and nobody can tell for how long: a
-	// running job must give its slot back, or somebody resume a limit. RetryAfter
-	// is when to ask again at the latest then. Only Lanes tell.
+	// Unknown is whether a job was denied, or has waited as long as it may, and
+	// nobody can tell for how long it would wait: a running job must give its slot
+	// back, or somebody resume a limit. RetryAfter is when to ask again at the latest
+	// then. Only Lanes tell.
 	Unknown bool
 	// PutBack is, for a job denied by Acquire, how long to put it back for in
 	// case that nobody calls it: longer than RetryAfter, since a job that comes
@@ -159,6 +160,9 @@ func (d Decision) String() string {
 		}
 		return fmt.Sprintf("no such limit: %s", d.Limit)
 	case TooLate:
+		if d.Unknown {
+			return fmt.Sprintf("it has waited for limit %s as long as it may, and nobody can tell how long it would still wait", meter)
+		}
 		return fmt.Sprintf("limit %s would let it run only after %s, longer than it may wait", meter, d.RetryAfter)
 	}
 	return d.Outcome.String()

@@ -171,8 +171,10 @@ func TestBlocksGoWithTheLimit(t *testing.T) {
 			must(t, s.Block(ctx, limit, "k", s.now.Add(time.Hour)))
 		}
 		must(t, s.Delete(ctx, "log"))
-		define(t, s, log(1))
+		define(t, s, log(2))
 		expect(t, "made again", ask(t, s, "log", 1).Outcome, allowed)
+		must(t, s.Block(ctx, "log", "k2", s.now.Add(time.Hour)))
+		expect(t, "another key of it is blocked", ask(t, s, "log", 1).Outcome, allowed)
 		expect(t, "another limit", ask(t, s, threes[0].Name, 1).Outcome, denied)
 	})
 }

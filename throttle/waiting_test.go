@@ -61,7 +61,7 @@ func TestForecast(t *testing.T) {
 		define(t, s, perMinute("p", 1), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2})
 		must(t, s.lanes.Pause(background, "p"))
 		before := snapshot(t, s)
-		got, err := s.lanes.Forecast(background, need("f", "k", 1), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1),
+		got, err := s.lanes.Forecast(background, need("f", "k", 0), need("f", "k2", 10), need("l", "k", 4), need("none", "k", 1),
 			need("p", "k", 1), need("slots", "", 2), need("slots", "k", 3))
 		must(t, err)
 		expect(t, "forecast", got, []throttle.Forecast{

@@ -2,6 +2,7 @@ package turns
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -68,10 +69,32 @@ type Numbered struct {
 	Number int64
 }
 
-// Claim claims the scope for that long for the asynq Redis with these data and
-// that address, or returns the address of another one that has it.
-func (s *Store) Claim(ctx context.Context, data, address string, life time.Duration) (other string, err error) {
-	return s.run(ctx, lua.Claim, data, address, life.Milliseconds()).Text()
+// Claim claims the scope for that long for the asynq Redis with these data, which
+// had others before as far as its caller knows, and that address; or returns the
+// address of another one that has it.
+func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, err error) {
+	return s.run(ctx, lua.Claim, data, before, address, life.Milliseconds()).Text()
+}
+
+// Defined tells what configs said last of limits, in their words; it leaves out those
+// that no config has defined, and those that are gone. It takes one round trip.
+func (s *Store) Defined(ctx context.Context, limits []string) (map[string]string, error) {
+	texts := map[string]string{}
+	replies, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, limit := range limits {
+			p.HGet(ctx, s.prefix+"limit:"+limit, "file")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	for i, reply := range replies {
+		if text := reply.(*redis.StringCmd).Val(); text != "" {
+			texts[limits[i]] = text
+		}
+	}
+	return texts, nil
 }
 
 // Lead takes or renews the lease, for that long, for a process that knows all

@@ -49,7 +49,11 @@ local function wait(job, r, joins, bind)
   if place > 0 and expected <= now_us then expected = after_head(job, expected) end
   local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
   if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
-  if now_us >= latest or (known and expected > latest) then return reply(TOO_LATE, last, expected), true end
+  if now_us >= latest or (known and expected > latest) then
+    local answer = reply(TOO_LATE, last, expected)
+    answer[9] = known and 1 or 0
+    return answer, true
+  end
 
   local patience = '0 '
   if latest < math.huge then

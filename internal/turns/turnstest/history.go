@@ -21,7 +21,7 @@ type History struct {
 // Lane is what a history knows of one lane.
 type Lane struct {
 	Name string
-	// Turns is how many of its jobs were called.
+	// Turns is how many of its jobs had theirs.
 	Turns int
 	// Worst is its longest wait between two turns, and WorstAt when that ended.
 	Worst, WorstAt int64
@@ -32,7 +32,16 @@ type Lane struct {
 type event struct {
 	at   int64
 	lane string
+	jobs []string
 	text string
+}
+
+func (e event) String() string {
+	jobs := strings.Join(e.jobs, ", ")
+	if jobs != "" {
+		jobs += " "
+	}
+	return fmt.Sprintf("%12s  %-24s %s%s", span(e.at), strings.ReplaceAll(e.lane, "\n", " "), jobs, e.text)
 }
 
 // Lane returns what is known of a lane.
@@ -55,14 +64,14 @@ func (h *History) Waits(at int64, lane string) {
 	h.Note(at, lane, "gets its first job")
 }
 
-// Turn says that a job of a lane was called, and whether another waits.
+// Turn says that a job of a lane had its turn, and whether another waits.
 func (h *History) Turn(at int64, lane, job string, more bool) {
 	l := h.Lane(lane)
 	wait := l.end(at)
 	l.Turns++
 	l.since, l.waits = at, more
 	if h.Tell {
-		h.Note(at, lane, "turn %d: job %s is called after %s%s", l.Turns, job, span(wait), map[bool]string{false: ", nothing waits"}[more])
+		h.Note(at, lane, "turn %d after %s: %s%s", l.Turns, span(wait), job, map[bool]string{false: "; nothing waits"}[more])
 	}
 }
 
@@ -99,8 +108,24 @@ func (l *Lane) end(at int64) int64 {
 // Note adds to the story; an event without a lane belongs to all.
 func (h *History) Note(at int64, lane, format string, args ...any) {
 	if h.Tell {
-		h.events = append(h.events, event{at, lane, fmt.Sprintf(format, args...)})
+		h.events = append(h.events, event{at, lane, nil, fmt.Sprintf(format, args...)})
 	}
+}
+
+// NoteOf adds what happens to a job of a lane. Where the same happens to several at
+// a time the story says so in one line.
+func (h *History) NoteOf(at int64, lane, job, format string, args ...any) {
+	if !h.Tell {
+		return
+	}
+	e := event{at, lane, []string{job}, fmt.Sprintf(format, args...)}
+	if last := len(h.events) - 1; last >= 0 {
+		if o := &h.events[last]; o.at == at && o.lane == lane && o.text == e.text && o.jobs != nil {
+			o.jobs = append(o.jobs, job)
+			return
+		}
+	}
+	h.events = append(h.events, e)
 }
 
 // Story is what happened to some lanes from one time to another, the last lines
@@ -111,7 +136,7 @@ func (h *History) Story(from, to int64, lines int, lanes ...string) string {
 		if e.at < from || e.at > to || len(lanes) > 0 && e.lane != "" && !slices.Contains(lanes, e.lane) {
 			continue
 		}
-		story = append(story, fmt.Sprintf("%12s  %-24s %s", span(e.at), strings.ReplaceAll(e.lane, "\n", " "), e.text))
+		story = append(story, e.String())
 	}
 	if cut := len(story) - lines; cut > 0 {
 		story = slices.Insert(story[cut:], 0, fmt.Sprintf("… %d lines before", cut))

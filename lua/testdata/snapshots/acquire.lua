@@ -19,11 +19,12 @@
 -- ARGV[10…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
---   0 if allowed, and if denied how long to put the job back for; known is 0
---   where nobody can tell when it will run. If allowed, instead of that, whether
---   the limiter is to hear how the call goes, until when each funnel owes; and of
---   a job that waited since when, how often it was denied, and since when its
---   permits exist or 0. {6, names, now_us} where calendars must be extended
+--   0 if allowed, and if denied how long to put the job back for; known is 0 where
+--   nobody can tell when it will run, or would if it is too late. If allowed,
+--   instead of that, whether the limiter is to hear how the call goes, until when
+--   each funnel owes; and of a job that waited since when, how often it was denied,
+--   and since when its permits exist or 0. {6, names, now_us} where calendars must
+--   be extended
 -- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
@@ -883,7 +884,11 @@ local function wait(job, r, joins, bind)
   if place > 0 and expected <= now_us then expected = after_head(job, expected) end
   local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
   if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
-  if now_us >= latest or (known and expected > latest) then return reply(TOO_LATE, last, expected), true end
+  if now_us >= latest or (known and expected > latest) then
+    local answer = reply(TOO_LATE, last, expected)
+    answer[9] = known and 1 or 0
+    return answer, true
+  end
 
   local patience = '0 '
   if latest < math.huge then
@@ -910,10 +915,20 @@ local job = {
   grant_us = grant_us, ticket = nil, before = false, mark = false,
 }
 
+-- What this very call was told while its job was still known: that it is too late.
+local function said_again(verdict)
+  local answer = {}
+  for word in string.gmatch(verdict, '%S+') do answer[#answer + 1] = tonumber(word) end
+  return answer
+end
+
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
 -- one that has waited r is what was known of it.
 local function come(r)
-  if call('GET', admitted) == number then return take_all(meters, true) end
+  local before = call('GET', admitted)
+  if before == number then return take_all(meters, true) end
+  local verdict = before and string.match(before, '^' .. number .. '\n(.*)$')
+  if verdict then return said_again(verdict) end
   job.before = call('ZCARD', job.waiting)
   job.mark = job.before == 0 and contended(ids)
   load_reserved(meters)
@@ -1043,4 +1058,11 @@ if not called and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)
+local answer = go_on(job, r, called, late)
+if not answer then return admit(r.since_us, r.denials, from_us) end
+if answer[1] == TOO_LATE then -- it is forgotten by now, so a repeat would wait anew
+  local words = {}
+  for i = 1, #answer do words[i] = int(answer[i]) end
+  call('SET', admitted, number .. '\n' .. table.concat(words, ' '), 'PX', '10000')
+end
+return answer

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,19 +26,68 @@ var (
 func TestSimulation(t *testing.T) {
 	// A Lua machine for each call leaves much to collect.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	var sum simFigures
-	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
+	worlds := &simWorlds{next: *first, end: *first + uint64(*seeds)}
+	t.Run("on all cores", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("core ", i), func(t *testing.T) {
+				t.Parallel()
+				worlds.play(t)
+			})
+		}
+	})
+	t.Logf("%s", worlds.sum)
+}
+
+// simWorlds are the worlds to simulate, until one fails.
+type simWorlds struct {
+	mu        sync.Mutex
+	next, end uint64 // seeds
+	sum       simFigures
+}
+
+// play simulates one world after the other.
+func (s *simWorlds) play(t *testing.T) {
+	defer func() {
+		if t.Failed() {
+			s.stop()
+		}
+	}()
+	for seed, ok := s.seed(); ok && !t.Failed(); seed, ok = s.seed() {
+		var w *sim
 		synctest.Test(t, func(t *testing.T) {
-			w := newSim(t, seed)
+			w = newSim(t, seed)
 			w.play()
 			w.judge()
 			if len(w.broken) > 0 {
 				t.Errorf("seed %d:\n%s", seed, w.story())
 			}
-			w.count(&sum)
 		})
+		s.count(t, w)
 	}
-	t.Logf("%s", sum)
+}
+
+// seed returns the next that is to be simulated.
+func (s *simWorlds) seed() (seed uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	return s.next - 1, s.next <= s.end
+}
+
+func (s *simWorlds) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = s.end
+}
+
+// count adds what happened in a world, and tells what has in each hundred of them.
+func (s *simWorlds) count(t *testing.T, w *sim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.count(&s.sum)
+	if s.sum.worlds%100 == 0 {
+		t.Logf("%d of %d worlds, %s", s.sum.worlds, *seeds, s.sum.line())
+	}
 }
 
 // simFigures are what simulations count.
@@ -64,6 +115,19 @@ func (w *sim) count(f *simFigures) {
 	if len(w.events) == 0 {
 		f.rounds = append(f.rounds, w.worst)
 	}
+}
+
+// line is what a long run tells of on its way.
+func (f simFigures) line() string {
+	events, worst := 0, 0.0
+	for _, times := range f.events {
+		events += times
+	}
+	for _, rounds := range f.rounds {
+		worst = max(worst, rounds)
+	}
+	return fmt.Sprintf("%d jobs, %.3f denials a job, most %d, %d events; where none was the worst wait was %.2f rounds",
+		f.jobs, float64(f.denials)/float64(f.jobs), slices.Max(slices.Collect(maps.Keys(f.denied))), events, worst)
 }
 
 func (f simFigures) String() string {

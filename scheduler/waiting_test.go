@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// 400 a day in New York, 1,000 jobs, from Saturday noon over the day that is an
-// hour short. miniredis sorts a set anew for each look at it, so five times as many
+// 400 a day in New York, 1,000 jobs, from Saturday, half an hour before midnight, over the
+// day that is an hour short. miniredis sorts a set anew for each look at it, so five times as many
 // would take twenty times as long, and show no more.
 func TestDailyQuotaOverADSTChange(t *testing.T) {
 	t.Parallel()
@@ -28,13 +28,13 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(400), Zone: newYork.String()}
 	config := asynq.Config{Concurrency: 8, TaskCheckInterval: 20 * time.Second, DelayedTaskCheckInterval: time.Minute, JanitorInterval: time.Hour}
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2000, 4, 1, 12, 0, 0, 0, newYork)))
+		time.Sleep(time.Until(time.Date(2000, 4, 1, 23, 30, 0, 0, newYork)))
 		_, rdb := redistest.Mini(t)
 		st := start(t, rdb, settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour, quiet: 10 * time.Minute})
 		for i := range 1000 {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%04d", i)))
 		}
-		time.Sleep(38 * time.Hour) // until Monday, 2 o'clock
+		time.Sleep(24 * time.Hour) // until Monday, half past midnight: Sunday has 23
 		st.wantOnce(1000)
 		st.wantClean()
 		var history []throttletest.Admission

@@ -62,6 +62,7 @@ var simulations = []simulation{
 func TestSimulations(t *testing.T) {
 	for _, s := range simulations {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			var rounds []float64
 			var sum figures
 			for seed := range s.seeds(*seeds) {

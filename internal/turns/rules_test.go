@@ -20,6 +20,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"called jobs are told again", tellingAgain},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			for _, s := range simulations {
 				for seed := range s.seeds(200) {
 					if w := s.run(seed, tt.off, false); w.broken != "" {

@@ -19,9 +19,9 @@ func (w *world) passes(next int64) {
 // idle returns since when a lane could be called: all it needs is ready beyond
 // what is reserved and held, it stands behind nobody and its queue takes.
 func (w *world) idle(l *worldLane) (at int64) {
-	q := w.queues[l.queue]
+	q := l.in
 	at = w.now
-	if l.waiting == 0 || q.stopped || int64(len(l.called)) >= l.capacity() {
+	if l.waiting == 0 || q.stopped || len(l.called) > 0 && int64(len(l.called)) >= l.capacity() {
 		return never
 	}
 	known := w.core.lanes[l.name]
@@ -34,9 +34,9 @@ func (w *world) idle(l *worldLane) (at int64) {
 	if q.passedOver {
 		return max(q.since, q.resumed) + 5*second
 	}
-	for _, n := range l.needs {
+	for i, n := range l.needs {
 		held := int64(0)
-		if m := w.core.meters[n.name]; m != nil {
+		if m := w.known(known, i, n.name); m != nil {
 			if f := m.first(); f != nil && f.turn.key < known.turn.key {
 				return never
 			}
@@ -49,6 +49,15 @@ func (w *world) idle(l *worldLane) (at int64) {
 		at = max(at, ready)
 	}
 	return at
+}
+
+// known is what the core knows of a lane's meter. The lane has it at hand where it
+// waits, and to look it up took a quarter of all simulations.
+func (w *world) known(l *lane, i int, name string) *meter {
+	if i < len(l.needs) && l.needs[i].name == name {
+		return l.needs[i].meter
+	}
+	return w.core.meters[name]
 }
 
 // left says what is left of anything when all should be done.
@@ -105,7 +114,7 @@ func (w *world) roundsOf(l *worldLane) float64 {
 	for _, n := range l.needs {
 		sum := n.window
 		for _, o := range w.lanes {
-			if w.queues[o.queue].stopped {
+			if o.in.stopped {
 				continue
 			}
 			sum += o.turnAt(n.worldMeter) + w.latency

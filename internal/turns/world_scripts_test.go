@@ -131,7 +131,7 @@ func (w *world) promote(job Told) Fate {
 	}
 	l.called[i].pending = true
 	come := func() { w.at(w.now+latency, func() { w.come(l, job.ID) }) }
-	if q := w.queues[l.queue]; q.stopped {
+	if q := l.in; q.stopped {
 		q.pending = append(q.pending, come)
 	} else {
 		come()
@@ -151,8 +151,8 @@ func (w *world) forget(l *worldLane, i int) {
 // come is acquire.lua for a called job: it takes the oldest permits that are
 // reserved for its lane; if none are left it waits again, as the first.
 func (w *world) come(l *worldLane, id string) {
-	if w.queues[l.queue].stopped {
-		q := w.queues[l.queue]
+	if l.in.stopped {
+		q := l.in
 		q.pending = append(q.pending, func() { w.at(w.now+1, func() { w.come(l, id) }) })
 		return
 	}
@@ -224,7 +224,7 @@ func (w *world) enqueueAt(at int64, l *worldLane, jobs int) {
 }
 
 func (w *world) runs(l *worldLane) bool {
-	if l.waiting > 0 || w.queues[l.queue].stopped {
+	if l.waiting > 0 || l.in.stopped {
 		return false
 	}
 	for _, n := range l.needs {

@@ -52,6 +52,7 @@ func (f figures) String() string {
 
 type worldLane struct {
 	name, queue string
+	in          *worldQueue
 	needs       []worldNeed
 	// waiting is how many jobs wait, made how many there ever were.
 	waiting, made int
@@ -114,12 +115,12 @@ func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
 	if there := w.byName[name]; there != nil {
 		return there
 	}
-	l := &worldLane{queue: queue, needs: needs, name: name, idleSince: never}
-	w.lanes = append(w.lanes, l)
-	w.byName[l.name] = l
 	if w.queues[queue] == nil {
 		w.queues[queue] = &worldQueue{}
 	}
+	l := &worldLane{queue: queue, in: w.queues[queue], needs: needs, name: name, idleSince: never}
+	w.lanes = append(w.lanes, l)
+	w.byName[l.name] = l
 	return l
 }
 

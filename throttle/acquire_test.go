@@ -185,10 +185,12 @@ func TestMarksEnd(t *testing.T) {
 func TestRepeatedCall(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 3})
+		sent := map[string]int{}
 		run := func(job, number string) []any {
 			t.Helper()
+			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"default", job, "", "caller", number, 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
+				"default", job, "", "caller", number, sent[number], 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
 			must(t, err)
 			return reply
 		}

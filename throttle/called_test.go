@@ -89,7 +89,7 @@ func TestCalledJobWithoutARecord(t *testing.T) {
 		s.pump(t)
 		s.wait(time.Minute)
 		expect(t, "called", s.pumped(t), []string{"waits for l"})
-		reserved := func() map[string]string { return s.rdb.HGetAll(background, hg("reserved")).Val() }
+		reserved := func() map[string]string { return s.rdb.HGetAll(background, hg("meters")).Val() }
 		expect(t, "reserved", reserved(), map[string]string{"l|k": "1"})
 		must(t, s.rdb.HDel(background, hg("jobs"), job("waits for l").Queue+"\n"+"waits for l").Err())
 		s.wait(grant + time.Millisecond)
@@ -393,7 +393,7 @@ func TestJobsAreCalledAhead(t *testing.T) {
 		called, next := s.pump(t)
 		expect(t, "called", called, []string{"8"})
 		expect(t, "due", next, 10*time.Millisecond)
-		reserved := s.rdb.HGet(background, hg("reserved"), "l|k").Val()
+		reserved := s.rdb.HGet(background, hg("meters"), "l|k").Val()
 		expect(t, "reserved now and for 40 ms", reserved, "5")
 		for _, job := range []string{"8", "9", "10", "11", "12"} {
 			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
@@ -434,7 +434,7 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 				}
 				s.wait(tt.first)
 				expect(t, "called", s.pumped(t), []string{fmt.Sprint(tt.limits[0].Capacity)})
-				expect(t, "reserved", s.rdb.HGet(background, hg("reserved"), "l|k").Val(), "1")
+				expect(t, "reserved", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "1")
 			})
 		})
 	}

@@ -1,4 +1,6 @@
--- @include lanes
+-- @include lane
+-- @include empty
+-- @include count
 -- @include known
 
 -- A line is a lane as one call sees it: so many turns of it are tried; of its
@@ -78,7 +80,7 @@ local function store()
     if line.called == 0 then leave_if_empty(line.lane) end
   end
   for id, m in pairs(known) do
-    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
+    if m and m.promised > 0 then call('HINCRBY', hg('meters'), id, int(m.promised)) end
   end
   for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
 end

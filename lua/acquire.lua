@@ -32,7 +32,8 @@ local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(11, app, name .. '\n' .. caller .. ':' .. number)
-local record = call('HGET', hg('jobs'), name)
+local jobs = hg('jobs')
+local record = call('HGET', jobs, name)
 if refusal and not record then return refusal end
 
 local ids, costs = {}, {}
@@ -54,7 +55,7 @@ end
 -- Where nobody waits only the meters decide. What follows is not even loaded
 -- then; nor is more than each case needs.
 local before = not record and call('ZCARD', hg('lane', lane))
-if before == 0 and call('EXISTS', hg('jobs')) == 0 then
+if before == 0 and call('EXISTS', jobs) == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end

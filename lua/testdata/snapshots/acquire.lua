@@ -258,20 +258,17 @@ local function load_meter(name, key, app, holder, at)
         return at > now_us and at or now_us
       end
 
-      -- What is owed at a rate that ends lasts longer where a slower one comes after it.
-      local function keep()
+      -- With no k it stores what is there. What is owed at a rate that ends lasts longer
+      -- where a slower one comes after it.
+      function m.take(k)
+        local us, over = span(k or 0, n, period_us)
+        tat, fraction = tat + us, fraction + over
+        if fraction >= n then tat, fraction = tat + 1, fraction - n end
+        if tat >= FAR then tat, fraction = FAR, 0 end
         local lasts_us = tat - now_us
         if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
         local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
         call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
-      end
-
-      function m.take(k)
-        local us, over = span(k, n, period_us)
-        tat, fraction = tat + us, fraction + over
-        if fraction >= n then tat, fraction = tat + 1, fraction - n end
-        if tat >= FAR then tat, fraction = FAR, 0 end
-        keep()
         return tat
       end
 
@@ -282,7 +279,7 @@ local function load_meter(name, key, app, holder, at)
 
       function m.full_at() return fraction > 0 and tat + 1 or tat end
 
-      return keep
+      return m.take
     end
     keep = gcra(m, now_us)
   elseif kind == 'sliding_log' then
@@ -679,7 +676,8 @@ local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
 local meters, refusal = load_needs(11, app, name .. '\n' .. caller .. ':' .. number)
-local record = call('HGET', hg('jobs'), name)
+local jobs = hg('jobs')
+local record = call('HGET', jobs, name)
 if refusal and not record then return refusal end
 
 local ids, costs = {}, {}
@@ -720,7 +718,7 @@ end
 -- Where nobody waits only the meters decide. What follows is not even loaded
 -- then; nor is more than each case needs.
 local before = not record and call('ZCARD', hg('lane', lane))
-if before == 0 and call('EXISTS', hg('jobs')) == 0 then
+if before == 0 and call('EXISTS', jobs) == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end

@@ -243,20 +243,17 @@ local function load_meter(name, key, app, holder, at)
         return at > now_us and at or now_us
       end
 
-      -- What is owed at a rate that ends lasts longer where a slower one comes after it.
-      local function keep()
+      -- With no k it stores what is there. What is owed at a rate that ends lasts longer
+      -- where a slower one comes after it.
+      function m.take(k)
+        local us, over = span(k or 0, n, period_us)
+        tat, fraction = tat + us, fraction + over
+        if fraction >= n then tat, fraction = tat + 1, fraction - n end
+        if tat >= FAR then tat, fraction = FAR, 0 end
         local lasts_us = tat - now_us
         if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
         local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
         call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
-      end
-
-      function m.take(k)
-        local us, over = span(k, n, period_us)
-        tat, fraction = tat + us, fraction + over
-        if fraction >= n then tat, fraction = tat + 1, fraction - n end
-        if tat >= FAR then tat, fraction = FAR, 0 end
-        keep()
         return tat
       end
 
@@ -267,7 +264,7 @@ local function load_meter(name, key, app, holder, at)
 
       function m.full_at() return fraction > 0 and tat + 1 or tat end
 
-      return keep
+      return m.take
     end
     keep = gcra(m, now_us)
   elseif kind == 'sliding_log' then

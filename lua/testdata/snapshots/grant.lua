@@ -93,19 +93,6 @@ local function parse_lane(lane)
   return queue, ids
 end
 
--- Forgets a lane of which nothing waits and nobody is called; and with the last
--- one all that a lost record, or a process that died, may have left behind.
-local function leave_if_empty(lane)
-  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
-  call('ZREM', hg('lanes'), lane)
-  if call('EXISTS', hg('lanes')) == 1 then
-    call('HDEL', hg('tickets'), lane)
-    call('SREM', hg('full'), lane)
-  else
-    call('DEL', hg('tickets'), hg('full'), hg('meters'), hg('demand'), hg('patience'))
-  end
-end
-
 -- Adds to a counter in a hash, which at zero leaves nothing behind.
 local function count(counters, id, change)
   local n = call('HINCRBY', counters, id, int(change))
@@ -274,20 +261,17 @@ local function load_meter(name, key, app, holder, at)
         return at > now_us and at or now_us
       end
 
-      -- What is owed at a rate that ends lasts longer where a slower one comes after it.
-      local function keep()
+      -- With no k it stores what is there. What is owed at a rate that ends lasts longer
+      -- where a slower one comes after it.
+      function m.take(k)
+        local us, over = span(k or 0, n, period_us)
+        tat, fraction = tat + us, fraction + over
+        if fraction >= n then tat, fraction = tat + 1, fraction - n end
+        if tat >= FAR then tat, fraction = FAR, 0 end
         local lasts_us = tat - now_us
         if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
         local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
         call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
-      end
-
-      function m.take(k)
-        local us, over = span(k, n, period_us)
-        tat, fraction = tat + us, fraction + over
-        if fraction >= n then tat, fraction = tat + 1, fraction - n end
-        if tat >= FAR then tat, fraction = FAR, 0 end
-        keep()
         return tat
       end
 
@@ -298,7 +282,7 @@ local function load_meter(name, key, app, holder, at)
 
       function m.full_at() return fraction > 0 and tat + 1 or tat end
 
-      return keep
+      return m.take
     end
     keep = gcra(m, now_us)
   elseif kind == 'sliding_log' then
@@ -670,22 +654,23 @@ local function line_of(lane)
   if line then return line end
   local queue, ids = parse_lane(lane)
   line = {
-    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {},
-    told = 0, called = call('ZCARD', hg('called', lane)), held = false, before = false,
+    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0,
+    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
 end
 
 -- What a turn needs of a job's record: for how long permits are reserved for it,
--- and its costs.
-local function parse_costs(record)
-  local grant_us, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+-- and its costs. Mostly that is as for the one before it in its lane.
+local function parse_costs(line, record)
+  local grant, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
   if not costs then return false end -- nothing that a script has written
-  local r = { grant_us = tonumber(grant_us), cost = { tonumber(costs) } }
-  if not r.cost[1] then
-    for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  end
+  local r = line.like
+  if r and r.costs == costs and r.grant == grant then return r end
+  r = { grant = grant, costs = costs, grant_us = tonumber(grant), cost = {} }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  line.like = r
   return r
 end
 
@@ -696,7 +681,7 @@ local function read_more(line)
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
   for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
   local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(records[i]) end
+  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(line, records[i]) end
   return #more > 0
 end
 
@@ -733,22 +718,27 @@ local function store()
     local line = lines[i]
     if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
     if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
-    if line.called == 0 then leave_if_empty(line.lane) end
+    if line.called == 0 then
+
+      -- Forgets a lane of which nothing waits and nobody is called; and with the last
+      -- one all that a lost record, or a process that died, may have left behind.
+      local function leave_if_empty(lane)
+        if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+        call('ZREM', hg('lanes'), lane)
+        if call('EXISTS', hg('lanes')) == 1 then
+          call('HDEL', hg('tickets'), lane)
+          call('SREM', hg('full'), lane)
+        else
+          call('DEL', hg('tickets'), hg('full'), hg('meters'), hg('demand'), hg('patience'))
+        end
+      end
+      leave_if_empty(line.lane)
+    end
   end
   for id, m in pairs(known) do
     if m and m.promised > 0 then call('HINCRBY', hg('meters'), id, int(m.promised)) end
   end
   for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
-end
-
-local MARKS_MS = 10000 -- how long marks outlive who gives turns
-
--- Marks a meter at which a lane waits, so that newcomers take nothing there. A
--- lane's number says which word of a new lane the mark is older than; without
--- one, a mark that is there stays as it is.
-local function mark(id, number)
-  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
-  call('PEXPIRE', hg('contended'), MARKS_MS)
 end
 
 -- How long k permits take to come again: a funnel gives them back one by one, a
@@ -766,9 +756,9 @@ local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
 local function meters_of(line, r)
-  local meters = {}
+  local meters = line.meters
   for i = 1, #line.ids do
-    local m = meter(line.ids[i])
+    local m = meters[i] or meter(line.ids[i])
     if not m or r.cost[i] > m.capacity then return nil end
     m.cost, meters[i] = r.cost[i], m
   end
@@ -799,18 +789,32 @@ end
 
 -- Refuses a turn. Those that follow and need one of its meters would take what
 -- it may hold, so they are not even tried. Newcomers may not take there either.
-local function refuse(meters, at)
+local function refuse(meters, held)
+
+  local MARKS_MS = 10000 -- how long marks outlive who gives turns
+
+  -- Marks a meter at which a lane waits, so that newcomers take nothing there. A
+  -- lane's number says which word of a new lane the mark is older than; without
+  -- one, a mark that is there stays as it is.
+  local function mark(id, number)
+    if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
+    call('PEXPIRE', hg('contended'), MARKS_MS)
+  end
   for i = 1, #meters do
-    meters[i].refused = true
-    if at[i] > now_us then mark(meters[i].id) end
+    local m = meters[i]
+    m.refused = true
+    if m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark(m.id) end
   end
   return { REFUSED }
 end
 
 -- A turn leaves what older lanes hold: so many permits of each meter.
 local function turn(line, ahead_us, held_text)
-  local held = {}
-  for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
+  local held = line.held
+  if held_text ~= line.held_text then
+    held = {}
+    for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
+  end
   for i = 1, #line.ids do
     local m = known[line.ids[i]]
     if m and m.refused then
@@ -818,7 +822,7 @@ local function turn(line, ahead_us, held_text)
       return { SKIPPED }
     end
   end
-  line.held = held
+  line.held, line.held_text = held, held_text
   local id, r = first(line)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
@@ -831,12 +835,12 @@ local function turn(line, ahead_us, held_text)
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end
-  local ready, at = now_us, {}
+  local ready = now_us
   for i = 1, #meters do
-    at[i] = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
-    if at[i] > ready then ready = at[i] end
+    local at = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
+    if at > ready then ready = at end
   end
-  if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
+  if ready > horizon(meters, ahead_us) then return refuse(meters, held) end
   for k = 1, #meters do
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost

@@ -63,10 +63,11 @@ end
 local ending = '\n' .. costs .. '\n' .. lane
 local same = meters and record and string.sub(record, -#ending) == ending
 
-local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+local called = same and hg('called', lane)
+local until_us = called and tonumber(call('ZSCORE', called, id) or nil)
 if until_us and until_us > 0 then
   -- @include arrive
-  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  local since_us, denials, from_us = arrive(name, id, lane, called, record, meters, until_us)
   if since_us then return admit(since_us, denials, from_us) end
 end
 
@@ -75,7 +76,7 @@ end
 local job = {
   name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
   since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
-  grant_us = grant_us, ticket = nil, before = false, mark = false,
+  grant = grant_us, ticket = nil, before = false, mark = false,
 }
 
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
@@ -83,13 +84,14 @@ local job = {
 local function come(r)
   if again ~= '1' and call('GET', admitted) == number then return admit() end
   job.before = before or call('ZCARD', job.waiting)
+  load_reserved(meters)
+  local bind, at
   if job.before == 0 then
     -- @include contended
     job.mark = contended(ids)
+    bind, at = binding(meters)
+    if at <= now_us and not job.mark then return admit(r and r.since_us, r and r.denials) end
   end
-  load_reserved(meters)
-  local bind, at = binding(meters)
-  if at <= now_us and not job.mark and job.before == 0 then return admit(r and r.since_us, r and r.denials) end
   local answer, late = wait(job, nil, true, bind)
   if late then
     -- @include empty
@@ -111,14 +113,14 @@ if refusal then
   if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
-local called, late, from_us
-if until_us then called, late, from_us = claim(queue, id, r, until_us) end
+local was, late, from_us
+if until_us then was, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
 job.since_us = r.since_us
-if not called and not (same and call('ZSCORE', job.waiting, id)) then
+if not was and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)
+return go_on(job, r, was, late) or admit(r.since_us, r.denials, from_us)

@@ -44,7 +44,7 @@ local lane = queue .. '\n' .. table.concat(ids, '\n')
 local job = {
   name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
-  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant = grant_us,
 }
 if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
 

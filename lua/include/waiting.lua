@@ -39,7 +39,7 @@ local function wait(job, r, joins, bind)
     call('ZADD', hg('patience'), int(latest), job.name)
   end
   local denials = patience .. (r and int(r.denials + 1) or '1')
-  call('HSET', hg('jobs'), job.name, table.concat({ text, int(job.since_us), job.grant_us, denials, job.costs, job.lane }, '\n'))
+  call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)
   if joins then join(job, text, job.mark or bind.id) end
   local back_us = expected - now_us
   if known then

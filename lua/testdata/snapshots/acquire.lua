@@ -726,7 +726,8 @@ end
 local ending = '\n' .. costs .. '\n' .. lane
 local same = meters and record and string.sub(record, -#ending) == ending
 
-local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+local called = same and hg('called', lane)
+local until_us = called and tonumber(call('ZSCORE', called, id) or nil)
 if until_us and until_us > 0 then
 
   -- Adds to a counter in a hash, which at zero leaves nothing behind.
@@ -738,18 +739,18 @@ if until_us and until_us > 0 then
   -- Has a called job that comes in time leave its place, if its permits exist: what
   -- is reserved for it is its own, so all others leave it alone. Returns since when
   -- it waited, how often it was denied, and since when its permits exist; or nothing.
-  local function arrive(name, id, lane, record, meters, until_us)
+  local function arrive(name, id, lane, called, record, meters, until_us)
     local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
     local _, at = binding(meters)
     if not since_us or at > now_us then return end
-    local waiting, called, full = hg('lane', lane), hg('called', lane), hg('full')
+    local full = hg('full')
     call('ZREM', called, id)
     for i = 1, #meters do count(hg('meters'), meters[i].id, -meters[i].cost) end
     call('HDEL', hg('jobs'), name)
     if patience == '1' then call('ZREM', hg('patience'), name) end
     -- One look says whether any lane is full, which counts 3, and whether anything is
     -- left of this one.
-    local there = call('EXISTS', waiting, called, full, full, full)
+    local there = call('EXISTS', hg('lane', lane), called, full, full, full)
     if there >= 3 or there == 0 then
 
       -- Forgets a lane of which nothing waits and nobody is called; and with the last
@@ -781,7 +782,7 @@ if until_us and until_us > 0 then
     end
     return tonumber(since_us), tonumber(denials) or 1, until_us - grant_us
   end
-  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  local since_us, denials, from_us = arrive(name, id, lane, called, record, meters, until_us)
   if since_us then return admit(since_us, denials, from_us) end
 end
 
@@ -897,7 +898,7 @@ local function wait(job, r, joins, bind)
     call('ZADD', hg('patience'), int(latest), job.name)
   end
   local denials = patience .. (r and int(r.denials + 1) or '1')
-  call('HSET', hg('jobs'), job.name, table.concat({ text, int(job.since_us), job.grant_us, denials, job.costs, job.lane }, '\n'))
+  call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)
   if joins then join(job, text, job.mark or bind.id) end
   local back_us = expected - now_us
   if known then
@@ -913,7 +914,7 @@ end
 local job = {
   name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
   since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
-  grant_us = grant_us, ticket = nil, before = false, mark = false,
+  grant = grant_us, ticket = nil, before = false, mark = false,
 }
 
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
@@ -921,6 +922,8 @@ local job = {
 local function come(r)
   if again ~= '1' and call('GET', admitted) == number then return admit() end
   job.before = before or call('ZCARD', job.waiting)
+  load_reserved(meters)
+  local bind, at
   if job.before == 0 then
 
     -- The first of the meters at which a lane waits, or nil.
@@ -931,10 +934,9 @@ local function come(r)
       end
     end
     job.mark = contended(ids)
+    bind, at = binding(meters)
+    if at <= now_us and not job.mark then return admit(r and r.since_us, r and r.denials) end
   end
-  load_reserved(meters)
-  local bind, at = binding(meters)
-  if at <= now_us and not job.mark and job.before == 0 then return admit(r and r.since_us, r and r.denials) end
   local answer, late = wait(job, nil, true, bind)
   if late then
 
@@ -1149,14 +1151,14 @@ if refusal then
   if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
-local called, late, from_us
-if until_us then called, late, from_us = claim(queue, id, r, until_us) end
+local was, late, from_us
+if until_us then was, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
 job.since_us = r.since_us
-if not called and not (same and call('ZSCORE', job.waiting, id)) then
+if not was and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-return go_on(job, r, called, late) or admit(r.since_us, r.denials, from_us)
+return go_on(job, r, was, late) or admit(r.since_us, r.denials, from_us)

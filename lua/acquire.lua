@@ -4,19 +4,20 @@
 -- meters give through the lanes' turns only.
 -- Touches: admitted (rw), blocked (r), called (rw), changes (w),
 --   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), overrides (r), patience (w), reserved (rw),
---   seq (w), sharing (rw), tickets (w), turns (r), wake (w).
+--   lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (w),
+--   seq (w), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
 -- ARGV[2] ID of the job
 -- ARGV[3] app that asks
 -- ARGV[4] caller: a name of who makes one call at a time
 -- ARGV[5] number of its call, which only repeats of this very call share
--- ARGV[6] tickets of head start: 0 normal, negative earlier, positive later
--- ARGV[7] longest wait in microseconds, from its first denial, or -1 for any
--- ARGV[8] microseconds until it is of no use any more, or -1 for never
--- ARGV[9] how long permits are reserved for it once it is called, in microseconds
--- ARGV[10…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[6] 1 the first time that this call is sent, more if it is a repeat
+-- ARGV[7] tickets of head start: 0 normal, negative earlier, positive later
+-- ARGV[8] longest wait in microseconds, from its first denial, or -1 for any
+-- ARGV[9] microseconds until it is of no use any more, or -1 for never
+-- ARGV[10] how long permits are reserved for it once it is called, in microseconds
+-- ARGV[11…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known is 0 where
@@ -26,17 +27,26 @@
 --   and since when its permits exist or 0. {6, names, now_us} where calendars must
 --   be extended
 -- @include needs
-local queue, id, app, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local head_start, max_wait_us, useful_us, grant_us = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local queue, id, app, caller, number, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local head_start, max_wait_us, useful_us, grant_us = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
-local meters, refusal = load_needs(10, app, name .. '\n' .. caller .. ':' .. number)
-local record = call('HGET', hg('jobs'), name)
+local meters, refusal = load_needs(11, app, name .. '\n' .. caller .. ':' .. number)
+local jobs = hg('jobs')
+local record = call('HGET', jobs, name)
+if refusal and not record then return refusal end
+
+local ids, costs = {}, {}
+for i = 1, meters and #meters or 0 do
+  ids[i], costs[i] = meters[i].id, ARGV[10 + 3 * i]
+end
+local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
 
 -- Takes the permits, unless this very call took them before: its answer got lost.
 -- Of a job that waited it says how that was.
 local function admit(since_us, denials, from_us)
+  -- @include take
   local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
   local n = #answer
   if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, from_us or 0 end
@@ -45,25 +55,20 @@ end
 
 -- Where nobody waits only the meters decide. What follows is not even loaded
 -- then; nor is more than each case needs.
-if not record and call('EXISTS', hg('jobs')) == 0 then
-  if refusal then return refusal end
+local before = not record and call('ZCARD', hg('lane', lane))
+if before == 0 and call('EXISTS', jobs) == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end
 
-local ids, costs = {}, {}
-for i = 1, meters and #meters or 0 do
-  ids[i], costs[i] = meters[i].id, ARGV[9 + 3 * i]
-end
-local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs, ',')
 local ending = '\n' .. costs .. '\n' .. lane
 local same = meters and record and string.sub(record, -#ending) == ending
 
--- @include arrive
-
-local until_us = same and tonumber(call('ZSCORE', hg('called', lane), id) or nil)
+local called = same and hg('called', lane)
+local until_us = called and tonumber(call('ZSCORE', called, id) or nil)
 if until_us and until_us > 0 then
-  local since_us, denials, from_us = arrive(name, id, lane, record, meters, until_us)
+  -- @include arrive
+  local since_us, denials, from_us = arrive(name, id, lane, called, record, meters, until_us)
   if since_us then return admit(since_us, denials, from_us) end
 end
 
@@ -72,34 +77,39 @@ end
 local job = {
   name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
   since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
-  grant_us = grant_us, ticket = nil, before = false, mark = false,
+  grant = grant_us, ticket = nil, before = false, mark = false,
 }
-
--- What this very call was told while its job was still known: that it is too late.
-local function said_again(verdict)
-  local answer = {}
-  for word in string.gmatch(verdict, '%S+') do answer[#answer + 1] = tonumber(word) end
-  return answer
-end
 
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
 -- one that has waited r is what was known of it.
 local function come(r)
-  local before = call('GET', admitted)
-  if before == number then return take_all(meters, true) end
-  local verdict = before and string.match(before, '^' .. number .. '\n(.*)$')
-  if verdict then return said_again(verdict) end
-  job.before = call('ZCARD', job.waiting)
-  job.mark = job.before == 0 and contended(ids)
+  if again ~= '1' then
+    -- @include repeated
+    local answer = repeated(number, call('GET', admitted))
+    if answer then return answer == number and admit() or answer end
+  end
+  job.before = before or call('ZCARD', job.waiting)
   load_reserved(meters)
-  local bind, at = binding(meters)
-  if at <= now_us and not job.mark and job.before == 0 then return admit(r and r.since_us, r and r.denials) end
+  local bind, at
+  if job.before == 0 then
+    -- @include contended
+    job.mark = contended(ids)
+    bind, at = binding(meters)
+    if at <= now_us and not job.mark then return admit(r and r.since_us, r and r.denials) end
+  end
   local answer, late = wait(job, nil, true, bind)
-  if late then leave_if_empty(lane) end
+  if late then
+    -- @include empty
+    leave_if_empty(lane)
+  end
   return answer
 end
 
-local r = record and parse_job(record)
+local r
+if record then
+  -- @include jobs
+  r = parse_job(record)
+end
 if not r then return refusal or come() end
 
 -- @include called
@@ -108,17 +118,17 @@ if refusal then
   if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
-local called, late, from_us
-if until_us then called, late, from_us = claim(queue, id, r, until_us) end
+local was, late, from_us
+if until_us then was, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
 -- a job begins anew; but it has waited since it was denied first.
 job.since_us = r.since_us
-if not called and not (same and call('ZSCORE', job.waiting, id)) then
+if not was and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-local answer = go_on(job, r, called, late)
+local answer = go_on(job, r, was, late)
 if not answer then return admit(r.since_us, r.denials, from_us) end
 if answer[1] == TOO_LATE then -- it is forgotten by now, so a repeat would wait anew
   local words = {}

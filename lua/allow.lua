@@ -1,8 +1,8 @@
 -- Takes the permits of all limits named in one step, or none of them.
 -- For callers outside a queue: it leaves permits reserved for called jobs alone,
 -- and a denial changes nothing.
--- Touches: blocked (r), deleted (r), jobs (r), limit (r), m (rw),
---   overrides (r), reserved (r).
+-- Touches: blocked (r), deleted (r), jobs (r), limit (r), m (rw), meters (r),
+--   overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] holder of leases on concurrency limits
@@ -10,7 +10,7 @@
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, shortest lease in microseconds or 0}; {4, index, now_us,
 --   1 if Redis lost the limit}; {6, names, now_us} where calendars must be extended
--- @include needs
+-- @include take
 local app, holder = ARGV[1], ARGV[2]
 
 local meters, refusal = load_needs(3, app, holder)

@@ -1,6 +1,6 @@
 -- When permits would exist for those who come after everything that waits.
--- Touches: blocked (r), demand (r), limit (r), m (rw), overrides (r),
---   reserved (r).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r),
+--   overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2…] limit, key, permits for each need
@@ -15,7 +15,7 @@ for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
   local waiting, at, known = 0, -1, 0
   if m then
-    waiting = tonumber(call('HGET', hg('demand'), m.id) or 0) + tonumber(call('HGET', hg('reserved'), m.id) or 0)
+    waiting = tonumber(call('HGET', hg('demand'), m.id) or 0) + tonumber(call('HGET', hg('meters'), m.id) or 0)
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
     known = (m.known or at <= now_us) and 1 or 0
     if m.stale then stale[#stale + 1] = m.name end

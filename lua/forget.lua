@@ -1,7 +1,6 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on.
 -- Touches: called (rw), changes (w), demand (w), full (w), jobs (rw),
---   lane (rw), lanes (rw), patience (w), reserved (w), sharing (w),
---   tickets (w), wake (w).
+--   lane (rw), lanes (rw), meters (w), patience (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns how many were known

@@ -1,5 +1,6 @@
 -- How meters stand, for people and their charts: nothing changes.
--- Touches: blocked (r), demand (r), limit (r), m (rw), overrides (r), reserved (r).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r),
+--   overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each meter
 -- Returns names of limits whose calendar must be extended, now_us, and for each
@@ -14,7 +15,7 @@ local out, stale = { '', now_us }, {}
 for i = 1, #ARGV, 2 do
   local m = load_meter(ARGV[i], ARGV[i + 1])
   if m then
-    local reserved = tonumber(call('HGET', hg('reserved'), m.id) or 0)
+    local reserved = tonumber(call('HGET', hg('meters'), m.id) or 0)
     local wanted = reserved + tonumber(call('HGET', hg('demand'), m.id) or 0)
     if m.stale then stale[#stale + 1] = m.name end
     out[#out + 1] = {

@@ -12,6 +12,7 @@ package lua
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -74,19 +75,27 @@ func script(name string) *redis.Script {
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
 
+var lineStart = regexp.MustCompile(`(?m)^([^\n])`)
+
 // expand returns a file's text with each include in place of the line that
-// names it, the first time it is named.
+// names it, the first time it is named. Where that line is indented, what it brings
+// is known in its block only, so it comes again where it is named after that: a
+// script makes all functions that it passes by anew in each call.
 func expand(file string, included map[string]bool) string {
 	text, err := files.ReadFile(file)
 	if err != nil {
 		panic(fmt.Sprintf("lua: %v", err))
 	}
 	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
-		name := strings.TrimPrefix(strings.TrimSpace(line), "-- @include ")
+		indent, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "-- @include ")
 		if included[name] {
 			return ""
 		}
-		included[name] = true
-		return expand("include/"+name+".lua", included)
+		known := included
+		if indent != "" {
+			known = maps.Clone(included)
+		}
+		known[name] = true
+		return lineStart.ReplaceAllString(expand("include/"+name+".lua", known), indent+"$1")
 	})
 }

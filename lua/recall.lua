@@ -3,8 +3,7 @@
 -- meters of one without a record nothing is reserved any more: at worst others
 -- that are called there are denied once more.
 -- Touches: called (rw), changes (w), demand (w), full (w), jobs (r), lane (r),
---   lanes (rw), patience (w), reserved (w), sharing (w), tickets (w),
---   wake (w).
+--   lanes (rw), meters (w), patience (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane {how many of it wait, called jobs that permits are
@@ -20,11 +19,11 @@ local function recall(lane)
   for i = 1, #late do
     local r = read_job(queue, late[i])
     if r then
-      count_all(hg('reserved'), r, -1)
+      count_all(hg('meters'), r, -1)
       call('ZADD', called, 0, late[i])
     else -- somebody removed it: how much is reserved for it nobody knows
       call('ZREM', called, late[i])
-      call('HDEL', hg('reserved'), unpack(ids))
+      call('HDEL', hg('meters'), unpack(ids))
     end
   end
   local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000) }

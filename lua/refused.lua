@@ -2,9 +2,9 @@
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody.
 -- Touches: blocked (rw), called (rw), changelog (w), changes (w),
---   contended (rw), deleted (r), demand (rw), ending (rw), full (w),
---   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw), overrides (rw),
---   patience (w), reserved (rw), seq (w), sharing (rw), tickets (w), wake (w).
+--   contended (rw), deleted (r), demand (rw), ending (rw), full (w), jobs (rw),
+--   lane (rw), lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw),
+--   patience (w), seq (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job
@@ -20,6 +20,7 @@
 -- ARGV[11…] limit, key, cost for each need, sorted by limit and key
 -- Returns what acquire.lua does
 -- @include needs
+-- @include contended
 -- @include waiting
 -- @include lanes
 -- @include refusal
@@ -43,7 +44,7 @@ local lane = queue .. '\n' .. table.concat(ids, '\n')
 local job = {
   name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
-  max_wait_us = max_wait_us, useful_us = useful_us, grant_us = grant_us,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant = grant_us,
 }
 if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
 

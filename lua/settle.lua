@@ -1,7 +1,7 @@
 -- Writes how many lanes take turns at meters. Where some do, newcomers may not
 -- take; where none does any more they may again, unless one has come to wait there
 -- meanwhile.
--- Touches: contended (rw), sharing (w), turns (r).
+-- Touches: contended (rw), meters (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
 -- ARGV[2] number of the last lane that it knows
@@ -13,7 +13,7 @@ local process, seen = ARGV[1], tonumber(ARGV[2])
 if call('GET', hg('turns')) ~= process then return 0 end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
-  if lanes > 1 then call('HSET', hg('sharing'), id, lanes) else call('HDEL', hg('sharing'), id) end
+  if lanes > 1 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
   if lanes > 0 then
     mark(id)
   elseif tonumber(call('HGET', hg('contended'), id) or 0) <= seen then

@@ -45,7 +45,7 @@ var pieces = []*piece{
 	{name: "a called job is told again", breaks: "TestSimulation$", instead: tellOnce()},
 	{name: "who takes over reads the lanes", breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "if not holder then seen = '-1' end", without: "if not holder then seen = int(FAR) end"},
 	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = 1, math.floor(#line / 2) do", without: "for i = 1, 0 do"},
-	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", seed: 2, with: "at <= now_us and not job.mark and job.before == 0", without: "at <= now_us"},
+	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", seed: 2, with: "at <= now_us and not job.mark then", without: "at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestSeen/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
 	{name: "a new lane is said", breaks: "TestSeen/one_queue_paused", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},

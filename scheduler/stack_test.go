@@ -238,7 +238,7 @@ func (st *stack) wantClean() {
 func (st *stack) left() (keys []string) {
 	for _, key := range st.limits.Keys(st.t.Context(), "hg:{default}:*").Val() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
-		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "reserved", "demand", "patience"}, name) {
+		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "meters", "demand", "patience"}, name) {
 			keys = append(keys, key)
 		}
 	}

@@ -114,10 +114,12 @@ func TestMarksEnd(t *testing.T) {
 func TestRepeatedCall(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 3})
+		sent := map[string]int{}
 		run := func(job, number string) []any {
 			t.Helper()
+			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"default", job, "", "caller", number, 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
+				"default", job, "", "caller", number, sent[number], 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
 			must(t, err)
 			return reply
 		}
@@ -157,10 +159,12 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
+		sent := map[string]int{}
 		run := func(number string) []any {
 			t.Helper()
+			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"default", "b", "", "caller", number, 0, (70 * time.Second).Microseconds(), -1, grant.Microseconds(), "l", "k", 1).Slice()
+				"default", "b", "", "caller", number, sent[number], 0, (70 * time.Second).Microseconds(), -1, grant.Microseconds(), "l", "k", 1).Slice()
 			must(t, err)
 			return reply
 		}

@@ -89,7 +89,7 @@ func TestCalledJobWithoutARecord(t *testing.T) {
 		s.pump(t)
 		s.wait(time.Minute)
 		expect(t, "called", s.pumped(t), []string{"waits for l"})
-		reserved := func() map[string]string { return s.rdb.HGetAll(background, hg("reserved")).Val() }
+		reserved := func() map[string]string { return s.rdb.HGetAll(background, hg("meters")).Val() }
 		expect(t, "reserved", reserved(), map[string]string{"l|k": "1"})
 		must(t, s.rdb.HDel(background, hg("jobs"), job("waits for l").Queue+"\n"+"waits for l").Err())
 		s.wait(grant + time.Millisecond)

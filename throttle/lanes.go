@@ -97,7 +97,7 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	defer l.callers.Put(c)
 	c.calls++
 	args := []any{
-		job.Queue, job.ID, l.app, c.name, c.calls, job.Priority.headStart(),
+		job.Queue, job.ID, l.app, c.name, c.calls, new(attempt), job.Priority.headStart(),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(),
 	}
 	holder := job.Queue + "\n" + job.ID + "\n" + c.name + ":" + strconv.FormatUint(c.calls, 10)
@@ -119,6 +119,16 @@ func (j Job) usefulUS() int64 {
 		return -1
 	}
 	return max(0, time.Until(j.Deadline).Microseconds())
+}
+
+// attempt counts how often a call is written to Redis: go-redis does so anew when
+// the answer got lost, without a word.
+type attempt int
+
+// MarshalBinary is how go-redis writes it.
+func (a *attempt) MarshalBinary() ([]byte, error) {
+	*a++
+	return strconv.AppendInt(nil, int64(*a), 10), nil
 }
 
 // caller makes one Acquire at a time. Redis remembers the number of its last

@@ -70,7 +70,7 @@ func TestDeposedProcess(t *testing.T) {
 	must(t, err)
 	expect(t, "one may give turns", held, false)
 	must(t, one.store.Settle(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7}))
-	expect(t, "one may settle", s.rdb.Exists(background, hg("sharing")).Val(), 0)
+	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }
 
 // TestTakeover: another process knows from Redis alone who waits, who is called

@@ -31,6 +31,8 @@ type call struct {
 const (
 	leastPause = 250_000
 	mostPause  = 30_000_000
+	// step: those called ahead are told together, as often as asynq looks for jobs.
+	step = 10_000
 	// lostPause is how long after a lost answer Redis is asked what is called.
 	lostPause = 1_000_000
 )
@@ -40,9 +42,13 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	if r.Outcome == Learn {
 		r.At, r.Until = now, now+leastPause
 	}
+	at := r.At
+	if at > now {
+		at += (step - at%step) % step
+	}
 	l.called++
-	l.fresh = append(l.fresh, call{id: r.Job, at: r.At, till: r.Until})
-	c.tell(r.At, l, r.Job)
+	l.fresh = append(l.fresh, call{id: r.Job, at: at, till: r.Until})
+	c.tell(at, l, r.Job)
 	c.recallBy(l, r.Until)
 }
 

@@ -1,21 +1,25 @@
 -- @include needs
--- @include leaving
+-- @include count
 
 -- Has a called job that comes in time leave its place, if its permits exist: what
 -- is reserved for it is its own, so all others leave it alone. Returns since when
 -- it waited, how often it was denied, and since when its permits exist; or nothing.
-local function arrive(name, id, lane, record, meters, until_us)
+local function arrive(name, id, lane, called, record, meters, until_us)
   local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
   local _, at = binding(meters)
   if not since_us or at > now_us then return end
-  call('ZREM', hg('called', lane), id)
-  for i = 1, #meters do count(hg('reserved'), meters[i].id, -meters[i].cost) end
-  forget_record(name, patience)
+  local full = hg('full')
+  call('ZREM', called, id)
+  for i = 1, #meters do count(hg('meters'), meters[i].id, -meters[i].cost) end
+  call('HDEL', hg('jobs'), name)
+  if patience == '1' then call('ZREM', hg('patience'), name) end
   -- One look says whether any lane is full, which counts 3, and whether anything is
   -- left of this one.
-  local full = hg('full')
-  local there = call('EXISTS', hg('lane', lane), hg('called', lane), full, full, full)
-  if there >= 3 then make_room(lane) end
-  if there % 3 == 0 then leave_if_empty(lane) end
+  local there = call('EXISTS', hg('lane', lane), called, full, full, full)
+  if there >= 3 or there == 0 then
+    -- @include leaving
+    if there >= 3 then make_room(lane) end
+    if there % 3 == 0 then leave_if_empty(lane) end
+  end
   return tonumber(since_us), tonumber(denials) or 1, until_us - grant_us
 end

@@ -1,4 +1,5 @@
 -- @include lanes
+-- @include leaving
 -- @include waiting
 
 -- How a called job stands: with permits reserved for it, or too late for them.
@@ -23,7 +24,7 @@ local function claim(queue, id, r, until_us)
     if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
   end
-  count_all(hg('reserved'), r, -1)
+  count_all(hg('meters'), r, -1)
   return RESERVED, late, from_us
 end
 
@@ -42,7 +43,10 @@ local function go_on(job, r, called, late)
   if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
     return leave()
   end
-  if called == RESERVED then freed(job.lane) end
+  if called == RESERVED then
+    freed(job.lane)
+    load_reserved(job.meters)
+  end
   local answer, over = wait(job, r, called, bind)
   if over then leave() end
   return answer

@@ -4,7 +4,7 @@
 -- its holder extends it. The holder's own permits do not count against it, so
 -- asking twice is asking once.
 -- State: the ZSETs of leases.lua.
-local function concurrency(m, now_us)
+local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
   m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
   m.known = false
@@ -19,7 +19,7 @@ local function concurrency(m, now_us)
     return sum
   end
   local live, own, own_until = ending_by('+inf'), 0, 0
-  if live > 0 and m.holder then own, own_until = held_by(sets, m.holder) end
+  if live > 0 and holder then own, own_until = held_by(sets, holder) end
   live = live - own
 
   function m.full_at()
@@ -46,7 +46,7 @@ local function concurrency(m, now_us)
   end
 
   function m.take(k)
-    local last = hold(sets, m.holder, k, now_us + m.lease_us)
+    local last = hold(sets, holder, k, now_us + m.lease_us)
     live = live + k
     m.full_at = function() return last end
   end

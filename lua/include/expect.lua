@@ -8,8 +8,7 @@ local function expect(meters, place, joins, marked)
   local last, expected, known
   for i = 1, #meters do
     local m = meters[i]
-    local lanes = tonumber(call('HGET', hg('sharing'), m.id) or 1)
-    local turns = place * lanes + (joins and marked == m.id and lanes or 0)
+    local turns = place * m.lanes + (joins and marked == m.id and m.lanes or 0)
     local before = turns * m.cost
     if before > place then
       local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)

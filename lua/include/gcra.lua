@@ -31,30 +31,23 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
--- What a meter's state says: TAT, and n-ths of a microsecond. After a change of
--- the rate what was owed at that moment in permits stays, rounded up, and leaks
--- at the new rate from then on.
-local function arrival(m)
-  local state = call('GET', m.state)
-  if not state then return 0, 0 end
-  local tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
-  tat, fraction = tonumber(tat), tonumber(fraction)
-  if rate == m.rate then return tat, fraction end
-  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
-  if m.since_us and m.since_us > since_us then since_us = m.since_us end
-  if tat < since_us then return 0, 0 end
-  local n, period_us = string.match(rate, '^(%d+) (%d+)$')
-  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
-  return since_us + us, over
-end
-
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us". n permits per period, at most capacity at
 -- once: a permit every period/n, and TAT may run capacity·period/n ahead.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local tat, fraction = arrival(m)
+  local tat, fraction = 0, 0
+  local state = call('GET', m.state)
+  if state then
+    local rate
+    tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+    tat, fraction = tonumber(tat), tonumber(fraction)
+    if rate ~= m.rate then
+      -- @include leaked
+      tat, fraction = leaked(m, tat, fraction, rate)
+    end
+  end
   if tat < now_us then tat, fraction = now_us, 0 end
   if tat >= FAR then tat, fraction = FAR, 0 end
 
@@ -73,20 +66,17 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- What is owed at a rate that ends lasts longer where a slower one comes after it.
-  local function keep()
+  -- With no k it stores what is there. What is owed at a rate that ends lasts longer
+  -- where a slower one comes after it.
+  function m.take(k)
+    local us, over = span(k or 0, n, period_us)
+    tat, fraction = tat + us, fraction + over
+    if fraction >= n then tat, fraction = tat + 1, fraction - n end
+    if tat >= FAR then tat, fraction = FAR, 0 end
     local lasts_us = tat - now_us
     if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
-  end
-
-  function m.take(k)
-    local us, over = span(k, n, period_us)
-    tat, fraction = tat + us, fraction + over
-    if fraction >= n then tat, fraction = tat + 1, fraction - n end
-    if tat >= FAR then tat, fraction = FAR, 0 end
-    keep()
     return tat
   end
 
@@ -97,5 +87,5 @@ local function gcra(m, now_us)
 
   function m.full_at() return fraction > 0 and tat + 1 or tat end
 
-  return keep
+  return m.take
 end

@@ -1,15 +1,9 @@
 -- @include jobs
+-- @include lane
+-- @include count
 -- @include leaving
 -- @include reserved
 -- @include change
-
--- A lane's queue and the ids of its meters.
-local function parse_lane(lane)
-  local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
-  local ids = {}
-  for id in string.gmatch(rest, '[^\n]+') do ids[#ids + 1] = id end
-  return queue, ids
-end
 
 -- Counts a job's permits for or against each of its meters.
 local function count_all(counters, r, sign)
@@ -34,7 +28,7 @@ local function forget_job(queue, id, r)
   if called then
     call('ZREM', hg('called', r.lane), id)
     if tonumber(called) > 0 then
-      count_all(hg('reserved'), r, -1)
+      count_all(hg('meters'), r, -1)
       freed(r.lane)
     end
     make_room(r.lane)

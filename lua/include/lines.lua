@@ -1,4 +1,5 @@
--- @include lanes
+-- @include lane
+-- @include count
 -- @include known
 
 -- A line is a lane as one call sees it: so many turns of it are tried; of its
@@ -12,22 +13,23 @@ local function line_of(lane)
   if line then return line end
   local queue, ids = parse_lane(lane)
   line = {
-    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {},
-    told = 0, called = call('ZCARD', hg('called', lane)), held = false, before = false,
+    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0,
+    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
 end
 
 -- What a turn needs of a job's record: for how long permits are reserved for it,
--- and its costs.
-local function parse_costs(record)
-  local grant_us, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+-- and its costs. Mostly that is as for the one before it in its lane.
+local function parse_costs(line, record)
+  local grant, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
   if not costs then return false end -- nothing that a script has written
-  local r = { grant_us = tonumber(grant_us), cost = { tonumber(costs) } }
-  if not r.cost[1] then
-    for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  end
+  local r = line.like
+  if r and r.costs == costs and r.grant == grant then return r end
+  r = { grant = grant, costs = costs, grant_us = tonumber(grant), cost = {} }
+  for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  line.like = r
   return r
 end
 
@@ -38,7 +40,7 @@ local function read_more(line)
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
   for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
   local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(records[i]) end
+  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(line, records[i]) end
   return #more > 0
 end
 
@@ -75,10 +77,13 @@ local function store()
     local line = lines[i]
     if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
     if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
-    if line.called == 0 then leave_if_empty(line.lane) end
+    if line.called == 0 then
+      -- @include empty
+      leave_if_empty(line.lane)
+    end
   end
   for id, m in pairs(known) do
-    if m and m.promised > 0 then call('HINCRBY', hg('reserved'), id, int(m.promised)) end
+    if m and m.promised > 0 then call('HINCRBY', hg('meters'), id, int(m.promised)) end
   end
   for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
 end

@@ -27,7 +27,7 @@ local function load_meter(name, key, app, holder, at)
   local id = name .. '|' .. key
   local keep
   local m = { -- all its 16 fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), holder = holder, known = true,
+    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, lanes = 1,
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
     ready_at = false, take = false, left = false, full_at = false,
   }
@@ -50,7 +50,7 @@ local function load_meter(name, key, app, holder, at)
     keep = fixed_window(m, now_us)
   else
     -- @include concurrency
-    concurrency(m, now_us)
+    concurrency(m, now_us, holder)
   end
 
   if paused or ends then

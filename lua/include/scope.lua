@@ -7,6 +7,9 @@ local floor, ceil = math.floor, math.ceil
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
+-- After a meter's id: how many lanes take turns there.
+local LANES = '\n'
+
 -- Times beyond this, in the year 2255, are this: to here numbers are exact.
 local FAR = 9007199254740992
 
@@ -46,14 +49,13 @@ end
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
 --   demand             hash    meter -> permits wanted by all that wait
---   reserved           hash    meter -> permits reserved for called jobs
+--   meters             hash    meter -> permits reserved for called jobs; meter .. LANES -> how many lanes take turns there
 --   lane:<lane>        zset    waiting jobs by ticket
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
 --   lanes              zset    lanes by number
 --   tickets            hash    lane -> the last ticket given
 --   full               set     lanes of which as many are called as may be
 --   contended          hash    meter -> number of the last lane that marked it
---   sharing            hash    meter -> how many lanes take turns there
 --   patience           zset    jobs by the microsecond at which they must have run
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address

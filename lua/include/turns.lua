@@ -1,5 +1,4 @@
 -- @include lines
--- @include mark
 -- @include worth
 
 -- What became of a turn, as Go's turns.Outcome numbers it.
@@ -8,9 +7,9 @@ local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
 local function meters_of(line, r)
-  local meters = {}
+  local meters = line.meters
   for i = 1, #line.ids do
-    local m = meter(line.ids[i])
+    local m = meters[i] or meter(line.ids[i])
     if not m or r.cost[i] > m.capacity then return nil end
     m.cost, meters[i] = r.cost[i], m
   end
@@ -41,18 +40,23 @@ end
 
 -- Refuses a turn. Those that follow and need one of its meters would take what
 -- it may hold, so they are not even tried. Newcomers may not take there either.
-local function refuse(meters, at)
+local function refuse(meters, held)
+  -- @include mark
   for i = 1, #meters do
-    meters[i].refused = true
-    if at[i] > now_us then mark(meters[i].id) end
+    local m = meters[i]
+    m.refused = true
+    if m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark(m.id) end
   end
   return { REFUSED }
 end
 
 -- A turn leaves what older lanes hold: so many permits of each meter.
 local function turn(line, ahead_us, held_text)
-  local held = {}
-  for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
+  local held = line.held
+  if held_text ~= line.held_text then
+    held = {}
+    for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
+  end
   for i = 1, #line.ids do
     local m = known[line.ids[i]]
     if m and m.refused then
@@ -60,7 +64,7 @@ local function turn(line, ahead_us, held_text)
       return { SKIPPED }
     end
   end
-  line.held = held
+  line.held, line.held_text = held, held_text
   local id, r = first(line)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
@@ -73,12 +77,12 @@ local function turn(line, ahead_us, held_text)
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end
-  local ready, at = now_us, {}
+  local ready = now_us
   for i = 1, #meters do
-    at[i] = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
-    if at[i] > ready then ready = at[i] end
+    local at = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
+    if at > ready then ready = at end
   end
-  if ready > horizon(meters, ahead_us) then return refuse(meters, at) end
+  if ready > horizon(meters, ahead_us) then return refuse(meters, held) end
   for k = 1, #meters do
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost

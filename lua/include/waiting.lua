@@ -1,27 +1,5 @@
--- @include jobs
--- @include leaving
 -- @include expect
 -- @include reserved
--- @include mark
-
--- The first of the meters at which a lane waits, or nil.
-local function contended(ids)
-  local marks = call('HMGET', hg('contended'), unpack(ids))
-  for i = 1, #marks do
-    if marks[i] then return ids[i] end
-  end
-end
-
--- When a job would run that stands behind a dearer one, for which there is too
--- little though there would be enough for the job itself.
-local function after_head(job, expected)
-  local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
-  for i = 1, head and #job.meters or 0 do
-    local m = job.meters[i]
-    expected = math.max(expected, m.ready_at(m.reserved + head.cost[i] + m.cost))
-  end
-  return expected
-end
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
 -- meter its mark, so that nobody takes there before the lane had its turn.
@@ -32,6 +10,7 @@ local function join(job, ticket, meter)
   if before > 0 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, job.lane)
+  -- @include mark
   mark(meter, number)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
 end
@@ -46,7 +25,10 @@ local function wait(job, r, joins, bind)
   local text = int(ticket)
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
   local last, expected, known = expect(job.meters, place, not r, job.mark)
-  if place > 0 and expected <= now_us then expected = after_head(job, expected) end
+  if place > 0 and expected <= now_us then
+    -- @include after_head
+    expected = after_head(job, expected)
+  end
   local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
   if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
   if now_us >= latest or (known and expected > latest) then
@@ -61,8 +43,8 @@ local function wait(job, r, joins, bind)
     call('ZADD', hg('patience'), int(latest), job.name)
   end
   local denials = patience .. (r and int(r.denials + 1) or '1')
-  call('HSET', hg('jobs'), job.name, table.concat({ text, int(job.since_us), job.grant_us, denials, job.costs, job.lane }, '\n'))
-  if joins then join(job, text, job.mark or bind.id) end
+  call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)
+  if joins then join(job, text, job.mark or bind and bind.id) end
   local back_us = expected - now_us
   if known then
     back_us = back_us + floor(back_us / 10) + 5000000

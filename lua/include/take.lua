@@ -1,0 +1,21 @@
+-- @include needs
+
+-- Takes the permits of all meters, unless they were taken before, and replies
+-- with the one that has least left; then whether the limiter is to hear how the
+-- call goes, and until when each funnel owes now.
+local function take_all(meters, before)
+  local tightest, least, lease_us
+  local heard, owes = 0, {}
+  for i = 1, #meters do
+    local m = meters[i]
+    owes[i] = m.cost > 0 and not before and m.take(m.cost) or 0
+    if m.heard then heard = 1 end
+    local left = m.left() - m.reserved
+    if not least or left < least then tightest, least = m, left end
+    if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+  end
+  local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
+  answer[9] = heard
+  for i = 1, #owes do answer[9 + i] = owes[i] end
+  return answer
+end

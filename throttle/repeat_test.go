@@ -1,0 +1,72 @@
+package throttle_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestLostAnswerIsAskedForAgain: a connection that breaks after Redis has carried a
+// call out has go-redis send the very call once more, and that takes nothing, whether
+// or not anybody waits.
+func TestLostAnswerIsAskedForAgain(t *testing.T) {
+	server := redistest.Real(t)
+	for _, tt := range []struct {
+		name    string
+		waiting bool
+	}{{"nobody waits", false}, {"others wait", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			must(t, server.FlushAll(background).Err())
+			line := &deafLine{}
+			rdb := redis.NewClient(&redis.Options{
+				Addr: server.(*redis.Client).Options().Addr,
+				Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, address)
+					return &deafConn{conn, line}, err
+				},
+			})
+			t.Cleanup(func() { rdb.Close() })
+			s := redisStage(t, rdb, func(time.Time) {})
+			define(t, s, perMinute("l", 2), perMinute("other", 1))
+			s.acquire(t, "warm", one("l"))
+			if tt.waiting {
+				s.acquire(t, "first", one("other"))
+				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
+			}
+
+			line.deaf.Store(true)
+			d := s.acquire(t, "a", one("l"))
+			expect(t, "lost answers", line.lost.Load(), 1)
+			expect(t, "outcome", d.Outcome, allowed)
+			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
+		})
+	}
+}
+
+// deafLine loses the next answer once it is deaf.
+type deafLine struct {
+	deaf atomic.Bool
+	lost atomic.Int32
+}
+
+type deafConn struct {
+	net.Conn
+	line *deafLine
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.line.deaf.CompareAndSwap(true, false) {
+		c.line.lost.Add(1)
+		c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}

@@ -90,13 +90,13 @@ local function come(r)
   end
   job.before = before or call('ZCARD', job.waiting)
   load_reserved(meters)
-  local bind, at
-  if job.before == 0 then
+  local first, bind, at = job.before == 0, nil, nil
+  if first then
     -- @include contended
     job.mark = contended(ids)
     bind, at = binding(meters)
-    if at <= now_us and not job.mark then return admit(r and r.since_us, r and r.denials) end
   end
+  if first and not job.mark and at <= now_us then return admit(r and r.since_us, r and r.denials) end
   local answer, late = wait(job, nil, true, bind)
   if late then
     -- @include empty

@@ -49,6 +49,8 @@ func TestChecksAreNoStrays(t *testing.T) {
 		for _, queue := range []string{checkQueue + "of another", "any other"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
 			st.must(promoter{st.rdb}.deny(t.Context(), job{queue, "it"}, time.Now().Add(time.Hour)))
+			_, scope := st.server.limiter.Turns().Redis()
+			st.must(st.rdb.HSet(t.Context(), queuePrefix(queue)+"t:it", "scope", scope).Err())
 		}
 		time.Sleep(65 * time.Second)
 		states := map[string]asynq.TaskState{checkQueue + "of another": asynq.TaskStateRetry, "any other": asynq.TaskStatePending}

@@ -33,6 +33,7 @@ func TestJobsWaitInLine(t *testing.T) {
 		expect(t, "a newcomer", s.acquire(t, "new", need).Outcome, denied)
 		d := s.acquire(t, "4", need)
 		expect(t, "one whose turn it is not", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Minute})
+		s.wait(10 * time.Millisecond) // those called ahead are told in such steps
 		called, next = s.pump(t)
 		expect(t, "called", called, []string{"2", "3"})
 		expect(t, "kept for them", ask(t, s, "l", 1).Outcome, denied)

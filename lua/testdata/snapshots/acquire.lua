@@ -942,8 +942,8 @@ local function come(r)
   end
   job.before = before or call('ZCARD', job.waiting)
   load_reserved(meters)
-  local bind, at
-  if job.before == 0 then
+  local first, bind, at = job.before == 0, nil, nil
+  if first then
 
     -- The first of the meters at which a lane waits, or nil.
     local function contended(ids)
@@ -954,8 +954,8 @@ local function come(r)
     end
     job.mark = contended(ids)
     bind, at = binding(meters)
-    if at <= now_us and not job.mark then return admit(r and r.since_us, r and r.denials) end
   end
+  if first and not job.mark and at <= now_us then return admit(r and r.since_us, r and r.denials) end
   local answer, late = wait(job, nil, true, bind)
   if late then
 

@@ -356,7 +356,7 @@ func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // answered is what a job makes of a call that is answered with a status, where Redis
 // refuses the first results, and whether a result is there in the end.
-func answered(t *testing.T, status int, refused int64, patience time.Duration) (err error, kept bool) {
+func answered(t *testing.T, status int, refused int64, patience time.Duration) (kept bool, err error) {
 	t.Helper()
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	task, err := NewHTTPRequest(HTTPRequest{URL: url})
@@ -386,13 +386,14 @@ func answered(t *testing.T, status int, refused int64, patience time.Duration) (
 		t.Fatal(err)
 	}
 	defer srv.Shutdown()
-	return <-got, kept
+	err = <-got
+	return kept, err
 }
 
 // A result that Redis does not take at once is kept when it does: the call is not made
 // again.
 func TestResultWaitsForRedis(t *testing.T) {
-	if err, kept := answered(t, 200, 2, time.Minute); err != nil || !kept {
+	if kept, err := answered(t, 200, 2, time.Minute); err != nil || !kept {
 		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
 	}
 }
@@ -400,7 +401,7 @@ func TestResultWaitsForRedis(t *testing.T) {
 // An answer whose result cannot be kept is not passed off as a success.
 func TestLostResultIsAnError(t *testing.T) {
 	lose := func(status int) error {
-		err, _ := answered(t, status, math.MaxInt64, 500*time.Millisecond)
+		_, err := answered(t, status, math.MaxInt64, 500*time.Millisecond)
 		return err
 	}
 	const lost = "was not kept: "

@@ -133,7 +133,7 @@ func TestHealth(t *testing.T) {
 	if err := rdb.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	want("/readyz", 503, "Redis cannot be used")
+	want("/readyz", 503, "cannot use Redis")
 	want("/metrics", 200, `headgate_scope_up{scope="default"} 0`)
 	want("/healthz", 200, "ok")
 	if err := rdb.Restart(); err != nil {

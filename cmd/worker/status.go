@@ -55,7 +55,7 @@ func (s *status) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := server.Ready(ctx); err != nil {
-		return fmt.Errorf("Redis cannot be used: %w", err)
+		return fmt.Errorf("cannot use Redis: %w", err)
 	}
 	if s.bad.Load() {
 		return errors.New("the config file has errors, and what was read before holds: see the log")

@@ -56,17 +56,17 @@ func (r *Redis) remember(l Limit) {
 
 // defineAgain defines all that Define was told, if the limit that Redis lost is
 // among it, and reports whether it is. What was set at run time before is lost.
-// Many calls miss a limit at once: they come one after the other here, and what is
-// defined by then changes nothing.
+// Many calls miss a limit at once: what is defined by then changes nothing.
 func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.told[lost]; !ok {
+	told := maps.Clone(r.told)
+	r.mu.Unlock()
+	if _, ok := told[lost]; !ok {
 		return false, nil
 	}
 	count := 0
-	for _, name := range slices.Sorted(maps.Keys(r.told)) {
-		changed, err := r.define(ctx, "again", r.told[name])
+	for _, name := range slices.Sorted(maps.Keys(told)) {
+		changed, err := r.define(ctx, "again", told[name])
 		if err != nil {
 			return false, err
 		}

@@ -18,13 +18,13 @@ const (
 	// tending it is as long as a put-back outlasts the wait that was told: where
 	// that was true, the job is called before its put-back need be moved.
 	soon = 3 * time.Second
-	// passes is how often all waiting jobs are compared with asynq's. That goes on
-	// for compareFor at a time, and rests for restFor times as long: meanwhile nobody
-	// has a turn.
-	passes     = time.Minute
-	compareFor = 20 * time.Millisecond
-	restFor    = 3
-	// maxPages bounds how many put-backs of a queue are moved on at a time.
+	// passes is how often all waiting jobs are compared with asynq's.
+	passes = time.Minute
+	// Upkeep goes on for workFor at a time, and rests for restFor times as long:
+	// meanwhile nobody has a turn.
+	workFor = 20 * time.Millisecond
+	restFor = 3
+	// maxPages bounds how many put-backs of a queue are moved on in one go.
 	maxPages = 20
 )
 
@@ -34,13 +34,15 @@ const (
 //
 // Two things are done. Every few seconds the put-backs of waiting jobs that are about
 // to end are moved on, or those jobs would come without permits. And once a minute a
-// comparison goes through all that wait; it rests between its parts, since the same
+// comparison goes through all that wait. Both rest between their parts, since the same
 // goroutine gives the turns.
 type upkeep struct {
 	next   time.Time // when put-backs are to be moved on
 	queues []string  // whose jobs wait
+	moves  postponing
 	pass   comparison
 	begun  time.Time // when the last pass began; zero: one is due
+	rests  time.Time // when the next part of either is to be done
 	found  found
 }
 
@@ -59,69 +61,106 @@ func (u *upkeep) add(queue string) {
 	}
 }
 
+// underway reports whether anything that was begun is not at its end.
+func (u *upkeep) underway() bool { return u.moves.underway() || u.pass.underway() }
+
 // due is when there is something to look after, or to go on with.
 func (u *upkeep) due() time.Time {
-	if u.pass.underway() && u.pass.next.Before(u.next) {
-		return u.pass.next
+	if u.underway() && u.rests.Before(u.next) {
+		return u.rests
 	}
 	return u.next
 }
 
-// tend moves put-backs on and goes on with comparing, if it is time.
+// tend begins what is due, and goes on with it if it has rested.
 func (g *giver) tend(ctx context.Context) error {
-	now := time.Now()
+	u, now := &g.upkeep, time.Now()
 	pause := min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), tending), seldom)
-	if latest := now.Add(pause); g.upkeep.next.After(latest) {
-		g.upkeep.next = latest
+	if latest := now.Add(pause); u.next.After(latest) {
+		u.next = latest
 	}
-	if now.Before(g.upkeep.next) {
-		return g.compare(ctx)
-	}
-	g.upkeep.next = now.Add(pause)
-	for _, queue := range g.upkeep.queues {
-		if err := g.postpone(ctx, queue, now.Add(pause+soon)); err != nil {
-			return err
+	if !now.Before(u.next) {
+		u.next = now.Add(pause)
+		if !u.moves.underway() {
+			u.moves = postponing{queues: slices.Clone(u.queues), before: now.Add(pause + soon)}
 		}
-	}
-	if !g.upkeep.pass.underway() && now.Sub(g.upkeep.begun) >= g.passes {
-		g.upkeep.begun = now
-		if err := g.beginPass(ctx); err != nil {
-			return err
-		}
-	}
-	return g.compare(ctx)
-}
-
-// postpone moves on the put-backs of waiting jobs that end before a moment, so
-// that none comes early. Each gets what it would be told now, and that moment at
-// least. Called jobs are left alone: they come, or their put-back is what brings
-// them if the promotion got lost. A page costs up to four round trips.
-func (g *giver) postpone(ctx context.Context, queue string, before time.Time) error {
-	for offset, pages := 0, 0; offset >= 0 && pages < maxPages; pages++ {
-		ids, next, err := g.promoter.due(ctx, queue, before, offset)
-		if g.queues.note(ctx, err) != nil {
-			return err
-		}
-		places, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
-		if g.limits.note(ctx, err) != nil {
-			return err
-		}
-		var later []putBackAt
-		for job, place := range places {
-			if !place.Called {
-				at := time.Now().Add(place.PutBack())
-				if at.Before(before) {
-					at = before
-				}
-				later = append(later, putBackAt{job.ID, at})
+		if !u.pass.underway() && now.Sub(u.begun) >= g.passes {
+			u.begun = now
+			if err := g.beginPass(ctx); err != nil {
+				return err
 			}
 		}
-		if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {
+	}
+	if now.Before(u.rests) {
+		return nil
+	}
+	for u.underway() && time.Since(now) < workFor {
+		if err := g.upkeepStep(ctx); err != nil {
 			return err
 		}
-		if offset = next; next > 0 {
-			offset -= len(later) // those are due no more
+	}
+	u.rests = now.Add((1 + restFor) * time.Since(now))
+	return nil
+}
+
+// upkeepStep is the next part of what is underway. Put-backs come first: they end.
+func (g *giver) upkeepStep(ctx context.Context) error {
+	c := &g.upkeep.pass
+	var err error
+	switch {
+	case g.upkeep.moves.underway():
+		return g.postpone(ctx, &g.upkeep.moves)
+	case c.tickets:
+		err = g.forgetLost(ctx, c)
+	default:
+		err = g.findStrays(ctx, c)
+	}
+	if err == nil && !c.underway() {
+		g.tellFound()
+	}
+	return err
+}
+
+// A postponing moves on the put-backs of waiting jobs that end before a moment, so
+// that none comes early, queue by queue and page by page.
+type postponing struct {
+	queues        []string // of which some may be left
+	offset, pages int      // in the first of them
+	before        time.Time
+}
+
+// underway reports whether anything is left to look at.
+func (p *postponing) underway() bool { return len(p.queues) > 0 }
+
+// postpone moves a page on. Each job gets what it would be told now, and that moment
+// at least. Called jobs are left alone: they come, or their put-back is what brings
+// them if the promotion got lost. It costs up to four round trips.
+func (g *giver) postpone(ctx context.Context, p *postponing) error {
+	queue := p.queues[0]
+	ids, next, err := g.promoter.due(ctx, queue, p.before, p.offset)
+	if g.queues.note(ctx, err) != nil {
+		return err
+	}
+	places, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
+	if g.limits.note(ctx, err) != nil {
+		return err
+	}
+	var later []putBackAt
+	for job, place := range places {
+		if !place.Called {
+			at := time.Now().Add(place.PutBack())
+			if at.Before(p.before) {
+				at = p.before
+			}
+			later = append(later, putBackAt{job.ID, at})
 		}
+	}
+	if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {
+		return err
+	}
+	p.offset, p.pages = next-len(later), p.pages+1 // those are due no more
+	if next < 0 || p.pages == maxPages {
+		p.queues, p.offset, p.pages = p.queues[1:], 0, 0
 	}
 	return nil
 }
@@ -130,11 +169,10 @@ func (g *giver) postpone(ctx context.Context, queue string, before time.Time) er
 // jobs asynq may not have, then asynq's denied jobs, queue by queue, which may have
 // no ticket. It is no snapshot: what comes or goes meanwhile is left to the next.
 type comparison struct {
-	tickets bool      // whether those are still to be looked at
-	cursor  uint64    // in the tickets
-	queues  []string  // whose denied jobs are still to be looked at
-	offset  int       // in the first of them
-	next    time.Time // when it goes on
+	tickets bool     // whether those are still to be looked at
+	cursor  uint64   // in the tickets
+	queues  []string // whose denied jobs are still to be looked at
+	offset  int      // in the first of them
 }
 
 // underway reports whether anything is left to look at.
@@ -149,29 +187,6 @@ func (g *giver) beginPass(ctx context.Context) error {
 	}
 	queues = slices.DeleteFunc(queues, func(queue string) bool { return strings.HasPrefix(queue, checkQueue) })
 	g.upkeep.pass = comparison{tickets: true, queues: queues}
-	return nil
-}
-
-// compare goes on with the pass that is underway, if it has rested.
-func (g *giver) compare(ctx context.Context) error {
-	c := &g.upkeep.pass
-	began := time.Now()
-	if began.Before(c.next) || !c.underway() {
-		return nil
-	}
-	for c.underway() && time.Since(began) < compareFor {
-		step := g.findStrays
-		if c.tickets {
-			step = g.forgetLost
-		}
-		if err := step(ctx, c); err != nil {
-			return err
-		}
-	}
-	c.next = began.Add((1 + restFor) * time.Since(began))
-	if !c.underway() {
-		g.tellFound()
-	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,73 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 		st.wantClean()
 		if n := moves.calls.Load(); n > 0 {
 			t.Errorf("put-backs were moved on in %d calls, want none", n)
+		}
+	})
+}
+
+// slowCalls makes each call of some scripts last.
+type slowCalls struct {
+	scriptCalls
+	hashes []string
+	lasts  time.Duration
+}
+
+func (s *slowCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && slices.Contains(s.hashes, fmt.Sprint(args[1])) {
+			s.calls.Add(1)
+			time.Sleep(s.lasts)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A job that is called while its worker is still writing its put-back comes as soon
+// as that is written, not when its permits have been given to another.
+func TestCalledWhileBeingPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		rdb.AddHook(&slowCalls{hashes: []string{lua.PutBack.Hash()}, lasts: 35 * time.Millisecond})
+		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}
+		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{limit}})
+		time.Sleep(10 * time.Second) // it gives turns
+		began := time.Now()
+		for range 2 {
+			st.enqueue(NewTask("job", nil))
+		}
+		time.Sleep(10 * time.Second)
+		st.wantOnce(2)
+		st.wantLastBy(began, 2, 100*time.Millisecond)
+		st.wantDenials(2, 0.5, 1)
+	})
+}
+
+// Jobs whose permits took longer than they were told, as where many lanes share, have
+// put-backs that must be moved on. However many that are: turns are given meanwhile.
+func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		slow := &slowCalls{hashes: []string{lua.Postpone.Hash()}, lasts: 100 * time.Millisecond}
+		rdb.AddHook(slow)
+		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2}
+		host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
+		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 10, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{all, host}})
+		st.rule = func(task *asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: "all"}, {Limit: "host", Key: string(task.Payload())}}}, nil
+		}
+		const jobs = 600
+		for i := range jobs {
+			st.enqueue(NewTask("job", fmt.Append(nil, i%200)))
+		}
+		time.Sleep(time.Minute)
+		st.wantOnce(jobs)
+		if calls := slow.calls.Load(); calls < 5 {
+			t.Fatalf("put-backs were moved on in %d calls: too few to be in the way", calls)
+		}
+		for i, r := range st.ran()[1:] {
+			if gap := r.at.Sub(st.ran()[i].at); gap > 250*time.Millisecond {
+				t.Errorf("no job for %s before %s", gap, r.id)
+			}
 		}
 	})
 }

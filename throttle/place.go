@@ -35,11 +35,12 @@ type Place struct {
 }
 
 // PutBack is for how long the job should be put back now in case that nobody
-// calls it: a little longer than it waits. Where nobody knows how long that is,
-// it is a minute, and then as long as it has waited.
+// calls it: a little longer than it waits, or, up to a minute, as long as it has
+// waited. Where nobody knows how long it waits, it is a minute, and then as long as
+// it has waited.
 func (p Place) PutBack() time.Duration {
 	if p.Known {
-		return p.In + p.In/10 + 5*time.Second
+		return max(p.In+p.In/10+5*time.Second, min(p.For, time.Minute))
 	}
 	return min(max(p.For, time.Minute), time.Hour)
 }

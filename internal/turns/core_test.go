@@ -133,6 +133,32 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 	}
 }
 
+// A job that is called at once after its denial is still being put back when it is
+// told: it is told again soon, for as long as its permits are kept.
+func TestToldAgainWhileBeingPutBack(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	job := Told{"q", "1", "q\napi|"}
+	var told []int64
+	for now := int64(1); now < grantLife; now = c.Next(now + 1) {
+		for range c.Tell(now, 10) {
+			told = append(told, now)
+			c.Fate(now, job, Active)
+		}
+	}
+	same(t, "told", told, 1, 1+step, 1+2*step, 1+4*step, 1+8*step, 1+16*step)
+
+	c = New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	same(t, "told", c.Tell(1, 10), job)
+	c.Fate(1, job, Active)
+	same(t, "told again", c.Tell(1+step, 10), job)
+	c.Fate(1+step, job, Moved)
+	same(t, "not after it was moved", c.Tell(grantLife, 10))
+}
+
 func TestSharing(t *testing.T) {
 	c := New()
 	c.Made("q\na|\nb|", 1)

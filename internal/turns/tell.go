@@ -39,11 +39,25 @@ func (c *Core) Fate(now int64, job Told, fate Fate) {
 	switch fate {
 	case Active:
 		c.took(now, l.queue)
+		c.tellPutBack(now, l, job.ID)
+
 	case Done, Gone:
 		is := func(k call) bool { return k.id == job.ID }
 		c.changedFor(l)
 		before := len(l.fresh) + len(l.late)
 		l.fresh, l.late = slices.DeleteFunc(l.fresh, is), slices.DeleteFunc(l.late, is)
 		c.count(now, l, l.called-(before-len(l.fresh)-len(l.late)))
+	}
+}
+
+// tellPutBack tells a job again that was called so soon after its denial that it is
+// still being put back: at growing pauses, for as long as permits are reserved for it.
+func (c *Core) tellPutBack(now int64, l *lane, id string) {
+	i := slices.IndexFunc(l.fresh, func(k call) bool { return k.id == id })
+	if i < 0 {
+		return
+	}
+	if at := now + max(step, now-l.fresh[i].at); at < l.fresh[i].till {
+		c.tell(at, l, id)
 	}
 }

@@ -206,7 +206,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
 		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // that it ended well, and what it left held the output
 		return []byte(hidden.hide(stdout.kept.String())), nil
 	}
 	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}

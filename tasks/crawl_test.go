@@ -178,3 +178,25 @@ func TestFailedPage(t *testing.T) {
 		}
 	})
 }
+
+// A page whose job is dropped, as a rule can have it for one that would wait too long,
+// counts as failed: did it go on to wait, the next run would never begin.
+func TestDroppedPage(t *testing.T) {
+	drop := func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			if strings.Contains(string(task.Payload()), "http://a.test/slow\"") {
+				return asynq.RevokeTask
+			}
+			return next.ProcessTask(ctx, task)
+		})
+	}
+	hosts := map[string]http.HandlerFunc{"a.test": pages("", map[string][]string{"/": {"/slow"}})}
+	crawlWith(t, hosts, nil, drop, func(c *crawling) {
+		for _, run := range []string{"1", "2"} {
+			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Run: run})
+			if p := c.wait(); p.Run != run || p.Fetched != 1 || p.Failed != 1 || p.Waiting != 0 {
+				t.Errorf("%+v, want run %s with 1 fetched and 1 failed", p, run)
+			}
+		}
+	})
+}

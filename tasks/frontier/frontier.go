@@ -45,7 +45,7 @@ const (
 	Redirected State = "r"
 	Missing    State = "m" // a 4xx that stays one
 	Disallowed State = "x" // by robots.txt
-	Failed     State = "f" // its job is archived
+	Failed     State = "f" // its job is archived or dropped
 )
 
 // Frontier is the frontier of all crawls of a scope. It is safe for concurrent

@@ -146,15 +146,16 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
-// Failed notes that a job is archived, whose error that was: what calls it is
-// the server's ErrorHandler, with what that was given. It passes over tasks of other
+// Failed notes that a job is archived or dropped, whose error that was: what calls it
+// is the server's ErrorHandler, with what that was given. It passes over tasks of other
 // types, and failures after which the job is tried again. Without it the crawl goes
 // on to count the page as waiting, and never is complete. The error is Redis's; it
 // waits for 5 seconds at most.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
-	if task.Type() != TypeCrawlFetch || h.Frontier == nil || retried < maxRetry && !errors.Is(err, asynq.SkipRetry) {
+	ends := retried >= maxRetry || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask)
+	if task.Type() != TypeCrawlFetch || h.Frontier == nil || !ends {
 		return nil
 	}
 	page, malformed := parseCrawlFetch(task.Payload())

@@ -107,7 +107,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 		urls[i] = l.Link
 	}
 	seen, err := j.Frontier.Look(ctx, j.run, urls)
-	if err != nil {
+	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
 		return nil, err
 	}
 	var found, disallowed []frontier.Link

@@ -112,6 +112,35 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// A page that is on its way when another run begins anew leads nowhere: each job of it
+// would cost a permit of the new run's.
+func TestAnewMeanwhile(t *testing.T) {
+	site := pages("", map[string][]string{"/": {"/1", "/2", "/3"}, "/new": nil})
+	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			time.Sleep(10 * time.Second)
+		}
+		site(w, r)
+	}}
+	var old atomic.Int32 // jobs of the run that is over, from other pages
+	count := func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			if text := string(task.Payload()); strings.Contains(text, `"run":"1"`) && strings.Contains(text, `"from"`) {
+				old.Add(1)
+			}
+			return next.ProcessTask(ctx, task)
+		})
+	}
+	crawlWith(t, hosts, nil, count, func(c *crawling) {
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Run: "1"})
+		time.Sleep(5 * time.Second)
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/new", Run: "2", Anew: true})
+		if p := c.wait(); p.Run != "2" || p.Fetched != 1 || p.Found != 1 || old.Load() > 0 {
+			t.Errorf("%+v, and %d jobs of the run before; want 1 page of run 2 alone", p, old.Load())
+		}
+	})
+}
+
 // What dies between the page and the last of its links does them again.
 func TestCrashBetweenLinks(t *testing.T) {
 	var to []string
@@ -175,6 +204,28 @@ func TestFailedPage(t *testing.T) {
 		}
 		if p := c.wait(); p.Failed != 0 || p.Fetched != 1 {
 			t.Errorf("%+v, want 1 fetched", p.Counts)
+		}
+	})
+}
+
+// A page whose job is dropped, as a rule can have it for one that would wait too long,
+// counts as failed: did it go on to wait, the next run would never begin.
+func TestDroppedPage(t *testing.T) {
+	drop := func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			if strings.Contains(string(task.Payload()), "http://a.test/slow\"") {
+				return asynq.RevokeTask
+			}
+			return next.ProcessTask(ctx, task)
+		})
+	}
+	hosts := map[string]http.HandlerFunc{"a.test": pages("", map[string][]string{"/": {"/slow"}})}
+	crawlWith(t, hosts, nil, drop, func(c *crawling) {
+		for _, run := range []string{"1", "2"} {
+			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Run: run})
+			if p := c.wait(); p.Run != run || p.Fetched != 1 || p.Failed != 1 || p.Waiting != 0 {
+				t.Errorf("%+v, want run %s with 1 fetched and 1 failed", p, run)
+			}
 		}
 	})
 }

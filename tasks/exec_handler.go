@@ -72,8 +72,10 @@ type Command struct {
 //   - A secret of its environment that cannot be had, or no room for one more
 //     process: retried.
 //
-// A command can run more than once for a job, as any asynq job can. Its zero value
-// archives every job. It is safe for concurrent use, but must not be copied, nor its
+// A command can run more than once for a job, as any asynq job can. That of a worker
+// that is killed dies with it on Linux, but not what it has started; elsewhere it goes
+// on, while another worker runs the job. The zero value of ExecHandler archives every
+// job. It is safe for concurrent use, but must not be copied, nor its
 // fields changed, after its first task.
 type ExecHandler struct {
 	// Commands are what it can run, by name. Nothing else of a payload decides
@@ -206,7 +208,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
 		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
-	case err == nil:
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // that it ended well, and what it left held the output
 		return []byte(hidden.hide(stdout.kept.String())), nil
 	}
 	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}

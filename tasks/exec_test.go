@@ -42,6 +42,7 @@ func TestExecErrors(t *testing.T) {
 		archived     bool
 	}{
 		{name: "fine", script: "exit 0"},
+		{name: "fine, and a child holds the output", script: "sleep 1000 & exit 0"},
 		{name: "exit code", script: "echo oh no >&2; exit 3", want: "command it: exit code 3: oh no", class: "exit:3"},
 		{name: "signal", script: "kill -TERM $$", want: "command it: signal: terminated", class: ClassKilled},
 		{name: "no end", script: "sleep 60", more: func(c *Command) { c.Timeout = 50 * time.Millisecond }, want: "no end within 50ms", class: ClassKilled},

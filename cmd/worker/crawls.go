@@ -16,7 +16,7 @@ type crawlsCommand struct {
 
 // Help is the manual of "worker crawls".
 func (crawlsCommand) Help() string {
-	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived, "unchanged" those that are as they were in an earlier run. A crawl is forgotten 90 days after its last job.`
+	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run. A crawl is forgotten 90 days after its last job.`
 }
 
 // Run implements "worker crawls".

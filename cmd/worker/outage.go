@@ -83,8 +83,7 @@ func (o *outage) WithGroup(string) slog.Handler { return o }
 // asynqLog is a logger as asynq wants it.
 type asynqLog struct{ log *slog.Logger }
 
-// Warn leaves out what logFailure says anyway, and jobs that are dropped on
-// purpose.
+// Warn leaves out what logFailure says anyway.
 func (l asynqLog) Warn(args ...any) {
 	text := fmt.Sprint(args...)
 	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {

@@ -103,7 +103,10 @@ func (w *worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
 	message := "job failed and will be retried"
-	if retried >= maxRetry || errors.Is(err, asynq.SkipRetry) {
+	switch {
+	case errors.Is(err, asynq.RevokeTask):
+		message = "job dropped"
+	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
 		message = "job archived"
 	}
 	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)

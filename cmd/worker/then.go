@@ -74,8 +74,9 @@ func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expres
 	if job.Queue == "" {
 		job.Queue = done.Queue
 	}
-	job.Retention = thenRetention
-	_, err = asynq.NewClientFromRedisClient(w.store).EnqueueContext(ctx, job.Fill(cli.JobOptions{}, c).Task())
+	job = job.Fill(cli.JobOptions{}, c)
+	job.Retention = max(job.Retention, thenRetention)
+	_, err = asynq.NewClientFromRedisClient(w.store).EnqueueContext(ctx, job.Task())
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 const thenConfig = `
 commands: {a: {run: [echo]}, b: {run: [echo]}, c: {run: [echo]}}
 tasks:
+  exec:c: {retention: 1h}
   exec:a:
     then:
       - {type: "exec:b", payload: {n: "${result.n}"}}
@@ -78,6 +80,19 @@ func TestThenAfterACrash(t *testing.T) {
 				want = map[string][]string{"exec:a": {"{}", "{}", "{}"}, "exec:b": {`{"n":1}`, `{"n":1}`}, "exec:c": {`{"n":2}`, `{"n":2}`}}
 				if diff := cmp.Diff(want, runs); diff != "" {
 					t.Errorf("after a new job of that ID:\n%s", diff)
+				}
+				kept, err := rdb.Keys(t.Context(), "asynq:{default}:t:*").Result()
+				if err != nil || len(kept) != 4 {
+					t.Errorf("%q are kept, %v; want 4", kept, err)
+				}
+				for _, key := range kept {
+					job, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", strings.TrimPrefix(key, "asynq:{default}:t:"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if want := map[string]time.Duration{"exec:b": thenRetention, "exec:c": time.Hour}[job.Type]; job.Retention != want {
+						t.Errorf("%s is kept for %s, want %s", job.Type, job.Retention, want)
+					}
 				}
 			})
 		})

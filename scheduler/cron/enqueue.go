@@ -44,6 +44,7 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, erro
 		return r.fail(ctx, s, v, to, fmt.Errorf("payload: %w", payloadErr))
 	}
 	id := r.jobID(s.entry.Name, unixText(tick))
+	s.tried = time.Now()
 	job, err := r.enqueue(ctx, s.entry, id, payload, s.delay(id))
 	if err != nil {
 		if s.hopeless(v) {

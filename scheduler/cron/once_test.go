@@ -42,6 +42,42 @@ func TestCrashAtEveryCall(t *testing.T) {
 	t.Logf("%d crashes left a tick half done", crashes)
 }
 
+// TestNobodyForLong is TestCrashAtEveryCall where nobody comes until the id of a job
+// that was done is free again, because all have died or Redis is away. Nobody knows then
+// whether the tick was enqueued: it is once more where missed ticks run, and else not.
+func TestNobodyForLong(t *testing.T) {
+	for _, missed := range []Missed{MissedSkip, MissedAll} {
+		times := map[int]int{} // how often the tick was enqueued, and in how many cases
+		for i := range 24 {
+			call, lost, dies := 1+i%6, i/6%2 == 0, i < 12
+			synctest.Test(t, func(t *testing.T) {
+				m, _ := redistest.Mini(t)
+				q := newJobQueue()
+				entries := []Entry{hourly(func(e *Entry) { e.Missed = missed })}
+				r := startReplica(t, m, q, entries, func(r *replica) { r.lost = lost })
+				until(0, 59)
+				r.dies.Store(r.calls.Load() + int64(call))
+				until(1, 20)
+				if dies {
+					r.end()
+					r = startReplica(t, m, q, entries, nil)
+				} else {
+					r.dies.Store(0)
+				}
+				until(2, 1)
+				r.end()
+				times[q.added[sweepIDs(1)[0]]]++
+				if n := q.added[sweepIDs(2)[0]]; n != 1 {
+					t.Errorf("missed %s, call %d: the tick after that was enqueued %d times", missed, call, n)
+				}
+			})
+		}
+		if missed == MissedSkip && (times[0] == 0 || times[0]+times[1] < 24) || missed == MissedAll && (times[0] > 0 || times[1] == 0) {
+			t.Errorf("missed %s: enqueued so often: %v", missed, times)
+		}
+	}
+}
+
 // TestStalledReplica freezes the replica that has won a tick just before it
 // enqueues: the others do it in its place, the job is done, and then it wakes.
 func TestStalledReplica(t *testing.T) {

@@ -56,6 +56,11 @@ const defaultScope = "default"
 // after those five minutes, save by a process that is frozen for that long
 // between its last look at the clock and the write to its socket.
 //
+// Where nobody comes for those five minutes, because all replicas have died or Redis
+// was away, nobody can know whether the first one got so far. T is then as good as
+// missed: with MissedSkip it is dropped, so that it has one job at most, and else it is
+// enqueued, so that it has one at least.
+//
 // Whether a tick is due, missed, or in a pause is decided by Redis's clock
 // alone. The clocks of the machines do not matter: a replica uses its own only
 // to measure how long to sleep.

@@ -18,6 +18,7 @@ type progress struct {
 	known    time.Time // the newest last seen, in case Redis loses its data
 	look     time.Time // when to look at it again, by Redis's clock
 	fails    int       // tries in a row that an error ended
+	tried    time.Time // when it last enqueued, by our own clock
 }
 
 // inherit takes over what is known from the schedule of the same name before.

@@ -52,6 +52,7 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //
 //	the state is of the future             rewind   Redis's clock was wrong
 //	a tick was begun, less than 3 s ago    wait     its replica is at it
+//	a tick was begun, long ago             miss     where late ones do not run
 //	a tick was begun, earlier              carryOut its replica is gone
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
@@ -70,6 +71,9 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 			s.look = ready
 			return true, nil
 		}
+		if s.forgotten(v) && s.entry.Missed == MissedSkip {
+			return r.miss(ctx, s, v, v.intent)
+		}
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
 		return r.release(ctx, s, v)
@@ -86,6 +90,13 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 		s.look = s.timetable.next(v.now)
 	}
 	return moved, err
+}
+
+// forgotten reports whether nobody can know any more if the tick that was begun has a
+// job: it may be done, and its id free again. Who has tried it meanwhile knows.
+func (s *schedule) forgotten(v *view) bool {
+	const long = retainFor - freshFor
+	return v.now.Sub(v.intentAt) > long && time.Since(s.tried) > long
 }
 
 // rewind lets ticks count from now on again after Redis's clock was far ahead.

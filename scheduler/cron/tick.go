@@ -25,8 +25,7 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 	case run.IsZero() && missed.IsZero():
 		return true, true, nil
 	case run.IsZero():
-		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", v.last, "up_to", missed)
-		moved, err = r.skip(ctx, s, v, missed, "missed")
+		moved, err = r.miss(ctx, s, v, missed)
 		return moved, false, err
 	}
 	if s.entry.Overlap == OverlapSkip {
@@ -49,10 +48,17 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 	return moved, false, err
 }
 
+// miss is skip of what came to light too late.
+func (r *Runner) miss(ctx context.Context, s *schedule, v *view, tick time.Time) (bool, error) {
+	r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", v.last, "up_to", tick)
+	return r.skip(ctx, s, v, tick, "missed")
+}
+
 // skip moves the state past a tick, and those before it, without a job.
 func (r *Runner) skip(ctx context.Context, s *schedule, v *view, tick time.Time, why string) (bool, error) {
 	to := v.state
 	to.last, to.tick, to.outcome = tick, tick, "skipped: "+why
+	to.intent, to.intentAt = time.Time{}, time.Time{}
 	to.skipped++
 	return r.moveView(ctx, s, v, to)
 }

@@ -17,6 +17,7 @@ package frontier
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -45,7 +46,7 @@ const (
 	Redirected State = "r"
 	Missing    State = "m" // a 4xx that stays one
 	Disallowed State = "x" // by robots.txt
-	Failed     State = "f" // its job is archived
+	Failed     State = "f" // its job is archived or dropped
 )
 
 // Frontier is the frontier of all crawls of a scope. It is safe for concurrent
@@ -139,18 +140,24 @@ type Seen struct {
 }
 
 // Look tells what is known of URLs, in their order, and changes nothing. links must
-// not be empty. Of a run that is over nothing is known.
+// not be empty. Of a run that is over it returns nil: what that leads to is fetched no
+// more.
 func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, error) {
 	fields := make([]string, len(links))
 	for i, l := range links {
 		fields[i] = Digest(l.URL)
 	}
-	values, err := f.rdb.HMGet(ctx, f.key("crawl_seen", run.Crawl+"|"+run.Name), fields...).Result()
-	if err != nil {
+	pipe := f.rdb.Pipeline()
+	current := pipe.HGet(ctx, f.key("crawl", run.Crawl), "run")
+	values := pipe.HMGet(ctx, f.key("crawl_seen", run.Crawl+"|"+run.Name), fields...)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
 	}
+	if current.Val() != run.Name {
+		return nil, nil
+	}
 	seen := make([]Seen, len(links))
-	for i, value := range values {
+	for i, value := range values.Val() {
 		if text, ok := value.(string); ok && text != "" {
 			depth, _, _ := strings.Cut(text[1:], "|")
 			seen[i].State = State(text[:1])

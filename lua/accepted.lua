@@ -24,7 +24,7 @@ local function accepted(name, key)
     drop_if_plain(name, key, r)
     return 1
   end
-  if at_us > r.fell_us then rise(r) end
+  if at_us > r.fell_us then rise(r) else r.heard_us = now_us end
   if wanted_us > 0 then slow_down(r, latency_us) end
   r.heard_us = now_us
   adapt(name, key, r, least, wanted_us)

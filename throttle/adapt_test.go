@@ -111,7 +111,13 @@ func TestAdaptToLatency(t *testing.T) {
 		other, err := s.AllowN(t.Context(), "host", "other", 10)
 		must(t, err)
 		expect(t, "another key", other.ResetAfter, time.Second)
-		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10})
+		limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10}
+		limit.Adapt = &throttle.Adapt{}
+		define(t, s, limit)
+		expect(t, "where latency does not matter any more", call(false, time.Hour), "")
+		limit.Adapt = nil
+		define(t, s, limit)
+		s.wait(time.Second)
 		expect(t, "a limit that adapts no more", ask(t, s, "host", 10).ResetAfter, time.Second)
 	})
 }

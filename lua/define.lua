@@ -27,8 +27,11 @@ if source == 'again' and was_text then
 end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
-if text == (source == 'file' and was_file or was_text) then return { 0, 0, keys_file and 1 or 0 } end
-local replaced = source == 'file' and was_text and was_text ~= was_file and was_text ~= text
+if text == was_text or source == 'file' and text == was_file then
+  if source == 'file' then call('HSET', limit, 'file', text) end
+  return { 0, 0, keys_file and 1 or 0 }
+end
+local replaced = source == 'file' and was_text and was_text ~= was_file
 was_summary = was_summary or call('HGET', hg('deleted'), name)
 
 keep_ended(name)

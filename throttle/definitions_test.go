@@ -37,6 +37,13 @@ func TestDefineIsTheGround(t *testing.T) {
 		expect(t, "a limit that only Set made", ask(t, s, "own", 1).Outcome, allowed)
 		define(t, s, throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 9})
 		expect(t, "left when a file then defines it", ask(t, s, "own", 0).Remaining, 8)
+
+		must(t, s.Delete(t.Context(), "log"))
+		must(t, s.Set(t.Context(), log(5)))
+		define(t, s, log(5))
+		must(t, s.Set(t.Context(), log(7)))
+		define(t, s, log(5))
+		expect(t, "what was set after a file had said what was set before", capacity(), 7)
 	})
 }
 

@@ -17,8 +17,8 @@
 local name, source, text, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit = hg('limit', name)
 
-local was_text, was_file, was_summary, paused, blocked_us, version, overrides, keys_file =
-  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version', 'overrides', 'keys_file'))
+local was_text, was_file, was_summary, paused, blocked_us, overrides, keys_file =
+  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 -- What was set or deleted since the loss stays so, and the file's words are known
 -- again.
 if source == 'again' and was_text then
@@ -36,7 +36,7 @@ was_summary = was_summary or call('HGET', hg('deleted'), name)
 
 keep_ended(name)
 call('DEL', limit)
-call('HSET', limit, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 5))
+call('HSET', limit, 'text', text, 'since_us', int(now_us), unpack(ARGV, 5))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
 if overrides then call('HSET', limit, 'overrides', overrides) end

@@ -49,7 +49,8 @@ call('HDEL', hg('deleted'), name)
 changed('limit', name)
 note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 'to', text)
 
--- kind, n and period
+-- kind, n and period; windows of the same period may have another calendar
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
-local other = overrides or was_summary and rate(was_summary) ~= rate(call('HGET', limit, 'summary'))
+local summary = call('HGET', limit, 'summary')
+local other = overrides or was_summary and (rate(was_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }

@@ -80,6 +80,23 @@ func TestLimitsChangeLive(t *testing.T) {
 	}
 }
 
+// TestSetRepeated: meters live on under a slower rate, also where the client had to
+// repeat the call that sets it, since its answer got lost.
+func TestSetRepeated(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		l := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)}
+		lost := &lostReplies{}
+		s.rdb.AddHook(lost)
+		define(t, s, l)
+		ask(t, s, "log", 2)
+		lost.next = true
+		must(t, s.Set(t.Context(), log(3)))
+		expect(t, "lost", lost.did, true)
+		s.wait(30 * time.Minute)
+		expect(t, "left", ask(t, s, "log", 0).Remaining, 1)
+	})
+}
+
 // TestKindChanges: every kind has meters of its own, and finds them again.
 func TestKindChanges(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {

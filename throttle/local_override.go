@@ -141,7 +141,7 @@ func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 	now := l.begin()
 	var keys []KeyState
 	for key, o := range l.overrides {
-		if key.limit != limit || o.kind == "" || o.ends > 0 && o.ends <= now {
+		if key.limit != limit || o.kind != l.limits[limit].Kind || o.ends > 0 && o.ends <= now {
 			continue
 		}
 		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}

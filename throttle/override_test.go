@@ -92,6 +92,9 @@ func TestKeysAreOfAKind(t *testing.T) {
 		must(t, s.Set(t.Context(), throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerHour(5)}))
 		capacity := func() int { return ask(t, s, "l", 0).Capacity }
 		expect(t, "of another kind", capacity(), 5)
+		keys, err := s.Keys(t.Context(), "l")
+		must(t, err)
+		expect(t, "keys that differ", len(keys), 0)
 		define(t, s, limit)
 		expect(t, "after the same words", capacity(), 5)
 		limit.Overrides = map[string]throttle.Override{"k": {Rate: throttle.PerHour(2), Capacity: 2}}

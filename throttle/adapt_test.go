@@ -105,6 +105,7 @@ func TestAdaptToManyCalls(t *testing.T) {
 func TestAdaptToLatency(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
+		expect(t, "a clock that stepped back meanwhile", call(false, -time.Second), "")
 		expect(t, "four times as long", call(false, 2*time.Second), "2.5/s")
 		expect(t, "half of the way back", call(false, 500*time.Millisecond), "4/s")
 		expect(t, "the least", call(false, time.Hour), "6/m")

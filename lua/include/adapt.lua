@@ -12,7 +12,8 @@
 --
 -- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the other side
 -- at the latency wanted; it slows down at once, and speeds up by half of the way.
-local GAIN_US, LONGEST_GAP_US = 1000, 10000000 -- how long a millionth takes; what counts at most between two calls
+local GAIN_US = 1000 -- how long a millionth takes to come back
+local LONGEST_GAP_US = 10000000 -- as much counts of the time between two calls
 -- A change smaller than this part of the share waits for more: each has a key owe
 -- whole permits.
 local NOTICED = 0.02

@@ -18,15 +18,14 @@ local function accepted(name, key)
   local before = r.refused
   if at_us > r.refused_us then r.refused = 0 end
   local least, wanted_us = adapts(name)
-  if not least or r.bearable == FULL and wanted_us == 0 then
+  if not least or r.bearable == FULL and r.share == FULL and wanted_us == 0 then
     if r.refused == before then return 0 end
     store_record(name, key, r)
     drop_if_plain(name, key, r)
     return 1
   end
-  if at_us > r.fell_us then rise(r) end
+  if at_us > r.fell_us then rise(r) else r.heard_us = now_us end
   if wanted_us > 0 then slow_down(r, latency_us) end
-  r.heard_us = now_us
   adapt(name, key, r, least, wanted_us)
   return 1
 end

@@ -7,18 +7,19 @@
 -- ARGV[2] who says it: file or set; again is a file whose limits Redis has lost
 -- ARGV[3] the definition as one text
 -- ARGV[4] who runs it
--- ARGV[5…] field, value of the definition
+-- ARGV[5] 1 the first time that this call is sent, more if it is a repeat
+-- ARGV[6…] field, value of the definition
 -- Returns {0 unchanged, 1 changed, 2 the file's new words, or its first, replaced
 --   other ones of a `set`; 1 if
 --   the limit's meters are to be carried over to another rate; 1 if the file said
 --   something of single keys}
 -- @include record
 -- @include note
-local name, source, text, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
 
-local was_text, was_file, was_summary, paused, blocked_us, version, overrides, keys_file =
-  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'version', 'overrides', 'keys_file'))
+local was_text, was_file, was_summary, paused, blocked_us, overrides, keys_file =
+  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 -- What was set or deleted since the loss stays so, and the file's words are known
 -- again.
 if source == 'again' and was_text then
@@ -27,13 +28,16 @@ if source == 'again' and was_text then
 end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
-if text == (source == 'file' and was_file or was_text) then return { 0, 0, keys_file and 1 or 0 } end
-local replaced = source == 'file' and was_text and was_text ~= was_file and was_text ~= text
+if text == was_text or source == 'file' and text == was_file then
+  if source == 'file' then call('HSET', limit, 'file', text) end
+  return { 0, sent ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own words
+end
+local replaced = source == 'file' and was_text and was_text ~= was_file
 was_summary = was_summary or call('HGET', hg('deleted'), name)
 
 keep_ended(name)
 call('DEL', limit)
-call('HSET', limit, 'text', text, 'since_us', int(now_us), 'version', int((version or 0) + 1), unpack(ARGV, 5))
+call('HSET', limit, 'text', text, 'since_us', int(now_us), unpack(ARGV, 6))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
 if overrides then call('HSET', limit, 'overrides', overrides) end
@@ -46,7 +50,8 @@ call('HDEL', hg('deleted'), name)
 changed('limit', name)
 note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 'to', text)
 
--- kind, n and period
+-- kind, n and period; windows of the same period may have another calendar
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
-local other = overrides or was_summary and rate(was_summary) ~= rate(call('HGET', limit, 'summary'))
+local summary = call('HGET', limit, 'summary')
+local other = overrides or was_summary and (rate(was_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }

@@ -14,7 +14,6 @@ local limit = hg('limit', name)
 if call('EXISTS', limit) == 0 then return 0 end
 if pause == '1' then call('HSET', limit, 'paused', '1') else call('HDEL', limit, 'paused') end
 store_summary(name)
-call('HINCRBY', limit, 'version', '1')
 changed('limit', name)
 note(pause == '1' and 'paused' or 'resumed', name, by)
 return 1

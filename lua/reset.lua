@@ -18,10 +18,7 @@ local state = hg('m', kind .. ':' .. id)
 call('UNLINK', state .. '\n', unpack(lease_sets(state)))
 call('ZREM', hg('blocked', name), key)
 if call('HEXISTS', hg('overrides', name), key) == 1 then
-  local r = read_record(name, key)
-  local slowed = r.share < FULL
-  unlearn(r)
-  if slowed then change_rate(name, key, r) else store_record(name, key, r) end
+  unlearn(name, key, read_record(name, key))
 end
 changed('meter', id)
 note('reset', name, by, 'key', key)

@@ -70,6 +70,33 @@ func TestAdaptToRefusals(t *testing.T) {
 		expect(t, "refused once more", call(true, 0), "2/s")
 		s.wait(2 * time.Hour)
 		expect(t, "what was learned hours ago", call(false, 0), "")
+		must(t, s.SetKey(t.Context(), "host", "k", throttle.Override{Rate: throttle.PerSecond(4), For: throttle.Day}))
+		expect(t, "half of a rate that ends", call(true, 0), "2/s")
+		s.wait(2 * time.Hour)
+		expect(t, "and that was learned hours before the end", call(false, 0), "")
+		keys, err := s.Keys(t.Context(), "host")
+		must(t, err)
+		expect(t, "the rate still holds", keys[0].Override.Rate, throttle.PerSecond(4))
+	})
+}
+
+// TestAdaptToManyCalls: a key gets faster by the time that has gone by, however many
+// calls are accepted meanwhile.
+func TestAdaptToManyCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(5000), Adapt: &throttle.Adapt{Min: throttle.PerSecond(50)}})
+		need := throttle.Need{Limit: "host", Key: "k"}
+		for range 10 {
+			s.wait(time.Second)
+			must(t, s.lanes.Overloaded(t.Context(), s.now, need))
+		}
+		for range 400 {
+			s.wait(500 * time.Microsecond)
+			must(t, s.lanes.Accepted(t.Context(), throttle.Decision{At: s.now, Taken: []throttle.Taken{{Need: need}}}, 0))
+		}
+		keys, err := s.Keys(t.Context(), "host")
+		must(t, err)
+		expect(t, "after 200 ms", keys[0].Share, 0.0102)
 	})
 }
 
@@ -78,13 +105,20 @@ func TestAdaptToRefusals(t *testing.T) {
 func TestAdaptToLatency(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
+		expect(t, "a clock that stepped back meanwhile", call(false, -time.Second), "")
 		expect(t, "four times as long", call(false, 2*time.Second), "2.5/s")
 		expect(t, "half of the way back", call(false, 500*time.Millisecond), "4/s")
 		expect(t, "the least", call(false, time.Hour), "6/m")
 		other, err := s.AllowN(t.Context(), "host", "other", 10)
 		must(t, err)
 		expect(t, "another key", other.ResetAfter, time.Second)
-		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10})
+		limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10}
+		limit.Adapt = &throttle.Adapt{}
+		define(t, s, limit)
+		expect(t, "where latency does not matter any more", call(false, time.Hour), "")
+		limit.Adapt = nil
+		define(t, s, limit)
+		s.wait(time.Second)
 		expect(t, "a limit that adapts no more", ask(t, s, "host", 10).ResetAfter, time.Second)
 	})
 }

@@ -32,6 +32,7 @@ func TestChanges(t *testing.T) {
 		must(t, limiter.Block(throttle.As(ctx, "upstream"), "log", "k", until))
 		must(t, limiter.Block(me, "log", "k", time.Time{}))
 		must(t, limiter.Block(me, "log", "k", time.Time{}))
+		must(t, limiter.BlockFor(me, -time.Second, throttle.Need{Limit: "log", Key: "k"}))
 		must(t, limiter.Reset(me, "log", "k"))
 		must(t, limiter.Delete(me, "log"))
 		if err := limiter.Pause(me, "log"); err == nil {

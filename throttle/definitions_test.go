@@ -37,6 +37,13 @@ func TestDefineIsTheGround(t *testing.T) {
 		expect(t, "a limit that only Set made", ask(t, s, "own", 1).Outcome, allowed)
 		define(t, s, throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 9})
 		expect(t, "left when a file then defines it", ask(t, s, "own", 0).Remaining, 8)
+
+		must(t, s.Delete(t.Context(), "log"))
+		must(t, s.Set(t.Context(), log(5)))
+		define(t, s, log(5))
+		must(t, s.Set(t.Context(), log(7)))
+		define(t, s, log(5))
+		expect(t, "what was set after a file had said what was set before", capacity(), 7)
 	})
 }
 
@@ -71,6 +78,23 @@ func TestLimitsChangeLive(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSetRepeated: meters live on under a slower rate, also where the client had to
+// repeat the call that sets it, since its answer got lost.
+func TestSetRepeated(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		l := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)}
+		lost := &lostReplies{}
+		s.rdb.AddHook(lost)
+		define(t, s, l)
+		ask(t, s, "log", 2)
+		lost.next = true
+		must(t, s.Set(t.Context(), log(3)))
+		expect(t, "lost", lost.did, true)
+		s.wait(30 * time.Minute)
+		expect(t, "left", ask(t, s, "log", 0).Remaining, 1)
+	})
 }
 
 // TestKindChanges: every kind has meters of its own, and finds them again.

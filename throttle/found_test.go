@@ -71,6 +71,22 @@ func TestCountsOutliveTheirOldPeriod(t *testing.T) {
 	})
 }
 
+// TestCountsOutliveTheirOldZone: what a day counted counts to the end of the day of
+// another zone.
+func TestCountsOutliveTheirOldZone(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		l := throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(3)}
+		define(t, s, l)
+		ask(t, s, "l", 2)
+		l.Zone = "America/Los_Angeles"
+		define(t, s, l)
+		s.wait(12*time.Hour + 2*time.Minute)
+		expect(t, "after midnight in UTC", ask(t, s, "l", 0).Remaining, 1)
+		s.wait(8 * time.Hour)
+		expect(t, "after midnight there", ask(t, s, "l", 0).Remaining, 3)
+	})
+}
+
 // TestShorterWindowKeepsItsCount: what a day counted is not free again in the
 // hour of the last call.
 func TestShorterWindowKeepsItsCount(t *testing.T) {

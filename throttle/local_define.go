@@ -27,7 +27,7 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 		if was == nil || was.words != words {
 			l.put(limit, words, now)
 		}
-		l.defineKeys(l.limits[limit.Name], was == nil || was.Kind != limit.Kind, limit.Overrides, now)
+		l.defineKeys(l.limits[limit.Name], limit.Kind, limit.Overrides, now)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	}
 	r := &activeLimit{Limit: limit, words: words, since: since}
 	if was != nil {
-		r.keys = was.keys
+		r.keys, r.keysKind = was.keys, was.keysKind
 	}
 	l.limits[limit.Name] = r
 	for id := range l.meters {

@@ -65,17 +65,17 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 	var wrong error
 	err := l.change(limit, func(r *activeLimit, now int64) {
 		if wrong = o.validate(r.Limit); wrong == nil {
-			l.setKey(r, key, o, now, false)
+			l.setKey(r, key, r.Kind, o, now, false)
 		}
 	})
 	return cmp.Or(err, wrong)
 }
 
-// setKey has a key count by an override from now on. Up to now its meter counts by
+// setKey has a key count by an override from now on, for a limit of that kind. Up to now its meter counts by
 // the rate before, so that what it owes is known in permits.
-func (l *Local) setKey(r *activeLimit, key string, o Override, now int64, file bool) {
+func (l *Local) setKey(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
 	l.recount(r, key, now)
-	set := &override{Override: o, file: file, kind: r.Kind, since: now}
+	set := &override{Override: o, file: file, kind: kind, since: now}
 	if o.For > 0 {
 		set.ends = min(now+o.For.Microseconds(), far)
 	}
@@ -104,13 +104,13 @@ func (l *Local) unsetKey(r *activeLimit, key string, now int64) {
 }
 
 // defineKeys makes what a definition says of single keys current, where it differs
-// from what it said last, or all of it where the limit is new or of another kind.
+// from what it said last, or all of it where it speaks of another kind of limit.
 // What SetKey said of a key stays unless the definition says something new of it,
 // also where the definition speaks of that key no more.
-func (l *Local) defineKeys(r *activeLimit, all bool, keys map[string]Override, now int64) {
+func (l *Local) defineKeys(r *activeLimit, kind Kind, keys map[string]Override, now int64) {
 	for key, o := range keys {
-		if all || r.keys[key] != o {
-			l.setKey(r, key, o, now, true)
+		if kind != r.keysKind || r.keys[key] != o {
+			l.setKey(r, key, kind, o, now, true)
 		}
 	}
 	for key := range r.keys {
@@ -121,7 +121,7 @@ func (l *Local) defineKeys(r *activeLimit, all bool, keys map[string]Override, n
 			l.unsetKey(r, key, now)
 		}
 	}
-	r.keys = maps.Clone(keys)
+	r.keys, r.keysKind = maps.Clone(keys), kind
 }
 
 // recountEnded has meters whose own rate has ended count by the limit's before that
@@ -141,7 +141,7 @@ func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 	now := l.begin()
 	var keys []KeyState
 	for key, o := range l.overrides {
-		if key.limit != limit || o.kind == "" || o.ends > 0 && o.ends <= now {
+		if key.limit != limit || o.kind != l.limits[limit].Kind || o.ends > 0 && o.ends <= now {
 			continue
 		}
 		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}

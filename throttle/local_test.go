@@ -192,6 +192,10 @@ func TestLocalRefusesBadNeeds(t *testing.T) {
 			t.Errorf("AllowN of %d: %s, want an error", n, d)
 		}
 	}
+	const want = "cost 2147483648: want 0 to 2147483647 of limit a"
+	if _, err := l.AllowN(t.Context(), "a", "", 1<<31); err == nil || err.Error() != want {
+		t.Errorf("AllowN of 2^31: %v, want %s", err, want)
+	}
 	if d, err := l.AllowN(t.Context(), "a", "", maxPermits+1); err != nil || d.Outcome != Never {
 		t.Errorf("AllowN of more than any limit has: %s, %v; want never", d, err)
 	}

@@ -42,10 +42,11 @@ type spent struct{ at, taken, owed int64 }
 // the pause, the calendar and what was said of keys change in place.
 type activeLimit struct {
 	Limit
-	words   string              // as Define said it last; empty if only Set did
-	keys    map[string]Override // as Define said them last
-	since   int64               // when it was defined so, in microseconds
-	windows []int64             // the calendar's boundaries around the last time asked
+	words    string              // as Define said it last; empty if only Set did
+	keys     map[string]Override // as Define said them last
+	keysKind Kind                // for a limit of that kind
+	since    int64               // when it was defined so, in microseconds
+	windows  []int64             // the calendar's boundaries around the last time asked
 }
 
 // newMeter is the unused meter of a limit. A funnel and a token bucket are one kind

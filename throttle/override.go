@@ -246,7 +246,7 @@ func readKey(l Limit, key, record string, now time.Time) KeyState {
 		return k
 	}
 	until := time.UnixMicro(number(5))
-	if ends := number(5) > 0; words[0] != "-" && (!ends || until.After(now)) {
+	if ends := number(5) > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
 		k.File = words[0] == "file"
 		k.Override = Override{Rate: Rate{int(number(2)), time.Duration(number(3)) * time.Microsecond}, Capacity: int(number(4))}
 		if ends {

@@ -331,7 +331,7 @@ func normalize(needs []Need) ([]Need, error) {
 	}
 	for _, n := range needs {
 		if n.Cost < 0 || n.Cost > math.MaxInt32 {
-			return nil, fieldError("cost", n.Cost, "want 1 or more of limit %s", n.Limit)
+			return nil, fieldError("cost", n.Cost, "want 0 to %d of limit %s", math.MaxInt32, n.Limit)
 		}
 		if err := validMeter(n.Limit, n.Key); err != nil {
 			return nil, err

@@ -64,7 +64,7 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 // and how long that took: the refusals before are over. It is of use where the
 // job's decision says Heard.
 func (l *Lanes) Accepted(ctx context.Context, d Decision, latency time.Duration) error {
-	args := []any{d.At.UnixMicro(), latency.Microseconds()}
+	args := []any{d.At.UnixMicro(), max(0, latency).Microseconds()}
 	for _, t := range d.Taken {
 		args = append(args, t.Limit, t.Key)
 	}

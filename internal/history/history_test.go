@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,6 +75,40 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 }
 
 // TestNewsAreKeptInAnOutage: what could not be written comes with the next.
+// twice carries each call out twice, as a client does whose answers get lost.
+type twice struct{}
+
+func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestWrittenOnce: a call that the client repeats counts once, and the next one too.
+func TestWrittenOnce(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		rdb.AddHook(twice{})
+		r := New(rdb, Prefix("s"))
+		for range 2 {
+			run(r, Task{"default", "mail"}, Done)
+			r.write(t.Context())
+		}
+		all, err := Read(t.Context(), rdb, "s", "")
+		totals, failed := Totals(t.Context(), rdb, "s")
+		if err != nil || failed != nil || len(all) != 2 || totals[Task{"default", "mail"}][Done] != 2 {
+			t.Errorf("read %v, %v and %v, %v; want 2 summaries of one job", all, err, totals, failed)
+		}
+	})
+}
+
 func TestNewsAreKeptInAnOutage(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	r := New(rdb, Prefix("s"))

@@ -42,6 +42,7 @@ type Recorder struct {
 
 	survey  surveyor
 	written counted // when a summary was written last
+	sent    int     // how many summaries were sent, written or not
 }
 
 // New returns a Recorder that writes to the scope with that prefix of its keys,

@@ -97,7 +97,8 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 	if err != nil {
 		return err
 	}
-	args := []any{text, reach.Microseconds(), maxTotals, Other + "\n" + Other}
+	r.sent++
+	args := []any{text, reach.Microseconds(), maxTotals, Other + "\n" + Other, r.process, r.sent}
 	for _, t := range s.Tasks {
 		for end, n := range t.Ends {
 			if n > 0 {

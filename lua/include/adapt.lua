@@ -12,7 +12,8 @@
 --
 -- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the other side
 -- at the latency wanted; it slows down at once, and speeds up by half of the way.
-local SECOND_US, GAIN, LONGEST_GAP = 1000000, FULL / 1000, 10
+local GAIN_US = 1000 -- how long a millionth takes to come back
+local LONGEST_GAP_US = 10000000 -- as much counts of the time between two calls
 -- A change smaller than this part of the share waits for more: each has a key owe
 -- whole permits.
 local NOTICED = 0.02
@@ -29,10 +30,11 @@ local function fall(r)
   r.bearable, r.fell_us = floor(math.min(r.bearable, r.share) * (again and 0.5 or 0.9)), now_us
 end
 
+-- What is less than a millionth is left for the next call to count.
 local function rise(r)
-  local since_us = math.max(r.heard_us, r.fell_us)
-  local seconds = math.min((now_us - since_us) / SECOND_US, LONGEST_GAP)
-  if seconds > 0 then r.bearable = math.min(FULL, floor(r.bearable + GAIN * seconds)) end
+  local us = math.max(now_us - math.max(r.heard_us, r.fell_us), 0)
+  r.bearable = math.min(FULL, r.bearable + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
+  r.heard_us = now_us - us % GAIN_US
 end
 
 local function slow_down(r, latency_us)

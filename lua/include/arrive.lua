@@ -1,5 +1,6 @@
 -- @include needs
 -- @include count
+-- @include forget_record
 
 -- Has a called job that comes in time leave its place, if its permits exist: what
 -- is reserved for it is its own, so all others leave it alone. Returns since when
@@ -11,8 +12,7 @@ local function arrive(name, id, lane, called, record, meters, until_us)
   local full = hg('full')
   call('ZREM', called, id)
   for i = 1, #meters do count(hg('meters'), meters[i].id, -meters[i].cost) end
-  call('HDEL', hg('jobs'), name)
-  if patience == '1' then call('ZREM', hg('patience'), name) end
+  forget_record(name, patience)
   -- One look says whether any lane is full, which counts 3, and whether anything is
   -- left of this one.
   local there = call('EXISTS', hg('lane', lane), called, full, full, full)

@@ -24,7 +24,7 @@ end
 -- answer says so.
 local function shut_longer(name, key, until_us)
   local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
-  if until_us <= ends then return end
+  if until_us <= math.max(ends, now_us) then return end
   until_us = math.min(until_us, FAR)
   shut_until(name, key, until_us)
   note('blocked', name, 'upstream', 'key', key, 'until', int(until_us))

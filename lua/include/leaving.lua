@@ -1,13 +1,8 @@
 -- @include empty
+-- @include forget_record
 
 -- Tells who gives turns that a called job has come, if a turn was refused
 -- because too many had not, or if it came late: its queue takes jobs after all.
 local function make_room(lane, late)
   if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
-end
-
--- Forgets all of a job but its place.
-local function forget_record(job, patience)
-  call('HDEL', hg('jobs'), job)
-  if patience == '1' then call('ZREM', hg('patience'), job) end
 end

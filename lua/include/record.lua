@@ -36,9 +36,9 @@ local MEMORY_US = 3600000000
 -- Until when a record is to be kept; nil: until somebody changes it. That a rate
 -- has changed is remembered, too, so that nothing older is given back.
 local function lasts_until(r)
-  if r.ends_us > 0 then return r.ends_us end
-  local heard_us = math.max(r.refused_us, r.heard_us, r.fell_us)
-  if heard_us > 0 or r.source == '-' then return math.max(heard_us, r.since_us) + MEMORY_US end
+  local heard_us, ends_us = math.max(r.refused_us, r.heard_us, r.fell_us), r.ends_us > 0 and r.ends_us or nil
+  if heard_us == 0 and r.source ~= '-' then return ends_us end
+  return math.min(math.max(heard_us, r.since_us) + MEMORY_US, ends_us or FAR)
 end
 
 -- Stores a record. The limit says whether any of its keys has one.
@@ -82,8 +82,10 @@ local function restore(r)
 end
 
 -- Takes from a record what the other side has taught.
-local function unlearn(r)
+local function unlearn(name, key, r)
+  local slowed = r.share < FULL
   r.share, r.bearable, r.refused, r.refused_us, r.latency_us, r.heard_us, r.fell_us = FULL, FULL, 0, 0, 0, 0, 0
+  if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
 -- Has meters whose own rate has ended count by the limit's before that changes, a
@@ -99,14 +101,13 @@ local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
-    if r.ends_us > 0 then
+    if r.ends_us > 0 and r.ends_us <= now_us then
       keep_meter(name, ended[i])
-      r.since_us = r.ends_us -- that is when the rate changed, and not now
+      r.since_us = math.max(r.since_us, r.ends_us) -- that is when the rate changed, and not now
       restore(r)
       store_record(name, ended[i], r)
     elseif says_more(r) then
-      unlearn(r)
-      change_rate(name, ended[i], r)
+      unlearn(name, ended[i], r)
     end
     drop_if_plain(name, ended[i], r)
   end

@@ -73,7 +73,7 @@ end
 --   changes            string  how many changes of limits and meters there were
 --   changelog          stream  who changed what, for people
 --   wake               channel words to the process that gives turns
---   admitted:<caller>  string  the number of a caller's last call that was allowed, or settled
+--   admitted:<caller>  string  the number of a caller's last call that was allowed, settled or written down
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
 --   demand             hash    meter -> permits wanted by all that wait
@@ -737,6 +737,12 @@ if until_us and until_us > 0 then
     if n <= 0 then call('HDEL', counters, id) end
   end
 
+  -- Forgets all of a job but its place.
+  local function forget_record(job, patience)
+    call('HDEL', hg('jobs'), job)
+    if patience == '1' then call('ZREM', hg('patience'), job) end
+  end
+
   -- Has a called job that comes in time leave its place, if its permits exist: what
   -- is reserved for it is its own, so all others leave it alone. Returns since when
   -- it waited, how often it was denied, and since when its permits exist; or nothing.
@@ -747,8 +753,7 @@ if until_us and until_us > 0 then
     local full = hg('full')
     call('ZREM', called, id)
     for i = 1, #meters do count(hg('meters'), meters[i].id, -meters[i].cost) end
-    call('HDEL', hg('jobs'), name)
-    if patience == '1' then call('ZREM', hg('patience'), name) end
+    forget_record(name, patience)
     -- One look says whether any lane is full, which counts 3, and whether anything is
     -- left of this one.
     local there = call('EXISTS', hg('lane', lane), called, full, full, full)
@@ -771,12 +776,6 @@ if until_us and until_us > 0 then
       -- because too many had not, or if it came late: its queue takes jobs after all.
       local function make_room(lane, late)
         if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
-      end
-
-      -- Forgets all of a job but its place.
-      local function forget_record(job, patience)
-        call('HDEL', hg('jobs'), job)
-        if patience == '1' then call('ZREM', hg('patience'), job) end
       end
       if there >= 3 then make_room(lane) end
       if there % 3 == 0 then leave_if_empty(lane) end
@@ -1058,16 +1057,16 @@ local function leave_if_empty(lane)
   end
 end
 
--- Tells who gives turns that a called job has come, if a turn was refused
--- because too many had not, or if it came late: its queue takes jobs after all.
-local function make_room(lane, late)
-  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
-end
-
 -- Forgets all of a job but its place.
 local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
   if patience == '1' then call('ZREM', hg('patience'), job) end
+end
+
+-- Tells who gives turns that a called job has come, if a turn was refused
+-- because too many had not, or if it came late: its queue takes jobs after all.
+local function make_room(lane, late)
+  if call('SREM', hg('full'), lane) == 1 or late then call('PUBLISH', hg('wake'), 'came ' .. lane) end
 end
 
 -- Tells the process that gives turns of a change to a limit, or to one meter:

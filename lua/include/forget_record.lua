@@ -1,0 +1,7 @@
+-- @include scope
+
+-- Forgets all of a job but its place.
+local function forget_record(job, patience)
+  call('HDEL', hg('jobs'), job)
+  if patience == '1' then call('ZREM', hg('patience'), job) end
+end

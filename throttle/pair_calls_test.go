@@ -1,0 +1,173 @@
+package throttle_test
+
+import (
+	stdcmp "cmp"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// A call was allowed; it is that admission of its meter's history.
+type call struct {
+	need         throttle.Need
+	redis, local throttle.Decision
+	meter        string
+	index        int
+}
+
+// call asks both for permits of one to three meters.
+func (p *pair) call(t *rapid.T) {
+	var needs []throttle.Need
+	for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "needs") {
+		need := throttle.Need{Limit: p.name(t), Key: p.key(t), Cost: 1}
+		l := p.limitOf(need.Limit, need.Key)
+		if rapid.IntRange(0, 2).Draw(t, "costs more") == 0 {
+			need.Cost = rapid.IntRange(1, max(l.Capacity, l.Rate.N)+1).Draw(t, "cost")
+		}
+		needs = append(needs, need)
+	}
+	p.ask(t, needs)
+}
+
+type lastDenial struct {
+	needs      []throttle.Need
+	retryAfter time.Duration
+}
+
+func (p *pair) ask(t *rapid.T, needs []throttle.Need) throttle.Decision {
+	got, err := p.redis.AllowAll(t.Context(), needs...)
+	if err != nil {
+		t.Fatalf("redis: %v", err)
+	}
+	want, err := p.local.AllowAll(t.Context(), needs...)
+	if err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	p.same(t, got, want)
+	switch got.Outcome {
+	case throttle.Allowed:
+		p.record(needs, got, want)
+	case throttle.Denied:
+		p.denied = &lastDenial{needs, got.RetryAfter}
+	}
+	return got
+}
+
+func (p *pair) same(t *rapid.T, redis, local throttle.Decision) {
+	t.Helper()
+	if diff := cmp.Diff(local, redis, cmpopts.IgnoreFields(throttle.Decision{}, "Holder")); diff != "" {
+		t.Fatalf("local (-) and redis (+) differ:\n%s", diff)
+	}
+	if (redis.Holder == "") != (local.Holder == "") {
+		t.Fatalf("holders: %q in process, %q on redis", local.Holder, redis.Holder)
+	}
+}
+
+func (p *pair) record(needs []throttle.Need, redis, local throttle.Decision) {
+	at := redis.At.UnixMicro()
+	for i, n := range needs {
+		// A meter that is named twice is recorded once.
+		same := func(x throttle.Need) bool { return x.Limit == n.Limit && x.Key == n.Key }
+		if slices.ContainsFunc(needs[:i], same) {
+			continue
+		}
+		n.Cost = 0
+		for _, x := range needs[i:] {
+			if same(x) {
+				n.Cost += x.Cost
+			}
+		}
+		meter := n.Limit + "|" + n.Key
+		a := throttletest.Admission{At: at, Cost: n.Cost}
+		if l := p.limits[n.Limit]; l.Kind == throttle.Concurrency {
+			a.Until = at + l.Lease.Microseconds()
+			p.leases = append(p.leases, lease{n, redis.Holder, local.Holder, meter, len(p.histories[meter])})
+		} else {
+			p.calls = append(p.calls, call{n, redis, local, meter, len(p.histories[meter])})
+		}
+		p.histories[meter] = append(p.histories[meter], a)
+		p.counts(n.Limit, n.Key)
+	}
+	p.denied = nil
+}
+
+func (p *pair) look(t *rapid.T) {
+	name, key := p.name(t), p.key(t)
+	redis, err := p.redis.Peek(t.Context(), name, key)
+	if err != nil {
+		t.Fatalf("redis: %v", err)
+	}
+	local, err := p.local.Peek(t.Context(), name, key)
+	if err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	p.same(t, redis, local)
+}
+
+// comeBack holds the last denial to its word, if nothing has changed since.
+func (p *pair) comeBack(t *rapid.T) {
+	if p.denied == nil || p.behind > 0 || p.shutsAgain(p.denied.needs) || p.tooMuchThen(p.denied.needs) {
+		t.Skip("nothing was promised")
+	}
+	needs, retryAfter := p.denied.needs, p.denied.retryAfter
+	p.advance(t, retryAfter-time.Microsecond)
+	if d := p.ask(t, needs); d.Outcome != throttle.Denied || d.RetryAfter != time.Microsecond {
+		t.Fatalf("a microsecond before retry-after: %s", d)
+	}
+	p.advance(t, time.Microsecond)
+	if d := p.ask(t, needs); !d.OK() {
+		t.Fatalf("at retry-after: %s", d)
+	}
+}
+
+// tooMuchThen is whether a cost fits only until the key's own capacity ends.
+func (p *pair) tooMuchThen(needs []throttle.Need) bool {
+	return slices.ContainsFunc(needs, func(n throttle.Need) bool {
+		l := p.limits[n.Limit]
+		return !p.keys[n.Limit+"|"+n.Key].ends.IsZero() && n.Cost > stdcmp.Or(l.Capacity, l.Rate.N)
+	})
+}
+
+// shutsAgain is whether a meter that is open now can be shut when the others
+// are, or the block ends: a fixed window with a margin at the start of the next one, or one whose own
+// rate ends.
+func (p *pair) shutsAgain(needs []throttle.Need) bool {
+	return (len(needs) > 1 || p.blocked) && slices.ContainsFunc(needs, func(n throttle.Need) bool {
+		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0 ||
+			!p.keys[n.Limit+"|"+n.Key].ends.IsZero()
+	})
+}
+
+// settle says what a call has truly cost. The history counts that, and what it cost
+// more as a debt from now on.
+func (p *pair) settle(t *rapid.T) {
+	if len(p.calls) == 0 || p.backwards {
+		t.Skip("nothing to settle")
+	}
+	i := rapid.IntRange(0, len(p.calls)-1).Draw(t, "call")
+	c := p.calls[i]
+	p.calls = append(p.calls[:i:i], p.calls[i+1:]...)
+	cost := rapid.IntRange(0, 2*c.need.Cost+1).Draw(t, "true cost")
+	for _, x := range []struct {
+		throttle.Limiter
+		throttle.Decision
+	}{{p.redis, c.redis}, {p.local, c.local}} {
+		if err := x.Settle(t.Context(), x.Decision, c.need.Limit, c.need.Key, cost); err != nil {
+			t.Fatalf("%T: %v", x.Limiter, err)
+		}
+	}
+	a := &p.histories[c.meter][c.index]
+	if cost > a.Cost {
+		p.histories[c.meter] = append(p.histories[c.meter], throttletest.Admission{At: p.redis.now.UnixMicro(), Cost: cost - a.Cost, Debt: true})
+		p.counts(c.need.Limit, c.need.Key)
+	} else {
+		a.Cost = cost
+	}
+	p.denied = nil
+}

@@ -1,0 +1,86 @@
+package throttle_test
+
+import (
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// A keyLimit is what a key of a limit goes by until it ends, if it does.
+type keyLimit struct {
+	throttle.Override
+	ends time.Time
+}
+
+// limitOf is what a key of a limit goes by now.
+func (p *pair) limitOf(name, key string) throttle.Limit {
+	return p.limits[name].With(p.keys[name+"|"+key].Override)
+}
+
+// setKey has a key count otherwise. The history starts anew, with what is owed.
+func (p *pair) setKey(t *rapid.T) {
+	name, key := p.name(t), p.key(t)
+	l := anyLimitOf(t, name, p.limits[name].Kind)
+	o := throttle.Override{Rate: l.Rate}
+	if l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket || l.Kind == throttle.Concurrency {
+		o.Capacity = l.Capacity
+	}
+	if l.Kind == throttle.FixedWindow {
+		o.Rate.Per = p.limits[name].Rate.Per
+	}
+	if margin := p.limits[name].Margin; l.Kind != throttle.Concurrency && o.Rate.Per <= margin {
+		o.Rate.Per = margin + time.Microsecond
+	}
+	p.changeKey(t, name, key)
+	k := keyLimit{Override: o}
+	if !p.backwards && rapid.Bool().Draw(t, "ends") {
+		unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour}).Draw(t, "unit")
+		k.For = time.Duration(rapid.IntRange(1, 100).Draw(t, "for")) * unit
+		k.ends = p.redis.now.Add(k.For)
+	}
+	p.keys[name+"|"+key] = k
+	p.both(t, func(x throttle.Limiter) error { return x.SetKey(t.Context(), name, key, k.Override) })
+	p.sameKeys(t, name)
+}
+
+func (p *pair) unsetKey(t *rapid.T) {
+	name, key := p.name(t), p.key(t)
+	p.changeKey(t, name, key)
+	delete(p.keys, name+"|"+key)
+	p.both(t, func(x throttle.Limiter) error { return x.UnsetKey(t.Context(), name, key) })
+	p.sameKeys(t, name)
+}
+
+func (p *pair) sameKeys(t *rapid.T, name string) {
+	redis, err := p.redis.Keys(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := p.local.Keys(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(local, redis, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("keys: local (-) and redis (+) differ:\n%s", diff)
+	}
+}
+
+// changeKey judges what a key has counted so far. As in redefine, a meter that may
+// be gone starts anew; and so does one whose clock was set back: what it owed before
+// the limit itself was defined is forgotten by both, but by Redis only from then on.
+func (p *pair) changeKey(t *rapid.T, name, key string) {
+	p.judge(t)
+	p.denied = nil
+	d, err := p.local.Peek(t.Context(), name, key)
+	if err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	if d.ResetAfter == 0 || p.gone[name+"|"+key] || p.behind > 0 {
+		p.resetKey(t, name, key)
+	}
+	p.restartHistory(name + "|" + key)
+}

@@ -258,7 +258,7 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 }
 
 // findStrays sends denied jobs of this scope that no lane knows back to ask: the
-// limiter's Redis lost them, or their process died between the denial and the put-back.
+// limiter's Redis lost them, or could not be asked.
 // A job that is sent back leaves the page, so the next begins that much sooner.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]

@@ -6,8 +6,8 @@
 -- ARGV[2] the time in nanoseconds, by the caller's clock as everywhere in asynq
 -- ARGV[3…] jobs, the one to run first in front
 -- Returns for each job: moved, active (its handler has not returned), pending
---   already, done (it waits for no permit: archived, completed, scheduled …), or
---   gone
+--   already or with asynq's next poll, done (it waits for no permit: archived,
+--   completed, scheduled …), or gone
 -- @include denied
 local pending, retry = KEYS[1], KEYS[2]
 local prefix, now_ns = ARGV[1], ARGV[2]
@@ -17,7 +17,10 @@ local function move(id)
   local state, at = unpack(redis.call('HMGET', hash, 'state', 'denied'))
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
-  if state ~= 'retry' or not is_denied(retry, id, at) then return 'done' end
+  if state ~= 'retry' then return 'done' end
+  if not is_denied(retry, id, at) then -- it failed, or its worker died: then it is due
+    return tonumber(redis.call('ZSCORE', retry, id) or math.huge) * 1e9 <= tonumber(now_ns) and 'pending' or 'done'
+  end
   redis.call('ZREM', retry, id)
   redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', CALLED)
   return 'moved'

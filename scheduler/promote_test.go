@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/lua"
 )
 
 // The layout that promote relies on, held against asynq's own client, server
@@ -100,6 +101,25 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 		}
 		if fates, err := p.promote(ctx, []job{denied}); err != nil || fates[0] != turns.Moved {
 			t.Errorf("a postponed job is %v, %v; want moved", fates, err)
+		}
+	})
+}
+
+// A job whose worker died comes with asynq's next poll: it is not taken for one that
+// waits for something else, or it would lose its place in its lane.
+func TestRecoveredJobsCome(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		j := add(t, rdb, "job")
+		hash := queuePrefix(j.queue) + "t:" + j.id
+		rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active")
+		w := writeBack{job: j, hash: hash, active: "asynq:{default}:active", lease: "asynq:{default}:lease"}
+		msg := rdb.HGet(ctx, hash, "msg").Val()
+		if err := lua.Crash.Run(ctx, rdb, w.keys(), j.id, msg, time.Now().Unix(), 0, forgivenCrashes).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if fates, err := (promoter{rdb}).promote(ctx, []job{j}); err != nil || fates[0] != turns.Pending {
+			t.Errorf("a recovered job is %v, %v; want pending", fates, err)
 		}
 	})
 }

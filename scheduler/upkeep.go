@@ -24,8 +24,6 @@ const (
 	// meanwhile nobody has a turn.
 	workFor = 20 * time.Millisecond
 	restFor = 3
-	// maxPages bounds how many put-backs of a queue are moved on in one go.
-	maxPages = 20
 )
 
 // upkeep keeps the limiter's side and asynq's in step, a part at a time. asynq
@@ -82,13 +80,13 @@ func (g *giver) tend(ctx context.Context) error {
 	if !now.Before(u.next) {
 		u.next = now.Add(pause)
 		if !u.moves.underway() {
-			u.moves = postponing{queues: slices.Clone(u.queues), before: now.Add(pause + soon)}
+			u.moves.begin(u.queues, now.Add(pause+soon))
 		}
 		if !u.pass.underway() && now.Sub(u.begun) >= g.passes {
-			u.begun = now
 			if err := g.beginPass(ctx); err != nil {
 				return err
 			}
+			u.begun = now
 		}
 	}
 	if now.Before(u.rests) {
@@ -103,18 +101,23 @@ func (g *giver) tend(ctx context.Context) error {
 	return nil
 }
 
-// upkeepStep is the next part of what is underway. Put-backs come first: they end.
+// upkeepStep is the next part of what is underway: of both, so that neither keeps the
+// other from its end.
 func (g *giver) upkeepStep(ctx context.Context) error {
-	c := &g.upkeep.pass
-	var err error
-	switch {
-	case g.upkeep.moves.underway():
-		return g.postpone(ctx, &g.upkeep.moves)
-	case c.tickets:
-		err = g.forgetLost(ctx, c)
-	default:
-		err = g.findStrays(ctx, c)
+	if g.upkeep.moves.underway() {
+		if err := g.postpone(ctx, &g.upkeep.moves); err != nil {
+			return err
+		}
 	}
+	c := &g.upkeep.pass
+	if !c.underway() {
+		return nil
+	}
+	step := g.findStrays
+	if c.tickets {
+		step = g.forgetLost
+	}
+	err := step(ctx, c)
 	if err == nil && !c.underway() {
 		g.tellFound()
 	}
@@ -122,22 +125,36 @@ func (g *giver) upkeepStep(ctx context.Context) error {
 }
 
 // A postponing moves on the put-backs of waiting jobs that end before a moment, so
-// that none comes early, queue by queue and page by page.
+// that none comes early: a page of each queue in turn. It has an end: those denied
+// meanwhile are put back for five seconds at least, and so at last until later.
 type postponing struct {
-	queues        []string // of which some may be left
-	offset, pages int      // in the first of them
-	before        time.Time
+	rest   []remainder // the next first
+	before time.Time
+}
+
+// A remainder is the put-backs of a queue from an offset on.
+type remainder struct {
+	queue  string
+	offset int
+}
+
+// begin plans to go through some queues.
+func (p *postponing) begin(queues []string, before time.Time) {
+	p.before = before
+	for _, queue := range queues {
+		p.rest = append(p.rest, remainder{queue, 0})
+	}
 }
 
 // underway reports whether anything is left to look at.
-func (p *postponing) underway() bool { return len(p.queues) > 0 }
+func (p *postponing) underway() bool { return len(p.rest) > 0 }
 
 // postpone moves a page on. Each job gets what it would be told now, and that moment
 // at least. Called jobs are left alone: they come, or their put-back is what brings
 // them if the promotion got lost. It costs up to four round trips.
 func (g *giver) postpone(ctx context.Context, p *postponing) error {
-	queue := p.queues[0]
-	ids, next, err := g.promoter.due(ctx, queue, p.before, p.offset)
+	queue, offset := p.rest[0].queue, p.rest[0].offset
+	ids, next, err := g.promoter.due(ctx, queue, p.before, offset)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
@@ -158,9 +175,9 @@ func (g *giver) postpone(ctx context.Context, p *postponing) error {
 	if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {
 		return err
 	}
-	p.offset, p.pages = next-len(later), p.pages+1 // those are due no more
-	if next < 0 || p.pages == maxPages {
-		p.queues, p.offset, p.pages = p.queues[1:], 0, 0
+	p.rest = p.rest[1:]
+	if next >= 0 {
+		p.rest = append(p.rest, remainder{queue, next - len(later)}) // those are due no more
 	}
 	return nil
 }
@@ -241,7 +258,7 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 }
 
 // findStrays sends denied jobs of this scope that no lane knows back to ask: the
-// limiter's Redis lost them, or their process died between the denial and the put-back.
+// limiter's Redis lost them, or could not be asked.
 // A job that is sent back leaves the page, so the next begins that much sooner.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
@@ -153,4 +155,86 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 			st.wantOnce(20)
 		}
 	})
+}
+
+// waitsForever is a limiter whose jobs all wait, nobody knows for how long.
+type waitsForever struct{ Limiter }
+
+func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error) {
+	places := map[throttle.JobID]throttle.Place{}
+	for _, j := range jobs {
+		places[j] = throttle.Place{}
+	}
+	return places, nil
+}
+
+// tender is a turn-giver that gives no turns, and looks after the put-backs of queues.
+func tender(rdb redis.UniversalClient, queues ...string) *giver {
+	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
+	return &giver{
+		limiter: waitsForever{limiter}, store: limiter.Turns(), promoter: promoter{rdb}, log: log.log, limits: watch{outageLog: log},
+		queues: watch{outageLog: log}, core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
+	}
+}
+
+// tendFor looks after them for some time.
+func tendFor(t *testing.T, g *giver, d time.Duration, until func() bool) {
+	for end := time.Now().Add(d); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(g.upkeep.due()))) {
+		if err := g.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// However many put-backs end together, all are moved on before.
+func TestManyPutBacksEndTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		end := time.Now().Add(10 * time.Second).Unix()
+		for i := range 2500 {
+			id := fmt.Sprint(i)
+			rdb.HSet(t.Context(), "asynq:{default}:t:"+id, "state", "retry", "denied", end)
+			rdb.ZAdd(t.Context(), "asynq:{default}:retry", redis.Z{Score: float64(end), Member: id})
+		}
+		tendFor(t, tender(rdb, "default"), 9*time.Second, func() bool { return false })
+		if n := rdb.ZCount(t.Context(), "asynq:{default}:retry", "-inf", fmt.Sprint(end)).Val(); n > 0 {
+			t.Errorf("%d put-backs end, want all moved on", n)
+		}
+	})
+}
+
+// Where put-backs take all the time that there is, comparing goes on all the same.
+func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		var queues []string
+		for i := range 98 {
+			queues = append(queues, fmt.Sprintf("q%03d", i))
+			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
+		}
+		rdb.AddHook(distant{})
+		g, began := tender(rdb, queues...), time.Now()
+		g.core.Made("q000\napi|", 1) // turns are due
+		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.begun.IsZero() && !g.upkeep.pass.underway() })
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
+		}
+	})
+}
+
+// distant is a Redis each call of which lasts.
+type distant struct{}
+
+func (distant) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (distant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (distant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(20 * time.Millisecond)
+		return next(ctx, cmd)
+	}
 }

@@ -1,7 +1,5 @@
 package turns
 
-import "slices"
-
 // calls is what of a lane is called and has not come.
 type calls struct {
 	// called is how many jobs, as Redis last said.
@@ -62,10 +60,7 @@ func (c *Core) count(now int64, l *lane, called int) {
 		c.unfill(l)
 	}
 	if called == 0 {
-		l.late = nil
-	}
-	if over := len(l.fresh) - called; over > 0 && len(l.late) == 0 {
-		l.fresh = slices.Delete(l.fresh, 0, over)
+		l.fresh, l.late = nil, nil
 	}
 	c.recallNext(now, l)
 	c.drop(l)

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -157,6 +158,34 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 	same(t, "told again", c.Tell(1+step, 10), job)
 	c.Fate(1+step, job, Moved)
 	same(t, "not after it was moved", c.Tell(grantLife, 10))
+}
+
+// A called job that does not come is asked about when its permits are kept no more, and
+// one that is still being put back is told again, however many come meanwhile that were
+// called after it.
+func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("it", 1, api(step)))
+	var told, asked []int64
+	for now := int64(1); now <= 1+grantLife; now += step {
+		for _, job := range c.Tell(now, 10) {
+			if job.ID == "it" {
+				told = append(told, now)
+				c.Fate(now, job, Active)
+			}
+		}
+		if len(c.Recalls(now, 10)) > 0 {
+			asked = append(asked, now)
+		}
+		for range c.Turns(now, 1) {
+			later := granted(fmt.Sprint("later ", now), now, api(now+step))
+			later.Called = 2 // those before it have come
+			c.Tried(now, []Result{later})
+		}
+	}
+	same(t, "told", told, 1, 1+step, 1+2*step, 1+4*step, 1+8*step, 1+16*step)
+	same(t, "asked about", asked, 1+grantLife)
 }
 
 func TestSharing(t *testing.T) {

@@ -1,20 +1,26 @@
 package turns
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // readResults reads what grant.lua replies: a row for each turn, then one for each
 // lane in the order in which the turns name them.
 func readResults(turns []Turn, rows []any) []Result {
-	outlooks := map[string]outlook{}
-	out := make([]Result, len(turns))
-	for i, t := range turns {
-		if _, known := outlooks[t.Lane]; !known {
+	outlooks := map[string]*outlook{}
+	for _, t := range turns {
+		if outlooks[t.Lane] == nil {
 			outlooks[t.Lane] = readOutlook(t.Lane, rows[len(turns)+len(outlooks)].([]any))
 		}
-		row := rows[i].([]any)
-		r := Result{Outcome: Outcome(row[0].(int64)), Next: outlooks[t.Lane].next, Called: outlooks[t.Lane].called}
+	}
+	out := make([]Result, len(turns))
+	for i, t := range slices.Backward(turns) {
+		row, lane := rows[i].([]any), outlooks[t.Lane]
+		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Called: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
+			lane.called-- // as before this turn
 		}
 		out[i] = r
 	}
@@ -27,9 +33,9 @@ type outlook struct {
 	next   []Need // of its first job; nil where none waits
 }
 
-func readOutlook(lane string, row []any) outlook {
+func readOutlook(lane string, row []any) *outlook {
 	number := func(i int) int64 { return row[i].(int64) }
-	o := outlook{called: int(number(0))}
+	o := &outlook{called: int(number(0))}
 	switch {
 	case len(row) == 1:
 		return o

@@ -40,7 +40,6 @@ func (c *Core) Fate(now int64, job Told, fate Fate) {
 	case Active:
 		c.took(now, l.queue)
 		c.tellPutBack(now, l, job.ID)
-
 	case Done, Gone:
 		is := func(k call) bool { return k.id == job.ID }
 		c.changedFor(l)

@@ -148,8 +148,9 @@ func (w *world) forget(l *worldLane, i int) {
 	l.called = slices.Delete(l.called, i, i+1)
 }
 
-// come is acquire.lua for a called job: it takes the oldest permits that are
-// reserved for its lane; if none are left it waits again, as the first.
+// come is acquire.lua for a called job: it takes what is reserved for it, or where it
+// came too late for that the oldest permits that are reserved for its lane; if none are
+// left it waits again, as the first.
 func (w *world) come(l *worldLane, id string) {
 	if l.in.stopped {
 		q := l.in
@@ -157,14 +158,14 @@ func (w *world) come(l *worldLane, id string) {
 		return
 	}
 	own := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == id })
-	oldest := -1
+	taken := -1
 	for i, k := range l.called {
-		if k.until > 0 && k.at <= w.now && (oldest < 0 || k.until < l.called[oldest].until) {
-			oldest = i
+		if k.until > 0 && k.at <= w.now && (taken < 0 || i == own || taken != own && k.until < l.called[taken].until) {
+			taken = i
 		}
 	}
 	wasFull := l.onTheirWay(w.now) >= l.capacity()
-	if oldest < 0 {
+	if taken < 0 {
 		w.denied++
 		w.history.Note(w.now, l.name, "job %s comes too late and waits again", id)
 		w.forget(l, own)
@@ -174,7 +175,7 @@ func (w *world) come(l *worldLane, id string) {
 		w.enqueue(l, 1)
 	} else {
 		w.history.Note(w.now, l.name, "job %s comes and runs", id)
-		l.called[oldest].swap(&l.called[own])
+		l.called[taken].swap(&l.called[own])
 		w.forget(l, own)
 		w.takes(l)
 	}

@@ -21,7 +21,7 @@ func TestStoppedAsItStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := embedded.Spool([][]byte{line}); err != nil {
+	if _, err := embedded.Spool("", [][]byte{line}); err != nil {
 		t.Fatal(err)
 	}
 	open := func(ctx context.Context) (*store, error) {

@@ -36,6 +36,9 @@ func (f filter) matches(job *asynq.TaskInfo) bool {
 
 // find lists the jobs that are meant, the newest first.
 func (f filter) find(inspector *asynq.Inspector) ([]*asynq.TaskInfo, error) {
+	if f.Older < 0 {
+		return nil, cli.Usagef("--older %s: want a time up to now, such as 24h", f.Older)
+	}
 	queues, err := inspector.Queues()
 	if err != nil {
 		return nil, err
@@ -176,7 +179,8 @@ func (c *archivedDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 }
 
 // each does something to every job that is meant, and says how many they were.
-// One that has left the archive meanwhile is no error.
+// One that has left the archive meanwhile is left alone: asynq would delete it wherever
+// it is.
 func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*queues, context.Context, *asynq.TaskInfo) error) error {
 	q, err := connectQueues(ctx, g)
 	if err != nil {
@@ -189,7 +193,13 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 	}
 	did := confirmation{Done: what, Jobs: new(int), Queue: cli.Text(s.Queue)}
 	for _, job := range jobs {
-		err = do(q, ctx, job)
+		var now *asynq.TaskInfo
+		if now, err = q.inspector.GetTaskInfo(job.Queue, job.ID); err == nil {
+			if now.State != asynq.TaskStateArchived {
+				continue
+			}
+			err = do(q, ctx, job)
+		}
 		if errors.Is(err, asynq.ErrTaskNotFound) {
 			err = nil
 			continue

@@ -74,7 +74,7 @@ func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expres
 	if job.Queue == "" {
 		job.Queue = done.Queue
 	}
-	job.Retention = thenRetention
+	job.Retention = max(thenRetention, c.Tasks[t.Type].Retention)
 	_, err = asynq.NewClientFromRedisClient(w.store).EnqueueContext(ctx, job.Fill(cli.JobOptions{}, c).Task())
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
 		return nil

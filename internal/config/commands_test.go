@@ -21,3 +21,17 @@ func TestNumbersAsArguments(t *testing.T) {
 		}
 	}
 }
+
+// What follows on a job has the payload that its type needs: without one the job
+// itself would be archived when it is done.
+func TestThenNeedsAPayload(t *testing.T) {
+	const commands = "commands: {a: {run: [echo]}, b: {run: [echo]}}\n"
+	_, err := Parse("f", []byte(commands+`tasks: {"exec:a": {then: [{type: "exec:b"}]}}`))
+	const want = `f:2:27: tasks.exec:a.then[0].payload: missing: want what exec:b needs, as an object`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := Parse("f", []byte(commands+`tasks: {"exec:a": {then: [{type: "exec:b", payload: {}}]}}`)); err != nil {
+		t.Error(err)
+	}
+}

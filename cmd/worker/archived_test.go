@@ -65,3 +65,19 @@ func TestArchivedOlderThanTheFuture(t *testing.T) {
 		t.Errorf("the job: %v", err)
 	}
 }
+
+// A job that somebody archives is not old, however long ago it failed, or if it never
+// did.
+func TestArchivedByHandIsNew(t *testing.T) {
+	g, inspector := archive(t, "one")
+	var out bytes.Buffer
+	code := run(t.Context(), []string{"archived", "delete", "--older=1h", "--redis", g.Redis}, cli.IO{Out: &out, Err: &out})
+	if _, err := inspector.GetTaskInfo("default", "one"); err != nil || code != 0 {
+		t.Errorf("exit code %d: %s; the job: %v", code, &out, err)
+	}
+	out.Reset()
+	code = run(t.Context(), []string{"archived", "list", "--redis", g.Redis}, cli.IO{Out: &out, Err: &out})
+	if code != 0 || !strings.Contains(out.String(), "one") || strings.Contains(out.String(), "0001-01-01") {
+		t.Errorf("exit code %d: %s; want the job, and when it was archived", code, &out)
+	}
+}

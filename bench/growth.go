@@ -10,7 +10,7 @@ type growthCommand struct {
 	Rate        int    `default:"2000" help:"Permits a second."`
 	Capacity    int    `default:"100" help:"Permits that can be taken at once."`
 	Concurrency int    `default:"10" help:"Jobs that each worker runs at once."`
-	Repeat      int    `default:"1" help:"Runs of each, in turns. The median by limit used is printed."`
+	Repeat      int    `default:"1" help:"Runs of each, in turns. Medians are printed, and what was over at its worst."`
 	All         bool   `help:"Also run the wiki's pattern at sizes above 10,000, where it takes long."`
 	Waiting     int    `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 	Plot        string `placeholder:"FILE" help:"Also write a plot, as SVG."`

@@ -44,6 +44,9 @@ var pageColumns = []column[pageRow]{
 
 // Run measures how soon the page is there, and what those who look at the page cost a Redis in which much waits.
 func (c *pageCommand) Run(b *bench) error {
+	if c.Jobs < 1 || c.Keys < 1 || c.For <= 0 {
+		return fmt.Errorf("--jobs %d --keys %d --for %s: want 1 or more of each, and some time", c.Jobs, c.Keys, c.For)
+	}
 	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
 	if err := c.fill(b.ctx, b, limiter); err != nil {
 		return err
@@ -99,7 +102,8 @@ func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *throttle.Lane
 	}
 	close(jobs)
 	workers.Wait()
-	return nil
+	close(errs)
+	return <-errs // nil where there is none
 }
 
 // watch has so many look for a while.

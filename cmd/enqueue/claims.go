@@ -14,8 +14,7 @@ type claims map[string]bool
 
 // claim has a job of the spool claim what it would in asynq, or says that another one
 // has. Only a job that names an ID or is to be unique can meet another, so the folder
-// is not read for any other. Where two commands add the same at the same time both
-// are told that it is added; the worker that takes the spool says which it drops.
+// is not read for any other.
 func (s *spool) claim(l line) error {
 	if s.claims == nil {
 		if !l.ownID && l.Unique == 0 {
@@ -38,11 +37,11 @@ func (s *spool) claim(l line) error {
 
 // readClaims reads what waits for the next worker, and in this command to be written.
 func (s *spool) readClaims() error {
-	lines, keys, err := embedded.Waiting()
+	lines, keys, seen, err := embedded.Waiting()
 	if err != nil {
 		return err
 	}
-	s.claims = claims{}
+	s.claims, s.seen = claims{}, seen
 	for _, key := range keys {
 		s.claims[key] = true
 	}
@@ -53,6 +52,25 @@ func (s *spool) readClaims() error {
 	}
 	for _, l := range s.jobs {
 		s.claims.add(l.Job)
+	}
+	return nil
+}
+
+// claimAgain has the batch claim what it did once more, since others have added jobs
+// before it was written. What they have claimed by now is theirs.
+func (s *spool) claimAgain() error {
+	lines, jobs := s.lines, s.jobs
+	s.lines, s.jobs = nil, nil
+	if err := s.readClaims(); err != nil {
+		return err
+	}
+	for i, l := range jobs {
+		err := s.claim(l)
+		if err == nil {
+			s.lines, s.jobs = append(s.lines, lines[i]), append(s.jobs, l)
+		} else if err = s.refuse(l, err); err != nil {
+			return err
+		}
 	}
 	return nil
 }

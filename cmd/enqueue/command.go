@@ -39,7 +39,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return err
 	}
-	input, err := c.open(stdio.In)
+	input, err := c.open(ctx, stdio.In)
 	if err != nil {
 		return err
 	}
@@ -80,15 +80,28 @@ func flagError(err error) error {
 	return err
 }
 
-func (c *command) open(stdin io.Reader) (io.ReadCloser, error) {
-	if c.File == "" || c.File == "-" {
-		return io.NopCloser(stdin), nil
+// open opens the input, which ends when ctx does, also while nothing comes.
+func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, error) {
+	from := io.NopCloser(stdin)
+	switch c.File {
+	case "":
+		return from, nil
+	case "-":
+	default:
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, cli.Usagef("%w", err)
+		}
+		from = file
 	}
-	file, err := os.Open(c.File)
-	if err != nil {
-		return nil, cli.Usagef("%w", err)
-	}
-	return file, nil
+	input, lines := io.Pipe()
+	context.AfterFunc(ctx, func() { lines.CloseWithError(ctx.Err()) })
+	go func() {
+		defer from.Close()
+		_, err := io.Copy(lines, from)
+		lines.CloseWithError(err)
+	}()
+	return input, nil
 }
 
 // add streams the jobs: a bad line does not stop the others.

@@ -109,7 +109,7 @@ func sameWork(l line) error {
 func (q *queues) add(ctx context.Context, l line) error {
 	_, err := q.client.EnqueueContext(ctx, l.Task())
 	switch {
-	case errors.Is(err, asynq.ErrTaskIDConflict) && !l.ownID:
+	case !l.ownID && q.there(l, err):
 		// The id is a fresh one: this was the second try of a command whose
 		// answer was lost.
 		err = nil
@@ -127,6 +127,15 @@ func (q *queues) add(ctx context.Context, l line) error {
 		q.undoes = append(q.undoes, [2]string{l.Queue, l.ID})
 	}
 	return nil
+}
+
+// there reports whether an error is that the job itself is in its queue.
+func (q *queues) there(l line, err error) bool {
+	if errors.Is(err, asynq.ErrDuplicateTask) { // which says less
+		_, gone := asynq.NewInspectorFromRedisClient(q.rdb).GetTaskInfo(l.Queue, l.ID)
+		return gone == nil
+	}
+	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
 // flush is the end of it: the jobs are added already.

@@ -14,8 +14,9 @@ type spool struct {
 	lines   [][]byte
 	jobs    []line
 	kept    int
-	claims  claims // made when a job first needs them
-	started sink   // the Redis of a worker that started meanwhile
+	claims  claims         // made when a job first needs them
+	seen    embedded.Stamp // of what they were read from
+	started sink           // the Redis of a worker that started meanwhile
 }
 
 // spoolBatch is how many jobs are written at once, unless all or none are.
@@ -56,7 +57,13 @@ func (s *spool) keep(ctx context.Context) error {
 	if len(s.lines) == 0 {
 		return nil
 	}
-	err := embedded.Spool(s.lines)
+	seen, err := embedded.Spool(s.seen, s.lines)
+	if errors.Is(err, embedded.ErrChanged) {
+		if err := s.claimAgain(); err != nil {
+			return err
+		}
+		return s.keep(ctx)
+	}
 	if running, ok := errors.AsType[*embedded.RunningError](err); ok {
 		return s.move(ctx, running.Addr)
 	}
@@ -65,6 +72,9 @@ func (s *spool) keep(ctx context.Context) error {
 	}
 	if s.kept == 0 {
 		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
+	}
+	if s.claims != nil {
+		s.seen = seen
 	}
 	s.kept += len(s.lines)
 	for _, l := range s.jobs {

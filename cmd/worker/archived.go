@@ -35,26 +35,30 @@ func (f filter) matches(job *asynq.TaskInfo) bool {
 }
 
 // find lists the jobs that are meant, the newest first.
-func (f filter) find(inspector *asynq.Inspector) ([]*asynq.TaskInfo, error) {
-	queues, err := inspector.Queues()
+func (f filter) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, error) {
+	if f.Older < 0 {
+		return nil, cli.Usagef("--older %s: want a time up to now, such as 24h", f.Older)
+	}
+	names, err := q.names(f.Queue)
 	if err != nil {
 		return nil, err
 	}
-	if f.Queue != "" {
-		if !slices.Contains(queues, f.Queue) {
-			return nil, fmt.Errorf("there is no queue %s", f.Queue)
-		}
-		queues = []string{f.Queue}
-	}
 	var found []*asynq.TaskInfo
-	for _, queue := range queues {
+	for _, queue := range names {
+		at, err := q.archivedAt(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
 		const size = 1000
 		for page := 1; ; page++ {
-			jobs, err := inspector.ListArchivedTasks(queue, asynq.Page(page), asynq.PageSize(size))
+			jobs, err := q.inspector.ListArchivedTasks(queue, asynq.Page(page), asynq.PageSize(size))
 			if err != nil {
 				return nil, err
 			}
 			for _, job := range jobs {
+				if when, ok := at[job.ID]; ok {
+					job.LastFailedAt = when // else when it failed last, if it ever did
+				}
 				if f.matches(job) {
 					found = append(found, job)
 				}
@@ -66,6 +70,19 @@ func (f filter) find(inspector *asynq.Inspector) ([]*asynq.TaskInfo, error) {
 	}
 	slices.SortStableFunc(found, func(a, b *asynq.TaskInfo) int { return b.LastFailedAt.Compare(a.LastFailedAt) })
 	return found, nil
+}
+
+// archivedAt is when the jobs of a queue were archived, by ID, in whole seconds: asynq
+// keeps it and does not tell.
+func (q *queues) archivedAt(ctx context.Context, queue string) (map[string]time.Time, error) {
+	scores, err := q.rdb.ZRangeWithScores(ctx, "asynq:{"+queue+"}:archived", 0, -1).Result()
+	at := map[string]time.Time{}
+	for _, z := range scores {
+		if id, ok := z.Member.(string); ok {
+			at[id] = time.Unix(int64(z.Score), 0)
+		}
+	}
+	return at, err
 }
 
 type archivedList struct {
@@ -80,7 +97,7 @@ func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 		return err
 	}
 	defer q.close()
-	jobs, err := c.find(q.inspector)
+	jobs, err := c.find(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -135,7 +152,7 @@ type selection struct {
 	confirming
 }
 
-func (s selection) find(q *queues) ([]*asynq.TaskInfo, error) {
+func (s selection) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, error) {
 	filtered := s.filter != filter{}
 	switch {
 	case len(s.IDs) == 0 && !filtered && !s.All:
@@ -143,7 +160,7 @@ func (s selection) find(q *queues) ([]*asynq.TaskInfo, error) {
 	case len(s.IDs) > 0 && (filtered || s.All):
 		return nil, cli.Usagef("ids and a filter do not go together")
 	case len(s.IDs) == 0:
-		return s.filter.find(q.inspector)
+		return s.filter.find(ctx, q)
 	}
 	var jobs []*asynq.TaskInfo
 	for _, id := range s.IDs {
@@ -176,20 +193,27 @@ func (c *archivedDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 }
 
 // each does something to every job that is meant, and says how many they were.
-// One that has left the archive meanwhile is no error.
+// One that has left the archive meanwhile is left alone: asynq would delete it wherever
+// it is.
 func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*queues, context.Context, *asynq.TaskInfo) error) error {
 	q, err := connectQueues(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer q.close()
-	jobs, err := s.find(q)
+	jobs, err := s.find(ctx, q)
 	if err != nil {
 		return err
 	}
 	did := confirmation{Done: what, Jobs: new(int), Queue: cli.Text(s.Queue)}
 	for _, job := range jobs {
-		err = do(q, ctx, job)
+		var now *asynq.TaskInfo
+		if now, err = q.inspector.GetTaskInfo(job.Queue, job.ID); err == nil {
+			if now.State != asynq.TaskStateArchived {
+				continue
+			}
+			err = do(q, ctx, job)
+		}
 		if errors.Is(err, asynq.ErrTaskNotFound) {
 			err = nil
 			continue

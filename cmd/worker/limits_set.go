@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -54,42 +53,20 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if limit = c.change(limit); !found && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
-	if err := c.spare(ctx, limiter, was, limit); err != nil {
-		return err
+	if !c.Yes {
+		hit, err := spare.Check(ctx, limiter, was, limit)
+		if err != nil {
+			return err
+		}
+		if hit != "" {
+			return cli.Usagef("%s; add --yes if that is meant", hit)
+		}
 	}
 	if err := limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
-}
-
-// spare keeps jobs that wait from a definition that refuses them for good, unless that
-// is meant. Who waits does not say for which app, so those are counted all. What Set
-// refuses spoils nothing.
-func (c *limitsSet) spare(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limit) error {
-	if c.Yes || next.Validate() != nil {
-		return nil
-	}
-	n, err := limiter.Waiters(ctx, c.Name, next.MaxCost()+1)
-	if err == nil && n > 0 {
-		return cli.Usagef("limit %s has %s waiting for more permits at once than %d, which are then archived; add --yes if that is meant",
-			c.Name, count(n), next.MaxCost())
-	}
-	if err != nil || !excludes(was.Apps, next.Apps) {
-		return err
-	}
-	if n, err = limiter.Waiters(ctx, c.Name, 0); err == nil && n > 0 {
-		return cli.Usagef("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says; add --yes if that is meant",
-			c.Name, count(n), strings.Join(next.Apps, ","))
-	}
-	return err
-}
-
-// excludes reports whether there are apps that a limit is for and then no more. No
-// list means all apps.
-func excludes(was, next []string) bool {
-	return len(next) > 0 && (len(was) == 0 || slices.ContainsFunc(was, func(app string) bool { return !slices.Contains(next, app) }))
 }
 
 // change is the limit with what the flags say. One that becomes another kind

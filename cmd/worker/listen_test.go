@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -193,6 +194,19 @@ func TestPortInUse(t *testing.T) {
 		code := run(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
 		if code != want.code || stderr.String() != want.text {
 			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)
+		}
+	}
+}
+
+// A token that can be guessed opens nothing, wherever it is written.
+func TestShortPageToken(t *testing.T) {
+	for token, want := range map[string]string{"1234567": "--page-token: want at least 8 characters", "12345678": ""} {
+		got := ""
+		if err := checkPage("0.0.0.0:9090", pageFlags{PageToken: token}.over(config.Page{})); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("token %s: %q, want %q", token, got, want)
 		}
 	}
 }

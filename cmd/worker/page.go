@@ -46,6 +46,9 @@ func checkPage(addr string, p config.Page) error {
 	if (p.User == "") != (p.Password == "") {
 		return cli.Usagef("page: want a user and a password, or neither")
 	}
+	if p.Token != "" && len(p.Token) < config.MinToken {
+		return cli.Usagef("--page-token: want at least %d characters", config.MinToken)
+	}
 	address, err := config.ListenAddress(addr)
 	if err != nil || address == "" {
 		return nil // what is wrong with it listen says

@@ -44,16 +44,27 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr i
 	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
 		return s.prepare(context.WithoutCancel(ctx), server)
 	})
-	conn, err := s.host.Dial(ctx, "tcp", "")
-	if err != nil {
+	if err := s.join(ctx); err != nil {
+		if lost := s.host.Close(); lost != nil { // it keeps what it has taken over
+			return nil, fmt.Errorf("%v\n%w", err, lost)
+		}
 		return nil, err
 	}
+	return s, nil
+}
+
+// join connects to the embedded Redis, which this worker runs then if no other does.
+func (s *store) join(ctx context.Context) error {
+	conn, err := s.host.Dial(ctx, "tcp", "")
+	if err != nil {
+		return err
+	}
 	if !s.host.Runs() {
-		fmt.Fprintf(stderr, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
+		fmt.Fprintf(s.stderr, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
 	}
 	_ = conn.Close()
 	s.UniversalClient, err = cli.Dial(ctx, config.EmbeddedRedis(s.dial))
-	return s, err
+	return err
 }
 
 // dial connects to the embedded Redis. That this worker should take over and

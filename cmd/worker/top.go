@@ -25,7 +25,7 @@ func (topCommand) Help() string {
   s        sort by another column   /      show only limits that contain a text
   q        quit                     esc    back
 
-What changes a limit asks first. It changes it for everybody, as "worker limits set" does. Rates are those of the last 10 seconds. What waits is counted by the workers all the time and is some seconds old: a look costs Redis the same however much that is. When the last one runs is that of the limit's busiest keys.
+What changes a limit asks first. It changes it for everybody, as "worker limits set" does, but not where jobs wait that it then refuses. Rates are those of the last 10 seconds. What waits is counted by the workers all the time and is some seconds old: a look costs Redis the same however much that is. When the last one runs is that of the limit's busiest keys.
 
 It needs a terminal, of 80×24 characters or more; "worker status" and "worker waiting" print the same numbers.`
 }

@@ -19,11 +19,14 @@ var (
 
 // View implements tea.Model.
 func (m topModel) View() string {
-	lines := m.body(m.height - 1)
-	for len(lines) < m.height-1 {
+	foot := strings.Split(lipgloss.NewStyle().Width(m.width).Render(m.foot()), "\n")
+	foot = foot[:min(len(foot), m.height)] // a question is shown to its end
+	above := m.height - len(foot)
+	lines := m.body(above)
+	for len(lines) < above {
 		lines = append(lines, "")
 	}
-	lines = append(lines[:max(0, m.height-1)], m.foot())
+	lines = append(lines[:above], foot...)
 	cut := lipgloss.NewStyle().MaxWidth(m.width)
 	for i, line := range lines {
 		lines[i] = cut.Render(line)
@@ -31,7 +34,7 @@ func (m topModel) View() string {
 	return strings.Join(lines, "\n")
 }
 
-// body is all but the last line.
+// body is all but the foot.
 func (m topModel) body(height int) []string {
 	if m.mode == reading {
 		return fieldLines(m.job, m.width)
@@ -140,7 +143,7 @@ func fieldLines(fields [][2]string, width int) []string {
 	return strings.Split(wrapped, "\n")
 }
 
-// foot is the last line: what is asked, or what came of the last key, or which
+// foot is the last line, or some: what is asked, or what came of the last key, or which
 // keys there are.
 func (m topModel) foot() string {
 	switch {

@@ -254,12 +254,12 @@ func (m topModel) decide(key tea.KeyMsg) (tea.Model, tea.Cmd) {
 }
 
 func (m topModel) change() tea.Cmd {
-	source, to, pausing := m.source, m.proposal, m.pausing
+	source, was, to, pausing := m.source, m.now, m.proposal, m.pausing
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), patient)
 		defer cancel()
 		if !pausing {
-			return changed{to.Name + " is " + to.String() + " now", source.set(ctx, to)}
+			return changed{to.Name + " is " + to.String() + " now", source.set(ctx, was, to)}
 		}
 		what := "resumed "
 		if to.Paused {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -14,7 +16,7 @@ import (
 type topSource interface {
 	look(ctx context.Context, chosen string) (topView, error)
 	job(ctx context.Context, id string) ([][2]string, error)
-	set(ctx context.Context, limit throttle.Limit) error
+	set(ctx context.Context, was, next throttle.Limit) error
 	pause(ctx context.Context, limit string, paused bool) error
 }
 
@@ -193,8 +195,16 @@ func (r topRedis) job(ctx context.Context, id string) ([][2]string, error) {
 	return lines, nil
 }
 
-func (r topRedis) set(ctx context.Context, limit throttle.Limit) error {
-	return r.limiter.Set(ctx, limit)
+// set changes a limit, unless jobs wait that it then refuses.
+func (r topRedis) set(ctx context.Context, was, next throttle.Limit) error {
+	hit, err := spare.Check(ctx, r.limiter, was, next)
+	if err != nil {
+		return err
+	}
+	if hit != "" {
+		return errors.New(hit + "; \"worker limits set\" with --yes if that is meant")
+	}
+	return r.limiter.Set(ctx, next)
 }
 
 func (r topRedis) pause(ctx context.Context, limit string, paused bool) error {

@@ -91,3 +91,32 @@ func TestTopAsksLittle(t *testing.T) {
 		t.Errorf("the keys are %+v, want k and l", view.keys)
 	}
 }
+
+// TestTopSparesWhoWaits: a limit is not made so low that a job which waits could never
+// run.
+func TestTopSparesWhoWaits(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+	api := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
+	if err := limiter.Define(t.Context(), api); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"runs", "waits"} {
+		if _, err := limiter.Acquire(t.Context(), throttle.Job{JobID: throttle.JobID{ID: id}}, throttle.Need{Limit: "api", Cost: 9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := topRedis{&queues{rdb: rdb, limiter: limiter}}
+	to := func(n int) error {
+		next := api
+		next.Rate.N = n
+		return r.set(t.Context(), api, next)
+	}
+	want := `limit api has 1 job waiting for more permits at once than 8, which are then archived; "worker limits set" with --yes if that is meant`
+	if err := to(8); err == nil || err.Error() != want {
+		t.Errorf("8 permits: %v, want %s", err, want)
+	}
+	if err := to(9); err != nil {
+		t.Errorf("9 permits: %v", err)
+	}
+}

@@ -35,7 +35,7 @@ func (f topFake) job(_ context.Context, id string) ([][2]string, error) {
 	return [][2]string{{"id", id}, {"payload", evilLong}}, nil
 }
 
-func (f topFake) set(_ context.Context, l throttle.Limit) error {
+func (f topFake) set(_ context.Context, _, l throttle.Limit) error {
 	*f.done = append(*f.done, "set "+l.Name+" "+l.String())
 	return nil
 }
@@ -120,6 +120,16 @@ func TestTopChanges(t *testing.T) {
 	}
 	if got, want := strings.Join(*f.done, ", "), "set host funnel 18/s capacity 1, pause host"; got != want {
 		t.Errorf("done: %s; want %s", got, want)
+	}
+}
+
+// What is asked is seen to its end.
+func TestTopAsksInFull(t *testing.T) {
+	f := newTopFake()
+	f.view.limits[1].Apps = []string{"crawler", "mailer", "reports", "thumbnails", "webhooks"}
+	view := press(t, started(t, f), "up", "-").View()
+	if _, asked, _ := strings.Cut(view, "host: funnel"); !strings.Contains(asked, "funnel 18/s") || !strings.Contains(asked, "y n, or") {
+		t.Errorf("the question is cut:\n%s", view)
 	}
 }
 

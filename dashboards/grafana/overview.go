@@ -17,7 +17,7 @@ func overview() *dashboard.DashboardBuilder {
 // answers are the first row, a fact each: what an operator asks who was just woken.
 func answers(b *dashboard.DashboardBuilder) {
 	b.WithPanel(named(answer("Most jobs wait for this limit",
-		"The limit that most jobs wait for, and how many they are. A job that needs several limits waits for each of them.",
+		"The limit that most jobs wait for, and how many they are. A job that needs several limits counts for those at which jobs wait.",
 		count, now("topk(1, "+told("waiting_jobs", "limit")+" > 0)", "{{limit}}"), 4, 1_000, 100_000)).NoValue("Nothing waits")).
 		WithPanel(named(answer("One job has waited this long",
 			"The limit whose first job has waited longest, and for how long.",

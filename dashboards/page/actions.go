@@ -13,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -66,6 +67,9 @@ type asked struct {
 	Fields []field // to write in
 	Back   string  // where the browser goes then: a view of this page
 	Wrong  string  // what is wrong with what was given; empty at first
+	// Meant is what was refused once since it costs jobs, and is done when it is asked
+	// for once more.
+	Meant string
 }
 
 // field is one that the form asks for. Value is what holds now, or what was typed and
@@ -112,13 +116,12 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		back = "./" + back
 	}
 	if r.Method == http.MethodGet {
-		p.ask(w, r, http.StatusOK, a, form, back, "")
+		p.ask(w, r, a, form, back, nil)
 		return
 	}
 	ctx := throttle.As(r.Context(), userOf(r.Context()))
 	if err := a.do(ctx, p, form); err != nil {
-		code, says := explain(err)
-		p.ask(w, r, code, a, form, back, p.redactor.text(says))
+		p.ask(w, r, a, form, back, err)
 		return
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", visible(whatOf(form), shortText))
@@ -174,8 +177,15 @@ func whatOf(f url.Values) string {
 
 // ask shows the page of an action: with 200 where it asks, and with another code and
 // what is wrong where it was tried. The script shows the same page as a dialog.
-func (p *Page) ask(w http.ResponseWriter, r *http.Request, code int, a *action, f url.Values, back, wrong string) {
-	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(wrong, 500)}
+func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Values, back string, wrong error) {
+	code, says := http.StatusOK, ""
+	if wrong != nil {
+		code, says = explain(wrong)
+	}
+	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(p.redactor.text(says), 500)}
+	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
+		d.Meant = costs.meant
+	}
 	fields, err := p.fields(r.Context(), a, f)
 	if err != nil {
 		d.Wrong = visible(err.Error(), 500)
@@ -251,7 +261,8 @@ func reset(ctx context.Context, p *Page, f url.Values) error {
 
 // change sets the rate and the capacity, and leaves to Set whether the limit is valid
 // with them; all else of the limit stays, as it was read a
-// moment before: of two who change one limit at the same time the later counts.
+// moment before: of two who change one limit at the same time the later counts. One that
+// refuses jobs which wait is made when exactly it is asked for a second time.
 func change(ctx context.Context, p *Page, f url.Values) error {
 	limits, err := p.Limiter.Limits(ctx)
 	if err != nil {
@@ -261,6 +272,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		if l.Name != f.Get("limit") {
 			continue
 		}
+		was := l
 		// What the form did not ask for stays as it is.
 		if text := f.Get("rate"); f.Has("rate") {
 			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
@@ -272,10 +284,25 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 				return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
 			}
 		}
+		if f.Get("meant") != l.String() {
+			hit, err := spare.Check(ctx, p.Limiter, was, l)
+			if err != nil {
+				return err
+			}
+			if hit != "" {
+				return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
+			}
+		}
 		return p.Limiter.Set(ctx, l)
 	}
 	return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
 }
+
+// costsJobs is about a change that jobs which wait would not outlive, and meant is that
+// change.
+type costsJobs struct{ text, meant string }
+
+func (e *costsJobs) Error() string { return e.text }
 
 // block shuts a key for a while, by Redis's clock: that of this machine may differ, and
 // the block would be as much too long or too short.

@@ -70,6 +70,40 @@ func TestChangeIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+// TestChangeThatCostsJobs: a limit is not made so low that jobs which wait could never
+// run, unless the same is asked for once more.
+func TestChangeThatCostsJobs(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
+	w.wait("second", throttle.Need{Limit: "mail", Cost: 8})
+	const hit = "limit mail has 1 job waiting for more permits at once than 4, which are then archived; press Change once more if that is meant"
+	for _, tt := range []struct {
+		rate, meant string
+		code        int
+	}{
+		{"9/s", "", 303}, // enough for it
+		{"4/s", "", 422},
+		{"4/s", "sliding_log 5/s", 422}, // what was said of another change
+		{"4/s", "sliding_log 4/s", 303},
+		{"5/s", "", 303}, // no less than now
+	} {
+		form := url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {tt.rate}, "meant": {tt.meant}}
+		got := ask(p, request("POST", "/do", form))
+		text := body(t, got)
+		if got.StatusCode != tt.code {
+			t.Fatalf("%s, meant %q: %d, want %d\n%s", tt.rate, tt.meant, got.StatusCode, tt.code, text)
+		}
+		if tt.code == 422 && (!strings.Contains(text, hit) || !strings.Contains(text, `name="meant" value="sliding_log 4/s"`)) {
+			t.Errorf("%s, meant %q: it does not ask whether that is meant:\n%s", tt.rate, tt.meant, text)
+		}
+	}
+	asks := ask(p, request("GET", "/do?action=change&limit=mail&rate=1/s&meant=sliding_log+1/s", nil))
+	if strings.Contains(body(t, asks), `name="meant"`) {
+		t.Error("a link says what is meant")
+	}
+}
+
 // TestLateSummary: what a process writes after Redis has told the page its time counts,
 // too, where the next ten seconds begin in between.
 func TestLateSummary(t *testing.T) {

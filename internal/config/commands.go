@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +100,9 @@ func argument(value any) (string, error) {
 			return "", fmt.Errorf("%.40q: want text without a zero byte", v)
 		}
 		return v, nil
-	case int, int64, float64, bool:
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil // a program may not know 1e+06
+	case int, int64, bool:
 		return fmt.Sprint(v), nil
 	}
 	return "", fmt.Errorf("it gives a %T: want text, a number or true/false", value)

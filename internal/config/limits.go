@@ -81,15 +81,3 @@ func fieldErrors(err error) []*throttle.FieldError {
 	}
 	return fields
 }
-
-// capacityOf is the most permits that one job can take of a limit; 0 if the
-// limit does not say.
-func capacityOf(l throttle.Limit) int {
-	switch l.Kind {
-	case throttle.Funnel, throttle.TokenBucket:
-		return max(1, l.Capacity)
-	case throttle.Concurrency:
-		return l.Capacity
-	}
-	return l.Rate.N
-}

@@ -48,12 +48,12 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// minToken is how long a token is at least: a shorter one can be guessed.
-const minToken = 8
+// MinToken is how long a token is at least: a shorter one can be guessed.
+const MinToken = 8
 
 func (d *decoder) checkPage(p Page) {
-	if p.Token != "" && len(p.Token) < minToken {
-		d.errorf("page.token", "want at least %d characters", minToken)
+	if p.Token != "" && len(p.Token) < MinToken {
+		d.errorf("page.token", "want at least %d characters", MinToken)
 	}
 	if p.User != "" && p.Password == "" {
 		d.errorf("page.user", "%q: want a password beside it", p.User)

@@ -157,7 +157,7 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)
 		}
 		seen[meter] = seen[meter] || !d.broken(at+".key")
-		capacity := capacityOf(byName[n.Limit])
+		capacity := byName[n.Limit].MaxCost()
 		if cost, ok := n.Cost.Constant(); ok && capacity > 0 && cost > capacity {
 			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, capacity, n.Limit)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/tasks"
@@ -56,6 +57,9 @@ func (d *decoder) checkThen(path string, then []Then, c *Config) {
 		}
 		if then[i].Queue != "" {
 			d.checkName(at+".queue", then[i].Queue)
+		}
+		if then[i].Payload == nil && slices.Contains(c.Types(), then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
+			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
 		}
 		then[i].Payload = d.compile(at+".payload", then[i].Payload, expression.ParseDoneTemplate)
 	}

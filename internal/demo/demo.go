@@ -99,12 +99,15 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(folder))
 	}
-	rdb, err := cli.DialEmbedded(ctx, server.Addr())
-	return rdb, func() {
-		_ = rdb.Close()
+	remove := func() {
 		_ = server.Close()
 		_ = os.RemoveAll(folder)
-	}, err
+	}
+	rdb, err := cli.DialEmbedded(ctx, server.Addr())
+	if err != nil {
+		remove()
+	}
+	return rdb, func() { _ = rdb.Close(); remove() }, err
 }
 
 // demo is one run.
@@ -233,10 +236,15 @@ func (d *demo) clean() error {
 	for _, l := range d.config.Limits {
 		errs = append(errs, d.limiter.Delete(ctx, l.Name))
 	}
-	errs = append(errs, d.rdb.Del(ctx, history.Prefix(d.queue)+"totals").Err())
+	for _, name := range []string{"totals", "changes", "changelog", "deleted", "epoch", "seq"} {
+		errs = append(errs, d.rdb.Del(ctx, history.Prefix(d.queue)+name).Err())
+	}
 	err := asynq.NewInspectorFromRedisClient(d.rdb).DeleteQueue(d.queue, true)
 	if !errors.Is(err, asynq.ErrQueueNotFound) {
 		errs = append(errs, err)
+	}
+	for _, total := range []string{"processed", "failed"} { // which asynq leaves
+		errs = append(errs, d.rdb.Del(ctx, "asynq:{"+d.queue+"}:"+total).Err())
 	}
 	return errors.Join(errs...)
 }

@@ -23,8 +23,9 @@ func Default() (Folder, error) {
 	return Folder(dir), private(dir)
 }
 
-// private creates dir if it is missing and refuses one that others can write
-// to: anybody can create a folder among the temporary files first.
+// private creates dir if it is missing and refuses one that is another user's or that
+// others can write to: anybody can create a folder among the temporary files first, and
+// say there which Redis jobs go to.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
 		return err
@@ -33,8 +34,8 @@ func private(dir string) error {
 	if err != nil {
 		return err
 	}
-	if !stat.IsDir() || stat.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s is %v: it must be a folder that only its owner writes to;"+
+	if !stat.IsDir() || stat.Mode().Perm()&0o022 != 0 || !own(stat) {
+		return fmt.Errorf("%s is %v: it must be a folder of your own that nobody else writes to;"+
 			" remove it or set HOME", dir, fs.FormatFileInfo(stat))
 	}
 	return nil

@@ -76,3 +76,16 @@ func TestDefaultRefusesAFolderThatOthersMayHaveMade(t *testing.T) {
 		})
 	}
 }
+
+func TestDefaultRefusesAFolderOfAnother(t *testing.T) {
+	another := "/" // root's
+	if os.Getuid() == 0 {
+		another = t.TempDir()
+		if err := os.Chown(another, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := private(another); err == nil {
+		t.Errorf("%s is taken for the user's own", another)
+	}
+}

@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"errors"
 	"math"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -160,5 +163,39 @@ func TestFoundACrash(t *testing.T) {
 	}
 	if third := start(t, f); third.Found() != Nothing {
 		t.Errorf("the server after an empty one found %v", third.Found())
+	}
+}
+
+// A server that cannot do away with what the last one kept is not there, and the
+// next one has it.
+func TestStartThatCannotTakeWhatWasKept(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	if err := client(t, first).Set(t.Context(), "key", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	aside, addr := f.path("aside"), ""
+	server, err := f.start(func(s *Server) (func(), error) {
+		addr = s.Addr()
+		// A folder with something in it cannot be removed, whoever tries.
+		err := errors.Join(os.Rename(f.keptFile(), aside), os.MkdirAll(filepath.Join(f.keptFile(), "full"), 0o700))
+		return func() { t.Error("it is said to have started") }, err
+	})
+	if _, ok := errors.AsType[*StartError](err); !ok || server != nil {
+		t.Errorf("start gives %v, %v; want a StartError alone", server, err)
+	}
+	if conn, err := net.Dial("tcp", addr); err == nil {
+		conn.Close()
+		t.Errorf("the server still listens at %s", addr)
+	}
+	if err := errors.Join(os.RemoveAll(f.keptFile()), os.Rename(aside, f.keptFile())); err != nil {
+		t.Fatal(err)
+	}
+	next := start(t, f)
+	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.Found() != Kept {
+		t.Errorf("the next server has %q, and found %v", got, next.Found())
 	}
 }

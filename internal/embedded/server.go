@@ -87,7 +87,7 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		started, err = prepare(s)
 	}
 	if err == nil {
-		err = f.write(s.mark)
+		err = s.publish()
 	}
 	if err != nil {
 		s.redis.Close()
@@ -95,10 +95,20 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 	}
 	started()
 	go expire(s.redis, closed)
-	if s.found == Kept {
-		return s, os.Remove(f.keptFile())
-	}
 	return s, nil
+}
+
+// publish lets others find the server, which has by now what was kept. A file of
+// kept keys that stays would bring jobs back that are done, after a crash.
+func (s *Server) publish() error {
+	err := s.folder.write(s.mark)
+	if err != nil || s.found != Kept {
+		return err
+	}
+	if err = os.Remove(s.folder.keptFile()); err != nil {
+		err = errors.Join(err, os.Remove(s.folder.addrFile()))
+	}
+	return err
 }
 
 // look takes what earlier servers and callers of Spool have left.

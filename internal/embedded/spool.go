@@ -11,58 +11,95 @@ import (
 	"time"
 )
 
+// ErrChanged says that there is more in a folder than the caller has seen.
+var ErrChanged = errors.New("the spool has changed meanwhile")
+
+// A Stamp tells one state of what waits in a folder from another. The zero Stamp
+// is any.
+type Stamp string
+
 // Spool keeps the lines in the [Default] folder for the next worker.
-func Spool(lines [][]byte) error {
+func Spool(seen Stamp, lines [][]byte) (Stamp, error) {
 	folder, err := Default()
 	if err != nil {
-		return err
+		return "", err
 	}
-	return folder.Spool(lines)
+	return folder.Spool(seen, lines)
 }
 
 // Spool appends all lines, or none of them, to the file that the next embedded
-// server takes, and returns once they are on the disk. A line must not be empty
-// or contain a line break. Where a server runs by now, nobody would take them:
-// the error is a [*RunningError] with the address to use instead.
-func (f Folder) Spool(lines [][]byte) error {
+// server takes, and returns once they are on the disk, with the stamp of what waits
+// by then. A line must not be empty or contain a line break. Where what waits is not
+// what was seen before, the error is [ErrChanged]. Where a server runs by now, nobody
+// would take the lines: the error is a [*RunningError] with the address to use instead.
+func (f Folder) Spool(seen Stamp, lines [][]byte) (Stamp, error) {
 	var text bytes.Buffer
 	for i, line := range lines {
 		if len(line) == 0 || bytes.ContainsAny(line, "\r\n") {
-			return fmt.Errorf("spool line %d is %q: it must be one line with text", i+1, line)
+			return "", fmt.Errorf("spool line %d is %q: it must be one line with text", i+1, line)
 		}
 		text.Write(line)
 		text.WriteByte('\n')
 	}
 	unlock, err := f.lock()
 	if err != nil {
-		return fmt.Errorf("spool jobs: %w", err)
+		return "", fmt.Errorf("spool jobs: %w", err)
 	}
 	defer unlock()
 	if addr, ok := f.Find(context.Background()); ok {
-		return &RunningError{Addr: addr}
+		return "", &RunningError{Addr: addr}
 	}
-	if err := appendTo(f.spoolFile(), text.Bytes()); err != nil {
-		return fmt.Errorf("spool jobs: %w", err)
+	now, err := f.stamp()
+	if err == nil && seen != "" && now != seen {
+		return "", ErrChanged
 	}
-	return nil
+	if err == nil {
+		err = appendTo(f.spoolFile(), text.Bytes())
+	}
+	if err != nil {
+		return "", fmt.Errorf("spool jobs: %w", err)
+	}
+	now, _ = f.stamp() // the lines are on the disk, whatever becomes of it
+	return now, nil
+}
+
+// stamp is that of all files which Waiting reads. The caller holds the lock.
+func (f Folder) stamp() (Stamp, error) {
+	names, err := f.taken()
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, name := range append(names, f.spoolFile(), f.keptFile()) {
+		stat, err := os.Stat(name)
+		switch {
+		case err == nil:
+			fmt.Fprintln(&text, name, stat.Size(), stat.ModTime().UnixNano())
+		case os.IsNotExist(err):
+			fmt.Fprintln(&text, name)
+		default:
+			return "", err
+		}
+	}
+	return Stamp(text.String()), nil
 }
 
 // Waiting gives what the next worker will find in the [Default] folder.
-func Waiting() (lines [][]byte, keys []string, err error) {
+func Waiting() (lines [][]byte, keys []string, seen Stamp, err error) {
 	folder, err := Default()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	return folder.Waiting()
 }
 
 // Waiting gives what the next embedded server will find: the lines of the spool, with
 // those that an earlier server took and was not done with, and the keys that the last
-// server kept.
-func (f Folder) Waiting() (lines [][]byte, keys []string, err error) {
+// server kept. The stamp tells Spool what was seen.
+func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error) {
 	unlock, err := f.lock()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the spool: %w", err)
+		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
 	}
 	defer unlock()
 	names, err := f.taken()
@@ -75,10 +112,13 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, err error) {
 			return nil
 		})
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the spool: %w", err)
+	if err == nil {
+		seen, err = f.stamp()
 	}
-	return lines, keys, nil
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
+	}
+	return lines, keys, seen, nil
 }
 
 // readLines gives the whole lines of files, as far as these are there.

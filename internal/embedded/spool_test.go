@@ -14,7 +14,7 @@ import (
 
 func spool(t *testing.T, f Folder, lines ...string) {
 	t.Helper()
-	if err := f.Spool(asBytes(lines)); err != nil {
+	if _, err := f.Spool("", asBytes(lines)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -97,7 +97,7 @@ func TestDoneKeepsWhatCameLater(t *testing.T) {
 func TestSpoolSendsToARunningServer(t *testing.T) {
 	f := Folder(t.TempDir())
 	s := start(t, f)
-	err := f.Spool(asBytes([]string{"1"}))
+	_, err := f.Spool("", asBytes([]string{"1"}))
 	if e, ok := errors.AsType[*RunningError](err); !ok || e.Addr != s.Addr() {
 		t.Errorf("Spool gives %v, want the address %s", err, s.Addr())
 	}
@@ -129,7 +129,7 @@ func TestTornLineIsDropped(t *testing.T) {
 func TestSpoolRefusesWhatIsNotALine(t *testing.T) {
 	f := Folder(t.TempDir())
 	for _, bad := range []string{"", "two\nlines", "cr\r"} {
-		err := f.Spool(asBytes([]string{"good", bad}))
+		_, err := f.Spool("", asBytes([]string{"good", bad}))
 		if err == nil || !strings.Contains(err.Error(), "spool line 2") {
 			t.Errorf("Spool(%q) gives %v", bad, err)
 		}
@@ -145,7 +145,7 @@ func TestSpoolFromManyAtOnce(t *testing.T) {
 	for i := range errs {
 		line := fmt.Sprintf("%d: %s", i, strings.Repeat("x", 10_000))
 		want = append(want, line)
-		wg.Go(func() { errs[i] = f.Spool(asBytes([]string{line})) })
+		wg.Go(func() { _, errs[i] = f.Spool("", asBytes([]string{line})) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -158,7 +158,7 @@ func TestSpoolFromManyAtOnce(t *testing.T) {
 
 func TestSpoolInTheDefaultFolder(t *testing.T) {
 	setEnv(t, t.TempDir(), t.TempDir())
-	if err := Spool(asBytes([]string{"1"})); err != nil {
+	if _, err := Spool("", asBytes([]string{"1"})); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Default()

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// lossy has each script run twice, as a client does whose answer got lost.
+type lossy struct{}
+
+func (lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && next(ctx, cmd) == nil {
+			cmd.SetErr(nil)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A job of which the answer got lost is added, once, also if it is to be unique.
+func TestLostAnswer(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	rdb.AddHook(lossy{})
+	var refused []error
+	sink := opener{config.Default(), io.Discard, func(_ line, err error) { refused = append(refused, err) }, queueSet{}}.queues(rdb)
+	for _, unique := range []time.Duration{0, time.Hour} {
+		job := cli.Job{Type: "mine", JobOptions: cli.JobOptions{Unique: unique}}.Fill(cli.JobOptions{}, config.Default())
+		if err := sink.add(t.Context(), line{Job: job}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sink.added() != 2 || len(refused) > 0 {
+		t.Errorf("added are %d, refused %v; want 2, and none", sink.added(), refused)
+	}
+	again := cli.Job{Type: "mine", JobOptions: cli.JobOptions{Unique: time.Hour}}.Fill(cli.JobOptions{}, config.Default())
+	if err := sink.add(t.Context(), line{Job: again}); err != nil || len(refused) != 1 {
+		t.Errorf("another with the same work: refused %v, %v; want that it is", refused, err)
+	}
+}

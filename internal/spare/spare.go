@@ -1,0 +1,53 @@
+// Package spare tells which jobs that wait a change of a limit would cost, so that
+// commands and the page ask before it in the same words.
+package spare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Check says which jobs wait that a limit refuses for good once it is as next says; it
+// is empty where there are none. Who waits does not say for which app, so those are
+// counted all, and so are those of keys with a capacity of their own. What Set refuses
+// spoils nothing, nor does a limit that gives as much at once as before.
+func Check(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limit) (says string, err error) {
+	if next.Validate() != nil {
+		return "", nil
+	}
+	if was.Kind == "" || next.MaxCost() < was.MaxCost() {
+		n, err := limiter.Waiters(ctx, next.Name, next.MaxCost()+1)
+		if err != nil {
+			return "", err
+		}
+		if n > 0 {
+			return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", next.Name, count(n), next.MaxCost()), nil
+		}
+	}
+	if !excludes(was.Apps, next.Apps) {
+		return "", nil
+	}
+	n, err := limiter.Waiters(ctx, next.Name, 0)
+	if err != nil || n == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
+		next.Name, count(n), strings.Join(next.Apps, ",")), nil
+}
+
+// excludes reports whether there are apps that a limit is for and then no more. No
+// list means all apps.
+func excludes(was, next []string) bool {
+	return len(next) > 0 && (len(was) == 0 || slices.ContainsFunc(was, func(app string) bool { return !slices.Contains(next, app) }))
+}
+
+func count(jobs int) string {
+	if jobs == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", jobs)
+}

@@ -163,10 +163,14 @@ func (p promoter) check(ctx context.Context) (err error) {
 	queue := checkQueue + uuid.NewString()
 	client, tasks := asynq.NewClientFromRedisClient(p.rdb), asynq.NewInspectorFromRedisClient(p.rdb)
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
+	defer func() {
+		if gone := tasks.DeleteQueue(queue, true); info != nil { // else it may be there, or not
+			err = errors.Join(err, gone)
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tasks.DeleteQueue(queue, true)) }()
 	want := func(state asynq.TaskState) error {
 		now, err := tasks.GetTaskInfo(queue, info.ID)
 		if err == nil && now.State != state {

@@ -225,6 +225,38 @@ func TestCheckFindsAnotherLayout(t *testing.T) {
 	})
 }
 
+// A check that ends before it hears that its job is there leaves nothing behind either.
+func TestCheckThatIsCutShort(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		rdb.AddHook(cutShort{})
+		if err := (promoter{rdb}).check(t.Context()); err == nil || !strings.Contains(err.Error(), "context canceled") {
+			t.Errorf("%v, want context canceled", err)
+		}
+		if queues, err := asynq.NewInspectorFromRedisClient(rdb).Queues(); err != nil || len(queues) != 0 {
+			t.Errorf("the check leaves queues %v, %v behind", queues, err)
+		}
+	})
+}
+
+// cutShort ends the context of whoever enqueues, when that is done.
+type cutShort struct{}
+
+func (cutShort) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (cutShort) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (cutShort) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 4 && strings.HasPrefix(fmt.Sprint(args[0]), "eval") && strings.HasSuffix(fmt.Sprint(args[4]), ":pending") {
+			err = context.Canceled
+		}
+		return err
+	}
+}
+
 // elsewhere makes promote look for denied jobs where asynq keeps none.
 type elsewhere struct{}
 

@@ -75,7 +75,8 @@ const DefaultGrant = 250 * time.Millisecond
 // Permits of concurrency limits are leases of the decision's Holder, which no
 // later call of the same job shares, for the limiter's Extend and Free.
 //
-// A call that go-redis repeats, because its answer got lost, is not charged twice.
+// A call that go-redis repeats, because its answer got lost, is not charged twice if
+// that is within ten seconds.
 // An error that wraps [ErrUnavailable] leaves open whether the job got a place in
 // its lane, or its permits. To ask again, as a new call, is right in any case: it
 // keeps a place that it got, and at worst permits are taken twice.

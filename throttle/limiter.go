@@ -86,7 +86,8 @@ type Limiter interface {
 	// of single keys, Limit.Overrides, are compared apart from the limit's.
 	Define(ctx context.Context, limits ...Limit) error
 	// Set changes one limit, or makes it, at once and for every user of it. What
-	// was counted counts on, and what is owed leaks at the new rate from then on.
+	// was counted within its new period counts on, and what is owed leaks at the new
+	// rate from then on.
 	// Under another kind the meters start anew. What single keys count by stays:
 	// Set takes no notice of Limit.Overrides.
 	Set(ctx context.Context, limit Limit) error

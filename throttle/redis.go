@@ -29,7 +29,7 @@ const maxKey = 200
 //
 // All times are Redis's own, so the clocks of the processes do not matter. A call
 // takes a round trip, and O(1) of Redis's time for each need: O(log n) for
-// concurrency limits. It never waits for a permit; queued jobs can, with [Lanes].
+// sliding logs and concurrency limits. It never waits for a permit; queued jobs can, with [Lanes].
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not
 // answer: what to do then, to wait or to go on without limits, is for the caller

@@ -46,7 +46,7 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr i
 	})
 	if err := s.join(ctx); err != nil {
 		if lost := s.host.Close(); lost != nil { // it keeps what it has taken over
-			return nil, fmt.Errorf("%v\n%w", err, lost)
+			return nil, fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
 		}
 		return nil, err
 	}

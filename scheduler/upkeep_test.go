@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,9 +18,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// scriptCalls counts how often a script is called.
+// scriptCalls counts how often a script is called, or, without one, all commands, and
+// has each last.
 type scriptCalls struct {
 	hash  string
+	lasts time.Duration
 	calls atomic.Int64
 }
 
@@ -33,8 +34,9 @@ func (*scriptCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func (s *scriptCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
+		if args := cmd.Args(); s.hash == "" || len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
 			s.calls.Add(1)
+			time.Sleep(s.lasts)
 		}
 		return next(ctx, cmd)
 	}
@@ -61,29 +63,12 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 	})
 }
 
-// slowCalls makes each call of some scripts last.
-type slowCalls struct {
-	scriptCalls
-	hashes []string
-	lasts  time.Duration
-}
-
-func (s *slowCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && slices.Contains(s.hashes, fmt.Sprint(args[1])) {
-			s.calls.Add(1)
-			time.Sleep(s.lasts)
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // A job that is called while its worker is still writing its put-back comes as soon
 // as that is written, not when its permits have been given to another.
 func TestCalledWhileBeingPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		rdb.AddHook(&slowCalls{hashes: []string{lua.PutBack.Hash()}, lasts: 35 * time.Millisecond})
+		rdb.AddHook(&scriptCalls{hash: lua.PutBack.Hash(), lasts: 35 * time.Millisecond})
 		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{limit}})
 		time.Sleep(10 * time.Second) // it gives turns
@@ -103,7 +88,7 @@ func TestCalledWhileBeingPutBack(t *testing.T) {
 func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		slow := &slowCalls{hashes: []string{lua.Postpone.Hash()}, lasts: 100 * time.Millisecond}
+		slow := &scriptCalls{hash: lua.Postpone.Hash(), lasts: 100 * time.Millisecond}
 		rdb.AddHook(slow)
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2}
 		host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
@@ -213,7 +198,7 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 			queues = append(queues, fmt.Sprintf("q%03d", i))
 			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
 		}
-		rdb.AddHook(distant{})
+		rdb.AddHook(&scriptCalls{lasts: 20 * time.Millisecond})
 		g, began := tender(rdb, queues...), time.Now()
 		g.core.Made("q000\napi|", 1) // turns are due
 		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.begun.IsZero() && !g.upkeep.pass.underway() })
@@ -221,20 +206,4 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
 		}
 	})
-}
-
-// distant is a Redis each call of which lasts.
-type distant struct{}
-
-func (distant) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (distant) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (distant) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(20 * time.Millisecond)
-		return next(ctx, cmd)
-	}
 }

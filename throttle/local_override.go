@@ -71,8 +71,8 @@ func (l *Local) SetKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, wrong)
 }
 
-// setKey has a key count by an override from now on, for a limit of that kind. Up to now its meter counts by
-// the rate before, so that what it owes is known in permits.
+// setKey has a key count by an override from now on, for a limit of that kind. Up to
+// now its meter counts by the rate before, so that what it owes is known in permits.
 func (l *Local) setKey(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: kind, since: now}

@@ -43,15 +43,15 @@ func newOutageLog(log *slog.Logger, what string, write func(ctx context.Context)
 
 // note is told of each call: what ctx it had, when it began, and how it ended.
 // A call that was given up by its own context says nothing of Redis, and one
-// that began before the last change says nothing of what is now: of many calls
-// that hang together some end well after the outage was noted.
+// that did not begin after the last change says nothing of what is now: of many
+// calls that hang together some end well after the outage was noted.
 func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	if err != nil && ctx.Err() != nil || err == nil && !o.proves(ctx) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if down := err != nil; down == o.down || began.Before(o.changed) {
+	if down := err != nil; down == o.down || !began.After(o.changed) {
 		return
 	}
 	now := time.Now()

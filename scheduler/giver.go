@@ -104,7 +104,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	}
 	g := &giver{
 		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
-		limits: watch{outageLog: s.limiterOutage}, queues: watch{outageLog: s.queueOutage}, process: uuid.NewString(),
+		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),
 		passes: s.passes, quiet: s.quiet, history: s.history,
 	}
 	g.run(ctx)

@@ -154,6 +154,9 @@ type watch struct {
 	before time.Time
 }
 
+// watch begins one, before its goroutine's first call.
+func (o *outageLog) watch() watch { return watch{o, time.Now()} }
+
 // note tells the outage how a call ended, and returns err, so that it can stand
 // around the call.
 func (w *watch) note(ctx context.Context, err error) error {

@@ -212,7 +212,7 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 // It waits for as long as Redis cannot be asked, and asks twice: somebody may
 // have flushed Redis meanwhile. It returns an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
-	queues := watch{outageLog: s.queueOutage}
+	queues := s.queueOutage.watch()
 	for strange := 0; s.promotes.Load(); {
 		err := queues.note(ctx, s.promoter.check(ctx))
 		if err == nil || ctx.Err() != nil {

@@ -158,8 +158,8 @@ func tender(rdb redis.UniversalClient, queues ...string) *giver {
 	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
 	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
 	return &giver{
-		limiter: waitsForever{limiter}, store: limiter.Turns(), promoter: promoter{rdb}, log: log.log, limits: watch{outageLog: log},
-		queues: watch{outageLog: log}, core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
+		limiter: waitsForever{limiter}, store: limiter.Turns(), promoter: promoter{rdb}, log: log.log, limits: log.watch(),
+		queues: log.watch(), core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
 	}
 }
 

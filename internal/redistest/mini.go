@@ -36,6 +36,9 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return m.Dial()
 		},
+		// Nobody waits for a connection: go-redis keeps the timers of those who do for
+		// the next one, who may be outside of the bubble, and dies of it.
+		PoolSize:                 1000,
 		MaintNotificationsConfig: noNotifications(),
 	})
 	closeAfter(t, rdb)

@@ -1,7 +1,9 @@
 package redistest_test
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +39,28 @@ func TestMiniFollowsTheBubblesClock(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A timer that a crowd in a bubble waited with would kill the one outside of it.
+func TestMiniHasNobodyWaitForAConnection(t *testing.T) {
+	crowd := func(t *testing.T, n int) {
+		_, rdb := redistest.Mini(t)
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				if err := rdb.BLPop(t.Context(), time.Second, "nothing").Err(); !errors.Is(err, redis.Nil) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if waited := rdb.PoolStats().WaitCount; waited > 0 {
+			t.Errorf("%d of %d waited for a connection", waited, n)
+		}
+	}
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) { crowd(t, 500) })
 	}
 }
 

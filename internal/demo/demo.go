@@ -198,10 +198,10 @@ func (d *demo) wait(ctx context.Context) error {
 	}
 }
 
-// ideal is the least time in which the API lets all calls through: as many as
-// it allows at once, then as many again after each second.
+// ideal is the least time in which the limits let all calls through: as many as
+// the API allows at once, then as many again after each second and its margin.
 func (d *demo) ideal() time.Duration {
-	return time.Duration((d.Jobs-1)/d.Rate) * time.Second
+	return time.Duration((d.Jobs-1)/d.Rate) * (time.Second + d.Margin)
 }
 
 func (d *demo) result() Result {

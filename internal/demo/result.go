@@ -38,7 +38,7 @@ func (r Result) Print(w io.Writer) error {
 		{"the API's busiest second", fmt.Sprintf("%d calls", r.BusiestSecond), fmt.Sprintf("at most %d", r.AllowedPerSecond)},
 		{"an account's busiest second", fmt.Sprintf("%d calls", r.busiestAccount), fmt.Sprintf("at most %d", r.allowedPerAccount)},
 		{"answers 429", strconv.Itoa(r.HTTP429), "0"},
-		{"time", fmt.Sprintf("%.2f s", r.Elapsed), fmt.Sprintf("ideally %.2f s", r.Ideal)},
+		{"time", fmt.Sprintf("%.2f s", r.Elapsed), fmt.Sprintf("little more than %.2f s", r.Ideal)},
 	}
 	if err := cli.Table(w, []string{"", "MEASURED", "WANTED"}, rows); err != nil {
 		return err

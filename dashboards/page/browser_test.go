@@ -149,7 +149,7 @@ const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-typ
 func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) {
 	t.Helper()
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
-	do(ctx, t, "look at the bar", chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
+	do(ctx, t, "look at the bar", until(waitingNow+` > 0`), chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
 	// A limit that somebody raises is less full until its jobs have caught up.
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(6), Capacity: 1}))
 	do(ctx, t, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page

@@ -75,12 +75,12 @@ func start(t *testing.T, s types.ServiceConfig, program string, args []string, h
 	return p
 }
 
-// eventually waits for a condition for some 30 s.
+// eventually waits for a condition for two minutes at least: a busy machine is slow.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
-	for range 600 {
+	for range 2400 {
 		if ok() {
 			return
 		}

@@ -169,7 +169,7 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	config := filepath.Join(dir, "prometheus.yml")
 	rewrite(t, outside(t, s, "/etc/headgate/prometheus.yml"), config,
 		"worker-1:9090", targets[0], "worker-2:9090", targets[1], "/etc/headgate-rules", outside(t, s, "/etc/headgate-rules"),
-		"scrape_interval: 5s", "scrape_interval: 200ms\n  scrape_timeout: 200ms")
+		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s")
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}

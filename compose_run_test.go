@@ -75,12 +75,12 @@ func start(t *testing.T, s types.ServiceConfig, program string, args []string, h
 	return p
 }
 
-// eventually waits for a condition for some 30 s.
+// eventually waits for a condition for two minutes at least: a busy machine is slow.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
-	for range 600 {
+	for range 2400 {
 		if ok() {
 			return
 		}
@@ -169,7 +169,7 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	config := filepath.Join(dir, "prometheus.yml")
 	rewrite(t, outside(t, s, "/etc/headgate/prometheus.yml"), config,
 		"worker-1:9090", targets[0], "worker-2:9090", targets[1], "/etc/headgate-rules", outside(t, s, "/etc/headgate-rules"),
-		"scrape_interval: 5s", "scrape_interval: 200ms\n  scrape_timeout: 200ms")
+		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s")
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}

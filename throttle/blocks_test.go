@@ -101,5 +101,10 @@ func TestWaiters(t *testing.T) {
 				expect(t, fmt.Sprintf("jobs that wait for %d of %s", least, limit), n, want)
 			}
 		}
+		for least, want := range []int{3, 3, 0} {
+			n, err := limiter.KeyWaiters(ctx, "slog", "b", least)
+			must(t, err)
+			expect(t, fmt.Sprintf("jobs that wait for %d of slog of b", least), n, want)
+		}
 	})
 }

@@ -141,7 +141,7 @@ func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.told, name)
 	r.mu.Unlock()
-	return r.known(ctx, name, lua.Delete, name, by(ctx))
+	return r.known(ctx, name, lua.Delete, name, by(ctx), new(attempt))
 }
 
 // Pause implements Limiter.

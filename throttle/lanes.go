@@ -122,8 +122,8 @@ func (j Job) usefulUS() int64 {
 	return max(0, time.Until(j.Deadline).Microseconds())
 }
 
-// attempt counts how often a call is written to Redis: go-redis does so anew when
-// the answer got lost, without a word.
+// attempt counts how often a call is written to Redis: go-redis does so anew, without a
+// word, when the answer got lost, and when Redis did not have the script's text.
 type attempt int
 
 // MarshalBinary is how go-redis writes it.

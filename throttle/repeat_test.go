@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestLostAnswerIsAskedForAgain: a connection that breaks after Redis has carried a
@@ -25,13 +27,7 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			must(t, server.FlushAll(background).Err())
 			line := &deafLine{}
-			rdb := redis.NewClient(&redis.Options{
-				Addr: server.(*redis.Client).Options().Addr,
-				Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
-					conn, err := new(net.Dialer).DialContext(ctx, network, address)
-					return &deafConn{conn, line}, err
-				},
-			})
+			rdb := line.client(server)
 			t.Cleanup(func() { rdb.Close() })
 			s := redisStage(t, rdb, func(time.Time) {})
 			define(t, s, perMinute("l", 2), perMinute("other", 1))
@@ -50,10 +46,37 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// TestLostAnswerOfADelete: who deleted a limit is not told that there was none.
+func TestLostAnswerOfADelete(t *testing.T) {
+	line := &deafLine{}
+	rdb := line.client(redistest.Real(t))
+	t.Cleanup(func() { rdb.Close() })
+	s := redisStage(t, rdb, func(time.Time) {})
+	define(t, s, perMinute("warm", 1), perMinute("l", 1))
+	must(t, s.lanes.Delete(background, "warm"))
+	line.deaf.Store(true)
+	must(t, s.lanes.Delete(background, "l"))
+	expect(t, "lost answers", line.lost.Load(), 1)
+	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
+		t.Errorf("deleted twice: %v, want that there is none", err)
+	}
+}
+
 // deafLine loses the next answer once it is deaf.
 type deafLine struct {
 	deaf atomic.Bool
 	lost atomic.Int32
+}
+
+// client is another client of a server, over the line.
+func (l *deafLine) client(server redis.UniversalClient) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: server.(*redis.Client).Options().Addr,
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &deafConn{conn, l}, err
+		},
+	})
 }
 
 type deafConn struct {

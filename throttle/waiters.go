@@ -13,26 +13,35 @@ import (
 // jobs of the scope, a part at a time. Jobs that come and go meanwhile may be counted
 // or not.
 func (r *Redis) Waiters(ctx context.Context, limit string, least int) (int, error) {
+	return r.waiters(ctx, least, func(meter string) bool { return strings.HasPrefix(meter, limit+"|") })
+}
+
+// KeyWaiters is Waiters for one key of the limit.
+func (r *Redis) KeyWaiters(ctx context.Context, limit, key string, least int) (int, error) {
+	return r.waiters(ctx, least, func(meter string) bool { return meter == limit+"|"+key })
+}
+
+func (r *Redis) waiters(ctx context.Context, least int, isOf func(meter string) bool) (int, error) {
 	waiters := map[string]bool{} // a scan may tell one twice
 	scan := r.rdb.HScan(ctx, r.prefix+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
 		job := scan.Val()
 		scan.Next(ctx)
-		if wantsOf(scan.Val(), limit) >= least {
+		if wantsOf(scan.Val(), isOf) >= least {
 			waiters[job] = true
 		}
 	}
 	return len(waiters), unavailable(scan.Err())
 }
 
-// wantsOf is how many permits a job wants at most of one key of a limit, by its record;
-// -1 where it needs none of it. A record is six lines, the last of which are the costs
+// wantsOf is how many permits a job wants at most of one of some meters, by its record;
+// -1 where it needs none of them. A record is six lines, the last of which are the costs
 // and the queue, and then the meters, limit|key, one a line.
-func wantsOf(record, limit string) int {
+func wantsOf(record string, isOf func(meter string) bool) int {
 	lines := strings.Split(record, "\n")
 	most := -1
 	for i, cost := range strings.Split(lines[min(4, len(lines)-1)], ",") {
-		if i+6 < len(lines) && strings.HasPrefix(lines[i+6], limit+"|") {
+		if i+6 < len(lines) && isOf(lines[i+6]) {
 			n, _ := strconv.Atoi(cost)
 			most = max(most, n)
 		}

@@ -146,25 +146,24 @@ func failures(job *asynq.TaskInfo) int {
 
 // selection names archived jobs by their ids or by a filter.
 type selection struct {
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter; with --queue those of this queue."`
 	filter
 	All bool `help:"All archived jobs."`
 	confirming
 }
 
 func (s selection) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, error) {
-	filtered := s.filter != filter{}
 	switch {
-	case len(s.IDs) == 0 && !filtered && !s.All:
+	case len(s.IDs) == 0 && s.filter == filter{} && !s.All:
 		return nil, cli.Usagef("which jobs? want ids, a filter such as --queue NAME, or --all")
-	case len(s.IDs) > 0 && (filtered || s.All):
-		return nil, cli.Usagef("ids and a filter do not go together")
+	case len(s.IDs) > 0 && (s.filter != filter{Queue: s.Queue} || s.All):
+		return nil, cli.Usagef("ids go with no filter but --queue")
 	case len(s.IDs) == 0:
 		return s.filter.find(ctx, q)
 	}
 	var jobs []*asynq.TaskInfo
 	for _, id := range s.IDs {
-		job, err := q.job(id)
+		job, err := q.job(id, s.Queue)
 		if err == nil && job.State != asynq.TaskStateArchived {
 			err = fmt.Errorf("job %s is not archived but %s", id, job.State)
 		}

@@ -80,4 +80,9 @@ func TestArchivedByHandIsNew(t *testing.T) {
 	if code != 0 || !strings.Contains(out.String(), "one") || strings.Contains(out.String(), "0001-01-01") {
 		t.Errorf("exit code %d: %s; want the job, and when it was archived", code, &out)
 	}
+	out.Reset()
+	code = run(t.Context(), []string{"results", "--failed", "--since=1h", "--json", "--redis", g.Redis}, cli.IO{Out: &out, Err: &out})
+	if code != 0 || !strings.Contains(out.String(), `"one"`) {
+		t.Errorf("exit code %d: %s; want the job among those that ended within the hour", code, &out)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -51,6 +52,9 @@ func (e *endings) more(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 			}
 			if err == nil && ctx.Err() != nil {
 				err = ctx.Err()
+			}
+			if err == nil && e.set == "archived" { // when, also if it never failed
+				job.LastFailedAt = time.Unix(int64(e.seen[key]), 0)
 			}
 			if !yield(job, err) || err != nil {
 				return

@@ -72,20 +72,10 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	}
 	defer server.Shutdown()
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
-	patience := time.After(20 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	eventually(t, "end of the jobs", func() bool {
 		info, err := inspector.GetQueueInfo("default")
-		if err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-patience:
-			t.Fatalf("the jobs have not ended: %+v, %v", info, err)
-		}
-	}
+		return err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1
+	})
 }
 
 // Whatever is in ids, keys, payloads, errors and results, no command lets it

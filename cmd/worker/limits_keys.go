@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -77,6 +78,12 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio c
 	o := throttle.Override{For: c.For}
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
+	if !c.Yes {
+		hit, err := spare.CheckKey(ctx, limiter, c.Name, *c.Key, o)
+		if err := spared(hit, err); err != nil {
+			return err
+		}
+	}
 	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
 		return badUnlessDown(err)
 	}

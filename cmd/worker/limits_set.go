@@ -55,11 +55,8 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	}
 	if !c.Yes {
 		hit, err := spare.Check(ctx, limiter, was, limit)
-		if err != nil {
+		if err := spared(hit, err); err != nil {
 			return err
-		}
-		if hit != "" {
-			return cli.Usagef("%s; add --yes if that is meant", hit)
 		}
 	}
 	if err := limiter.Set(ctx, limit); err != nil {
@@ -67,6 +64,14 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
+}
+
+// spared is an error where a change would hit jobs that wait, as package spare says.
+func spared(hit string, err error) error {
+	if err == nil && hit != "" {
+		err = cli.Usagef("%s; add --yes if that is meant", hit)
+	}
+	return err
 }
 
 // change is the limit with what the flags say. One that becomes another kind

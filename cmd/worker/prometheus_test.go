@@ -40,7 +40,7 @@ func TestPrometheus(t *testing.T) {
 	rdb := redistest.Run(t)
 	target, _ := runWorker(t, rdb, fmt.Sprintf(`
 limits:
-  api:     {kind: sliding_log, rate: 20/s}
+  api:     {kind: sliding_log, rate: 2/s}
   account: {kind: funnel, rate: 1000/s, capacity: 1000}
   off:     {kind: funnel, rate: 1/s}
 http: {allow_private: [127.0.0.0/8]}
@@ -142,8 +142,9 @@ func rules(t *testing.T, prometheus string) (records []string) {
 	return records
 }
 
-// load enqueues what the limit lets through within some ten seconds, of which some
-// fails and one is refused; and pauses a limit and a queue.
+// load enqueues what the limit lets through within some two minutes, so that jobs wait
+// for as long as Prometheus may take, of which some fails and one is refused; and
+// pauses a limit and a queue.
 func load(t *testing.T, rdb *redistest.Server, api string) {
 	t.Helper()
 	redis := rdb.Client()
@@ -160,7 +161,7 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 	}
 	enqueue("/busy", "blocked")
 	enqueue("/", "a", asynq.Queue("paused"))
-	for i := range 200 {
+	for i := range 250 {
 		path := "/"
 		if i%10 == 0 {
 			path = "/broken"
@@ -173,8 +174,8 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 	}
 }
 
-// runPrometheus scrapes a target, and evaluates the rules, five times a second until
-// the test ends.
+// runPrometheus scrapes a target, and evaluates the rules, each second until the test
+// ends.
 func runPrometheus(t *testing.T, target string) (url string) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -188,7 +189,7 @@ func runPrometheus(t *testing.T, target string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\n"+
+	write(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"+
 		"rule_files: ["+rules+"]\nscrape_configs: [{job_name: worker, static_configs: [{targets: ["+target+"]}]}]\n")
 	var log output
 	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),

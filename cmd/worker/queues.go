@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -37,11 +38,18 @@ func connectQueues(ctx context.Context, g *cli.Globals) (*queues, error) {
 
 func (q *queues) close() { _ = q.rdb.Close() }
 
-// job is the job of an id, the first if several queues have one.
-func (q *queues) job(id string) (*asynq.TaskInfo, error) {
-	jobs, err := q.find(id, "")
+// job is the job of an id, in the one queue that has it or in the one that is named.
+func (q *queues) job(id, queue string) (*asynq.TaskInfo, error) {
+	jobs, err := q.find(id, queue)
 	if err != nil {
 		return nil, err
+	}
+	if len(jobs) > 1 {
+		var names []string
+		for _, job := range jobs {
+			names = append(names, job.Queue)
+		}
+		return nil, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
 	}
 	return jobs[0], nil
 }

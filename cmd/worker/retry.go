@@ -11,7 +11,8 @@ import (
 )
 
 type retryCommand struct {
-	ID string `arg:"" help:"Id of the job."`
+	ID    string `arg:"" help:"Id of the job."`
+	Queue string `placeholder:"NAME" help:"The job of this queue: an id can be in several."`
 	confirming
 }
 
@@ -22,7 +23,7 @@ func (c *retryCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 		return err
 	}
 	defer q.close()
-	job, err := q.job(c.ID)
+	job, err := q.job(c.ID, c.Queue)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,9 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
+	if err := checkPage(cmp.Or(c.Listen, conf.Listen), c.over(conf.Page)); err != nil {
+		return err
+	}
 	switch {
 	case c.JSON && !c.Check:
 		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
@@ -68,10 +71,6 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}
-	who := c.over(conf.Page)
-	if err := checkPage(cmp.Or(c.Listen, conf.Listen), who); err != nil {
-		return err
-	}
 	l, err := listen(ctx, cmp.Or(c.Listen, conf.Listen))
 	if err != nil {
 		return err
@@ -82,7 +81,7 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 		return err
 	}
 	w.text = text
-	if err := l.serve(w, who); err != nil {
+	if err := l.serve(w, c.over(conf.Page)); err != nil {
 		return err
 	}
 	if err := logDifferences(ctx, log, w.limiter, conf); err != nil {

@@ -60,7 +60,7 @@ func set(selector, value string) chromedp.Action {
 func TestOperator(t *testing.T) {
 	w := realWorld(t)
 	w.options.Token = "open sesame"
-	for i := range 400 {
+	for i := range 900 { // enough to wait for as long as the browser may take
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
@@ -87,7 +87,7 @@ func TestOperator(t *testing.T) {
 
 	var says string
 	do(ctx, t, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
-		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-399\r"), chromedp.WaitVisible(`.job dl`),
+		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-899\r"), chromedp.WaitVisible(`.job dl`),
 		chromedp.Text(`.job`, &says))
 	for _, want := range []string{"Runs at about", "everyone", "in its lane", "•••"} {
 		if !strings.Contains(says, want) {

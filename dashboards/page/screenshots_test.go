@@ -24,7 +24,7 @@ func TestScreenshots(t *testing.T) {
 	}
 	w := after(t, past)
 	url := w.serve()
-	ctx := browse(t, time.Minute)
+	ctx := browse(t, 3*time.Minute)
 	for _, shot := range []struct {
 		name, path    string
 		width, height int64

@@ -53,6 +53,9 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	}
 	complete(parser)
 	command, err := parser.Parse(args)
+	if err == nil {
+		err = globals.check()
+	}
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}

@@ -26,12 +26,16 @@ func (g *Globals) Path() string {
 	return g.Config
 }
 
-// Load reads the config file and what the flags say instead. A file that was
-// named must exist.
-func (g *Globals) Load() (*config.Config, error) {
+// check refuses a file that was named and is not there, also of commands that read none.
+func (g *Globals) check() error {
 	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
-		return nil, Usagef("--config %s: there is no such file", g.Config)
+		return Usagef("--config %s: there is no such file", g.Config)
 	}
+	return nil
+}
+
+// Load reads the config file and what the flags say instead.
+func (g *Globals) Load() (*config.Config, error) {
 	c, err := config.Load(g.Path())
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package spare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func Check(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limi
 			return "", err
 		}
 		if n > 0 {
-			return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", next.Name, count(n), next.MaxCost()), nil
+			return tooCostly(next.Name, n, next.MaxCost()), nil
 		}
 	}
 	if !excludes(was.Apps, next.Apps) {
@@ -37,6 +38,27 @@ func Check(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limi
 	}
 	return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
 		next.Name, count(n), strings.Join(next.Apps, ",")), nil
+}
+
+// CheckKey is Check for what one key of a limit is to count by.
+func CheckKey(ctx context.Context, limiter *throttle.Lanes, limit, key string, o throttle.Override) (says string, err error) {
+	l, now, err := limiter.Key(ctx, limit, key)
+	if errors.Is(err, throttle.ErrNoLimit) {
+		return "", nil // which SetKey says
+	}
+	most := l.With(o).MaxCost()
+	if err != nil || most >= l.With(now.Override).MaxCost() {
+		return "", err
+	}
+	n, err := limiter.KeyWaiters(ctx, limit, key, most+1)
+	if err != nil || n == 0 {
+		return "", err
+	}
+	return tooCostly(limit+" of "+key, n, most), nil
+}
+
+func tooCostly(limit string, jobs, most int) string {
+	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, count(jobs), most)
 }
 
 // excludes reports whether there are apps that a limit is for and then no more. No

@@ -39,11 +39,11 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// until waits for a condition for some 30 s.
+// until waits for a condition for two minutes at least: a busy machine is slow.
 func until(ts *testscript.TestScript, what string, ok func() bool) {
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
-	for range 300 {
+	for range 1200 {
 		if ok() {
 			return
 		}

@@ -134,6 +134,27 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 	}
 }
 
+// Where permits come several in a step the calls of a step are told together, and
+// elsewhere each when its permit exists.
+func TestCallsAheadAreTold(t *testing.T) {
+	for worth, want := range map[int64][]int64{step / 2: {2 * step, 2 * step, 3 * step}, step: {step + 1, step + 2, 3 * step}} {
+		c := New()
+		c.Made("q\napi|", 1)
+		next := api(0)
+		next[0].Worth = worth
+		for i, at := range []int64{step + 1, step + 2, 3 * step} {
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Called: i + 1})
+		}
+		var told []int64
+		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
+			for range c.Tell(now, 10) {
+				told = append(told, now)
+			}
+		}
+		same(t, fmt.Sprint("told where one comes each ", worth, " µs"), told, want...)
+	}
+}
+
 // A job that is called at once after its denial is still being put back when it is
 // told: it is told again soon, for as long as its permits are kept.
 func TestToldAgainWhileBeingPutBack(t *testing.T) {

@@ -104,10 +104,27 @@ func TestALimitThatIsGoneIsLearned(t *testing.T) {
 	c.Fate(2, job, Moved)
 	same(t, "not again", c.Tell(second, 10))
 	c.Fate(second, job, Gone)
+	c.Recalled(second, c.Recalls(second, 10)[0], 0, nil, false)
 	c.Sharing()
 	if next := c.Next(second); next != never || len(c.lanes) != 0 {
 		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
 	}
+}
+
+// A called job came, ran and is done before it is told, and Redis has said so: it does
+// not count once more, for another one that is still called.
+func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, api(0)))
+	second := granted("2", 2, nil) // the first has come
+	lanesOf(c, 2, second)
+	told := c.Tell(2, 10)
+	c.Fate(2, told[0], Done)
+	c.Fate(2, told[1], Unknown)
+	same(t, "asked about at once", c.Recalls(2, 10), "q\napi|")
+	c.Recalled(2, "q\napi|", 1, nil, false)
+	same(t, "asked about when its permits are kept no more", c.Recalls(second.Until, 10), "q\napi|")
 }
 
 func TestToldAgainAtGrowingPauses(t *testing.T) {

@@ -47,7 +47,7 @@ local lane, costs = queue .. '\n' .. table.concat(ids, '\n'), table.concat(costs
 -- Of a job that waited it says how that was.
 local function admit(since_us, denials, from_us)
   -- @include take
-  local answer = take_all(meters, call('SET', admitted, number, 'PX', '10000', 'GET') == number)
+  local answer = take_all(meters, call('SET', admitted, number, 'PX', int(GRACE), 'GET') == number)
   local n = #answer
   if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, from_us or 0 end
   return answer
@@ -133,6 +133,6 @@ if not answer then return admit(r.since_us, r.denials, from_us) end
 if answer[1] == TOO_LATE then -- it is forgotten by now, so a repeat would wait anew
   local words = {}
   for i = 1, #answer do words[i] = int(answer[i]) end
-  call('SET', admitted, number .. '\n' .. table.concat(words, ' '), 'PX', '10000')
+  call('SET', admitted, number .. '\n' .. table.concat(words, ' '), 'PX', int(GRACE))
 end
 return answer

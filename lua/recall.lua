@@ -6,9 +6,9 @@
 --   lanes (rw), meters (w), patience (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
--- Returns for each lane {how many of it wait, called jobs that permits are
---   reserved for, with until when, called jobs that nothing is reserved for any
---   more}
+-- Returns for each lane {how many of it wait, how many are called, of those up to
+--   a thousand that permits are reserved for, and up to a thousand that nothing is
+--   reserved for any more}
 -- @include lanes
 
 -- Of one lane, at most a hundred at a time.
@@ -26,7 +26,10 @@ local function recall(lane)
       call('HDEL', hg('meters'), unpack(ids))
     end
   end
-  local out = { call('ZCARD', hg('lane', lane)), call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000) }
+  local out = {
+    call('ZCARD', hg('lane', lane)), call('ZCARD', called),
+    call('ZRANGEBYSCORE', called, '(0', '+inf', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000),
+  }
   if #late > 0 then freed(lane) end
   leave_if_empty(lane)
   return out

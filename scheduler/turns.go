@@ -137,13 +137,10 @@ func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) 
 		return err
 	}
 	for i, r := range recalled {
-		called := len(r.Expected) + len(r.Overdue)
 		if takeover {
-			for _, promise := range r.Expected {
-				r.Overdue = append(r.Overdue, promise.ID)
-			}
+			r.Overdue = append(r.Overdue, r.Expected...)
 		}
-		g.core.Recalled(g.clock.now(), lanes[i], called, r.Overdue, r.Waiting > 0)
+		g.core.Recalled(g.clock.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -287,12 +288,19 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 			strays = append(strays, job{queue, unknown[i]})
 		}
 	}
-	g.upkeep.found.sent += len(strays)
+	fates, err := g.promote(ctx, strays)
+	if err != nil {
+		return err
+	}
+	for _, fate := range fates {
+		if fate == turns.Moved {
+			g.upkeep.found.sent++
+		}
+	}
 	if c.offset = next - len(strays); next < 0 {
 		c.queues, c.offset = c.queues[1:], 0
 	}
-	_, err = g.promote(ctx, strays)
-	return err
+	return nil
 }
 
 // jobIDs are IDs of one queue as the limiter names jobs.

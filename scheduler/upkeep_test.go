@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,6 +186,34 @@ func TestManyPutBacksEndTogether(t *testing.T) {
 		tendFor(t, tender(rdb, "default"), 9*time.Second, func() bool { return false })
 		if n := rdb.ZCount(t.Context(), "asynq:{default}:retry", "-inf", fmt.Sprint(end)).Val(); n > 0 {
 			t.Errorf("%d put-backs end, want all moved on", n)
+		}
+	})
+}
+
+// Only denied jobs that were sent back are told of; where that fails they are found
+// once more.
+func TestStraysThatCannotBeSentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		end := time.Now().Add(time.Minute).Unix()
+		rdb.HSet(t.Context(), "asynq:{default}:t:it", "state", "retry", "denied", end, "scope", "hg:{default}:")
+		rdb.ZAdd(t.Context(), "asynq:{default}:retry", redis.Z{Score: float64(end), Member: "it"})
+		rdb.AddHook(&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second})
+		g := tender(rdb)
+		var log strings.Builder
+		g.log = slog.New(slog.NewTextHandler(&log, nil))
+		g.upkeep.pass = comparison{queues: []string{"default"}}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := g.upkeepStep(short); err == nil || log.Len() > 0 {
+			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
+		}
+		g.core = turns.New() // it gave the lease back
+		if err := g.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
+			t.Errorf("error %v, log %s; want one job sent back", err, &log)
+		}
+		if state := rdb.HGet(t.Context(), "asynq:{default}:t:it", "state").Val(); state != "pending" {
+			t.Errorf("the job is in state %s, want pending", state)
 		}
 	})
 }

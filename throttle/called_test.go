@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
@@ -48,6 +50,19 @@ func TestCalledJobDoesNotCome(t *testing.T) {
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestMoreAreCalledThanAreListed: all of them count.
+func TestMoreAreCalledThanAreListed(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const lane, many = "default\nl|k", 1500
+		for i := range many {
+			must(t, s.rdb.ZAdd(background, hg("called:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
+		}
+		recalled, err := s.lanes.Turns().Recall(background, []string{lane})
+		must(t, err)
+		expect(t, "called, and listed", [2]int{recalled[0].Called, len(recalled[0].Expected)}, [2]int{many, 1000})
 	})
 }
 

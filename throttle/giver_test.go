@@ -290,13 +290,10 @@ func (g *giver) recall(lanes []string, takeover bool) error {
 		return err
 	}
 	for i, r := range recalled {
-		left := len(r.Expected) + len(r.Overdue)
 		if takeover {
-			for _, promise := range r.Expected {
-				r.Overdue = append(r.Overdue, promise.ID)
-			}
+			r.Overdue = append(r.Overdue, r.Expected...)
 		}
-		g.core.Recalled(g.now(), lanes[i], left, r.Overdue, r.Waiting > 0)
+		g.core.Recalled(g.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
 	}
 	return nil
 }

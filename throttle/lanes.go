@@ -76,7 +76,7 @@ const DefaultGrant = 250 * time.Millisecond
 // later call of the same job shares, for the limiter's Extend and Free.
 //
 // A call that go-redis repeats, because its answer got lost, is not charged twice if
-// that is within ten seconds.
+// that is within a minute.
 // An error that wraps [ErrUnavailable] leaves open whether the job got a place in
 // its lane, or its permits. To ask again, as a new call, is right in any case: it
 // keeps a place that it got, and at worst permits are taken twice.
@@ -133,7 +133,7 @@ func (a *attempt) MarshalBinary() ([]byte, error) {
 }
 
 // caller makes one Acquire at a time. Redis remembers the number of its last
-// call that was allowed, for ten seconds, so a call that the client repeats, because
+// call that was allowed, for a minute, so a call that the client repeats, because
 // the answer got lost, is not charged twice. One key for each caller and not for
 // each call: callers are pooled, so there are about as many as calls at once.
 type caller struct {

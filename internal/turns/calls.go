@@ -29,7 +29,8 @@ type call struct {
 const (
 	leastPause = 250_000
 	mostPause  = 30_000_000
-	// step: those called ahead are told together, as often as asynq looks for jobs.
+	// step: where permits come faster than asynq looks for jobs, those called ahead
+	// are told together, as often as it does.
 	step = 10_000
 	// lostPause is how long after a lost answer Redis is asked what is called.
 	lostPause = 1_000_000
@@ -41,7 +42,7 @@ func (c *Core) call(now int64, l *lane, r Result) {
 		r.At, r.Until = now, now+leastPause
 	}
 	at := r.At
-	if at > now {
+	if at > now && l.dense() {
 		at += (step - at%step) % step
 	}
 	l.called++
@@ -49,6 +50,11 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	c.tell(at, l, r.Job)
 	c.recallBy(l, r.Until)
 }
+
+// dense reports whether a lane's permits come one by one, several in a step. Where they
+// come more rarely a step would save no call; and those of a window come all at once, so
+// that a late one makes that of the next window late, too.
+func (l *lane) dense() bool { return len(l.needs) > 0 && l.needs[0].worth < step }
 
 // count takes how many of a lane's jobs are called. If that are fewer than were,
 // some came.

@@ -104,10 +104,27 @@ func TestALimitThatIsGoneIsLearned(t *testing.T) {
 	c.Fate(2, job, Moved)
 	same(t, "not again", c.Tell(second, 10))
 	c.Fate(second, job, Gone)
+	c.Recalled(second, c.Recalls(second, 10)[0], 0, nil, false)
 	c.Sharing()
 	if next := c.Next(second); next != never || len(c.lanes) != 0 {
 		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
 	}
+}
+
+// A called job came, ran and is done before it is told, and Redis has said so: it does
+// not count once more, for another one that is still called.
+func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, api(0)))
+	second := granted("2", 2, nil) // the first has come
+	lanesOf(c, 2, second)
+	told := c.Tell(2, 10)
+	c.Fate(2, told[0], Done)
+	c.Fate(2, told[1], Unknown)
+	same(t, "asked about at once", c.Recalls(2, 10), "q\napi|")
+	c.Recalled(2, "q\napi|", 1, nil, false)
+	same(t, "asked about when its permits are kept no more", c.Recalls(second.Until, 10), "q\napi|")
 }
 
 func TestToldAgainAtGrowingPauses(t *testing.T) {
@@ -131,6 +148,27 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 	}
 	if len(told) < 10 {
 		t.Errorf("told only at %v", told)
+	}
+}
+
+// Where permits come several in a step the calls of a step are told together, and
+// elsewhere each when its permit exists.
+func TestCallsAheadAreTold(t *testing.T) {
+	for worth, want := range map[int64][]int64{step / 2: {2 * step, 2 * step, 3 * step}, step: {step + 1, step + 2, 3 * step}} {
+		c := New()
+		c.Made("q\napi|", 1)
+		next := api(0)
+		next[0].Worth = worth
+		for i, at := range []int64{step + 1, step + 2, 3 * step} {
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Called: i + 1})
+		}
+		var told []int64
+		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
+			for range c.Tell(now, 10) {
+				told = append(told, now)
+			}
+		}
+		same(t, fmt.Sprint("told where one comes each ", worth, " µs"), told, want...)
 	}
 }
 

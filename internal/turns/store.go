@@ -149,17 +149,10 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 
 // Recalled is who of a lane is called and has not come.
 type Recalled struct {
-	Waiting int // jobs of the lane that wait
-	// Expected are called jobs that permits are reserved for, with until when;
-	// Overdue those for which nothing is reserved any more.
-	Expected []Promise
-	Overdue  []string
-}
-
-// Promise is until when permits are reserved for a called job.
-type Promise struct {
-	ID    string
-	Until int64
+	Waiting, Called int // how many jobs of the lane wait, how many are called
+	// Expected are called jobs that permits are reserved for, Overdue those for which
+	// nothing is reserved any more: a thousand of each at most.
+	Expected, Overdue []string
 }
 
 // Recall takes back what is reserved for called jobs that have not come in time.
@@ -176,13 +169,11 @@ func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) 
 	for i := range lanes {
 		row := reply[i].([]any)
 		r := &recalled[i]
-		r.Waiting = int(row[0].(int64))
-		expected := row[1].([]any)
-		for k := 0; k < len(expected); k += 2 {
-			until, _ := strconv.ParseInt(expected[k+1].(string), 10, 64)
-			r.Expected = append(r.Expected, Promise{expected[k].(string), until})
-		}
+		r.Waiting, r.Called = int(row[0].(int64)), int(row[1].(int64))
 		for _, id := range row[2].([]any) {
+			r.Expected = append(r.Expected, id.(string))
+		}
+		for _, id := range row[3].([]any) {
 			r.Overdue = append(r.Overdue, id.(string))
 		}
 	}

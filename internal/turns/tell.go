@@ -30,7 +30,8 @@ func (c *Core) Tell(now int64, n int) (jobs []Told) {
 }
 
 // Fate says what became of a job that Tell returned. One that is done or gone is
-// not called any more: before it says so, the caller has Redis forget it.
+// not called any more: before it says so, the caller has Redis forget it. How many
+// are called then Redis is to be asked.
 func (c *Core) Fate(now int64, job Told, fate Fate) {
 	l := c.lanes[job.Lane]
 	if l == nil {
@@ -41,11 +42,8 @@ func (c *Core) Fate(now int64, job Told, fate Fate) {
 		c.took(now, l.queue)
 		c.tellPutBack(now, l, job.ID)
 	case Done, Gone:
-		is := func(k call) bool { return k.id == job.ID }
 		c.changedFor(l)
-		before := len(l.fresh) + len(l.late)
-		l.fresh, l.late = slices.DeleteFunc(l.fresh, is), slices.DeleteFunc(l.late, is)
-		c.count(now, l, l.called-(before-len(l.fresh)-len(l.late)))
+		c.recallBy(l, now) // it may have come by itself, and be counted no more
 	}
 }
 

@@ -130,26 +130,33 @@ func TestExecKillsChildren(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
-			h := shell(tt.script, func(c *Command) {
-				c.Env, c.Timeout = []string{"PID=" + file}, 300*time.Millisecond
-				if tt.name == "when the worker stops" {
-					c.Timeout = time.Hour
+			there := func() bool {
+				text, _ := os.ReadFile(file)
+				return len(text) > 0
+			}
+			handler := func(timeout time.Duration) *ExecHandler {
+				return shell(tt.script, func(c *Command) { c.Env, c.Timeout = []string{"PID=" + file}, timeout })
+			}
+			switch tt.name {
+			case "at its timeout":
+				// Nobody knows in what time a busy machine starts the child.
+				for timeout := 100 * time.Millisecond; !there(); timeout *= 2 {
+					_ = handler(timeout).process(t, "{}")
 				}
-			})
-			done := make(chan error)
-			go func() { done <- h.process(t, "{}") }()
-			if tt.name == "when the worker stops" {
-				for { // until the child is there
-					if text, _ := os.ReadFile(file); len(text) > 0 {
-						break
-					}
+			case "at its end":
+				_ = handler(time.Hour).process(t, "{}")
+			case "when the worker stops":
+				h, done := handler(time.Hour), make(chan error)
+				go func() { done <- h.process(t, "{}") }()
+				for !there() {
+					continue
 				}
 				h.Close()
 				if err := h.process(t, "{}"); err == nil || errors.Is(err, asynq.SkipRetry) {
 					t.Errorf("after Close: %v, want an error that is retried", err)
 				}
+				<-done
 			}
-			<-done
 			pid := child(t, file)
 			for gone := false; !gone; { // it was sent a SIGKILL; init has yet to bury it
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

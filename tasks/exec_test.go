@@ -46,6 +46,7 @@ func TestExecErrors(t *testing.T) {
 		{name: "exit code", script: "echo oh no >&2; exit 3", want: "command it: exit code 3: oh no", class: "exit:3"},
 		{name: "signal", script: "kill -TERM $$", want: "command it: signal: terminated", class: ClassKilled},
 		{name: "no end", script: "sleep 60", more: func(c *Command) { c.Timeout = 50 * time.Millisecond }, want: "no end within 50ms", class: ClassKilled},
+		{name: "no time to start", script: "exit 0", more: func(c *Command) { c.Timeout = 1 }, want: "no end within 1ns", class: ClassKilled},
 		{name: "endless output", script: "yes", more: func(c *Command) { c.MaxOutput = 1000 }, want: "more than 1000 bytes of output", archived: true},
 		{name: "endless errors", script: "for i in $(seq 5000); do echo $i >&2; done; exit 1", want: "4999\n5000", class: "exit:1"},
 		{name: "errors that are no text", script: `printf 'a\377b' >&2; exit 1`, want: "a\uFFFDb", class: "exit:1"},

@@ -147,7 +147,7 @@ func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error
 
 // release marks the state of an entry that was removed or disabled, so that it
 // starts anew when it comes back. Ticks that were due before are done first.
-// The state stays a while for what it counts, and in case the entry was paused.
+// The state stays a while for what it counts, and for as long as the entry is paused.
 func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error) {
 	if s.adopted && v.spec == s.timetable.spec {
 		moved, done, err := r.tick(ctx, s, s.timetable, v)

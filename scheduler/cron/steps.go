@@ -52,7 +52,7 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //
 //	the state is of the future             rewind   Redis's clock was wrong
 //	a tick was begun, less than 3 s ago    wait     its replica is at it
-//	a tick was begun, long ago             miss     where late ones do not run
+//	a tick was begun, long ago             skip     where late ones do not run
 //	a tick was begun, earlier              carryOut its replica is gone
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
@@ -72,7 +72,12 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 			return true, nil
 		}
 		if s.forgotten(v) && s.entry.Missed == MissedSkip {
-			return r.miss(ctx, s, v, v.intent)
+			after, tick := v.last, v.intent
+			moved, err := r.skip(ctx, s, v, tick, "missed")
+			if moved {
+				r.tellMissed(s, "1", after, tick)
+			}
+			return moved, err
 		}
 		return r.carryOut(ctx, s, v)
 	case s.leaving:

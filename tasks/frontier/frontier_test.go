@@ -141,6 +141,29 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// A run whose jobs are gone is over after a week, though somebody tries to begin the next
+// one each night.
+func TestRunWithoutJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		f := frontier.New(rdb, "")
+		seed(t, f, "0", page, false)
+		found(t, f, frontier.Run{Crawl: "it", Name: "0"}, frontier.Link{URL: page + "lost"})
+		done(t, f, frontier.Run{Crawl: "it", Name: "0"}, page, 0, frontier.Fetched)
+		for night := 1; night <= 7; night++ {
+			time.Sleep(24*time.Hour + time.Minute)
+			run, answer := seed(t, f, fmt.Sprint(night), page, false)
+			want, wantAnswer := "0", frontier.Done
+			if night == 7 {
+				want, wantAnswer = "7", frontier.Take
+			}
+			if run != want || answer != wantAnswer {
+				t.Errorf("night %d: run %s, %s; want run %s, %s", night, run, answer, want, wantAnswer)
+			}
+		}
+	})
+}
+
 // Of two ways to a page the shorter counts, whenever it is found.
 func TestDepth(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {

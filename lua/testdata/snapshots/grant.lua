@@ -50,7 +50,7 @@ end
 --   ending:<name>      zset    those of them that end, by the microsecond at which they do
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
---   crawls             zset    crawls by the microsecond of their last job
+--   crawls             zset    crawls by the microsecond at which a job took a URL last
 --   crawl:<name>       hash    a crawl's run, and the microsecond at which it began
 --   crawl_seen:<run>   hash    URL -> its state, depth and job; <run> is <name>|<run>
 --   crawl_hosts:<run>  hash    <host>|<state> -> how many URLs; of all without a host

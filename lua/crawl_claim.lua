@@ -2,7 +2,8 @@
 -- job of the crawl, joins the run in progress, or begins the next one if it is
 -- over or is to begin anew. A run is over when nothing of it waits, or when what
 -- waits has no job any more: so it is where none has taken a URL for long.
--- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw), crawls (rw).
+-- Touches: crawl (rw), crawl_before (w), crawl_hosts (rw), crawl_pages (rw),
+--   crawl_seen (rw), crawls (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] run that the job was enqueued for
@@ -35,6 +36,16 @@ if current ~= run then
       call('UNLINK', hg('crawl_hosts', crawl .. '|' .. current))
     end
     call('HSET', about, 'run', run, 'began', int(now_us))
+    -- A page that a run meets moves on from crawl_before to crawl_pages, so what is left
+    -- there after so long has been met by none.
+    if tonumber(call('HGET', about, 'pages') or 0) < now_us - life * 1000 then
+      call('HSET', about, 'pages', int(now_us))
+      call('UNLINK', hg('crawl_before', crawl))
+      if call('EXISTS', hg('crawl_pages', crawl)) == 1 then
+        call('RENAME', hg('crawl_pages', crawl), hg('crawl_before', crawl))
+        call('PEXPIRE', hg('crawl_before', crawl), life)
+      end
+    end
     current = run
   end
 end

@@ -247,6 +247,49 @@ func TestPages(t *testing.T) {
 	})
 }
 
+// Of a page that runs go on to meet something is kept, also where it is missing; of one
+// that they do not it goes.
+func TestPagesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		f, ctx := frontier.New(rdb, ""), t.Context()
+		const month, days = 30 * 24 * time.Hour, 24 * time.Hour
+		begun := time.Now()
+		for run := range 10 {
+			this := frontier.Run{Crawl: "it", Name: fmt.Sprint(run)}
+			for _, url := range []string{"fetched", "missing", "gone"} {
+				if url == "gone" && run > 0 {
+					continue
+				}
+				seed(t, f, this.Name, page+url, false)
+				var keep *frontier.Page
+				if url == "fetched" || run == 0 {
+					keep = &frontier.Page{Run: this.Name, ETag: url}
+				}
+				if _, err := f.Done(ctx, this, frontier.Link{URL: page + url}, frontier.Fetched, keep); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, url := range []string{"fetched", "missing", "gone"} {
+				got, err := f.Page(ctx, "it", page+url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				age := time.Since(begun) / days
+				if there := got != nil; url != "gone" && !there || url == "gone" && (age < 90 && !there || age > 210 && there) {
+					t.Errorf("%s after %d days: %+v", url, age, got)
+				}
+			}
+			time.Sleep(month)
+		}
+		for key, want := range map[string]int64{"crawl_pages": 2, "crawl_before": 0} {
+			if n := rdb.HLen(ctx, "hg:{default}:"+key+":it").Val(); n != want {
+				t.Errorf("%s has %d pages, want %d", key, n, want)
+			}
+		}
+	})
+}
+
 // One job asks for a robots.txt, the others wait; and after no answer nobody asks
 // for a while.
 func TestRobots(t *testing.T) {

@@ -67,6 +67,7 @@ end
 --   crawl_seen:<run>   hash    URL -> its state, depth and job; <run> is <name>|<run>
 --   crawl_hosts:<run>  hash    <host>|<state> -> how many URLs; of all without a host
 --   crawl_pages:<name> hash    URL -> what the next run wants to know of the page
+--   crawl_before:<name> hash   the same of pages that no run has met lately
 --   robots:<origin>    hash    an origin's robots.txt, and when it was fetched
 --   robots_busy:<origin> string that somebody fetches it
 --   cell:<key>         string  the meter of a limit that is given with the call

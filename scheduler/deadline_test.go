@@ -79,11 +79,11 @@ func TestTooLate(t *testing.T) {
 			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
 				st.must(st.limiter.Pause(t.Context(), "api"))
 				id := st.enqueue(needing(""))
-				time.Sleep(20 * time.Second)
+				time.Sleep(19 * time.Second)
 				if info := st.info(id); info == nil || info.State != asynq.TaskStateRetry {
-					t.Errorf("after 20 s: %+v, want it to wait", info)
+					t.Errorf("after 19 s: %+v, want it to wait", info)
 				}
-				time.Sleep(7 * time.Second) // by then all heartbeats have come
+				time.Sleep(8 * time.Second) // by then all heartbeats have come
 				info := st.info(id)
 				archived := info != nil && info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, "as long as it may")
 				if action == Archive && !archived || action == Drop && info != nil {

@@ -168,7 +168,7 @@ func TestStates(t *testing.T) {
 func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		p := promoter{rdb}
-		it := addDenied(t, p, "it", asynq.Unique(time.Second))
+		it := addDenied(t, p, "it", asynq.Unique(time.Minute))
 		ttl := func() time.Duration {
 			keys := rdb.Keys(t.Context(), "asynq:{default}:unique:*").Val()
 			if len(keys) != 1 {

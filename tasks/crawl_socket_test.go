@@ -35,15 +35,15 @@ func (noClient) EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*
 
 // crawlPage runs the job of a page until it is put back no more, robots.txt first.
 // Within is the time that the page may take.
-func crawlPage(t *testing.T, h *CrawlHandler, url string, within time.Duration) (CrawlResult, error) {
+func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, within time.Duration) (CrawlResult, error) {
 	t.Helper()
 	for {
 		j := &crawlJob{CrawlHandler: h, page: CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1}, robots: map[string]*robots.File{}}
 		if err := j.prepare(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		err := j.do(ctx)
+		limited, cancel := context.WithTimeout(ctx, within)
+		err := j.do(limited)
 		cancel()
 		if !errors.Is(err, errPutBack) {
 			return j.result, err
@@ -69,6 +69,7 @@ func TestBadServers(t *testing.T) {
 		}
 	}
 	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	var giveUp context.CancelFunc // ends the job
 	fine := write("a page")
 	tests := []struct {
 		name         string
@@ -112,7 +113,10 @@ func TestBadServers(t *testing.T) {
 			_, _ = rand.NewChaCha8([32]byte{1}).Read(garbage)
 			_, _ = w.Write(garbage)
 		}, page: fine, outcome: "fetched", length: 6},
-		{name: "robots.txt that stops", robots: stuck, page: fine, within: 300 * time.Millisecond, err: "without robots.txt nothing is fetched"},
+		{name: "robots.txt that stops", robots: func(w http.ResponseWriter, r *http.Request) {
+			giveUp() // and not when some time is over, which may be before it was asked for
+			stuck(w, r)
+		}, page: fine, err: "without robots.txt nothing is fetched"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +136,10 @@ func TestBadServers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := crawlPage(t, h, url+"/bad", tt.within)
+			var ctx context.Context
+			ctx, giveUp = context.WithCancel(t.Context())
+			defer giveUp()
+			got, err := crawlPage(ctx, t, h, url+"/bad", tt.within)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || errors.Is(err, asynq.SkipRetry)) {
 				t.Errorf("got %v, want %q, to be tried again", err, tt.err)
 			}
@@ -178,7 +185,7 @@ func TestCrawlOfANameThatChangesToAPrivateAddress(t *testing.T) {
 	})
 	h := crawlHandler(t)
 	h.HTTP = &HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, resolver: names.resolver()}
-	_, err := crawlPage(t, h, "http://rebind.example:"+port(url)+"/", time.Minute)
+	_, err := crawlPage(t.Context(), t, h, "http://rebind.example:"+port(url)+"/", time.Minute)
 	if refused, ok := errors.AsType[*AddressError](err); !ok || refused.Address != netip.MustParseAddr("127.0.0.3") || !errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("got %v, want an AddressError of 127.0.0.3, archived", err)
 	}
@@ -201,7 +208,7 @@ func TestCrawlWithoutADisk(t *testing.T) {
 	h := crawlHandler(t)
 	dir := h.Archive.Dir
 	h.Archive.Dir = filepath.Join(dir, "gone")
-	_, err := crawlPage(t, h, url, time.Minute)
+	_, err := crawlPage(t.Context(), t, h, url, time.Minute)
 	if err == nil || !strings.HasPrefix(err.Error(), "archive: ") || errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("got %v, want an error of the archive, to be tried again", err)
 	}
@@ -210,7 +217,7 @@ func TestCrawlWithoutADisk(t *testing.T) {
 		t.Errorf("%+v, %v; want the page to wait", p.Counts, err)
 	}
 	h.Archive.Dir = dir
-	got, err := crawlPage(t, h, url, time.Minute)
+	got, err := crawlPage(t.Context(), t, h, url, time.Minute)
 	if err != nil || got.Outcome != "fetched" || got.File == "" {
 		t.Errorf("when there is one: %+v, %v", got, err)
 	}
@@ -232,7 +239,7 @@ func TestCrawlOfWhatAsksNotToBeKept(t *testing.T) {
 				_, _ = io.WriteString(w, "<urlset></urlset>")
 			})
 			h := crawlHandler(t)
-			result, err := crawlPage(t, h, url+"/page", time.Minute)
+			result, err := crawlPage(t.Context(), t, h, url+"/page", time.Minute)
 			if err != nil || result.Outcome != "fetched" || result.File != "" != kept {
 				t.Errorf("%s, %s: %+v, %v; want it kept: %v", media, tag, result, err, kept)
 			}

@@ -191,10 +191,12 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Cancel = func() error { return killGroup(cmd) }
 	cmd.WaitDelay = time.Second // for those that left the group and hold the output
 	err = h.start(cmd)
-	if errors.Is(err, errCloses) {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, errCloses):
 		return nil, fmt.Errorf("command %s: %w", name, err)
-	}
-	if err != nil {
+	case err != nil && cause != nil: // its time was over before it could start
+		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error()}
+	case err != nil:
 		return nil, fmt.Errorf("command %s: %w", name, startError(err))
 	}
 	err = cmd.Wait()

@@ -46,6 +46,7 @@ func TestExecErrors(t *testing.T) {
 		{name: "exit code", script: "echo oh no >&2; exit 3", want: "command it: exit code 3: oh no", class: "exit:3"},
 		{name: "signal", script: "kill -TERM $$", want: "command it: signal: terminated", class: ClassKilled},
 		{name: "no end", script: "sleep 60", more: func(c *Command) { c.Timeout = 50 * time.Millisecond }, want: "no end within 50ms", class: ClassKilled},
+		{name: "no time to start", script: "exit 0", more: func(c *Command) { c.Timeout = 1 }, want: "no end within 1ns", class: ClassKilled},
 		{name: "endless output", script: "yes", more: func(c *Command) { c.MaxOutput = 1000 }, want: "more than 1000 bytes of output", archived: true},
 		{name: "endless errors", script: "for i in $(seq 5000); do echo $i >&2; done; exit 1", want: "4999\n5000", class: "exit:1"},
 		{name: "errors that are no text", script: `printf 'a\377b' >&2; exit 1`, want: "a\uFFFDb", class: "exit:1"},
@@ -130,26 +131,33 @@ func TestExecKillsChildren(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
-			h := shell(tt.script, func(c *Command) {
-				c.Env, c.Timeout = []string{"PID=" + file}, 300*time.Millisecond
-				if tt.name == "when the worker stops" {
-					c.Timeout = time.Hour
+			there := func() bool {
+				text, _ := os.ReadFile(file)
+				return len(text) > 0
+			}
+			handler := func(timeout time.Duration) *ExecHandler {
+				return shell(tt.script, func(c *Command) { c.Env, c.Timeout = []string{"PID=" + file}, timeout })
+			}
+			switch tt.name {
+			case "at its timeout":
+				// Nobody knows in what time a busy machine starts the child.
+				for timeout := 100 * time.Millisecond; !there(); timeout *= 2 {
+					_ = handler(timeout).process(t, "{}")
 				}
-			})
-			done := make(chan error)
-			go func() { done <- h.process(t, "{}") }()
-			if tt.name == "when the worker stops" {
-				for { // until the child is there
-					if text, _ := os.ReadFile(file); len(text) > 0 {
-						break
-					}
+			case "at its end":
+				_ = handler(time.Hour).process(t, "{}")
+			case "when the worker stops":
+				h, done := handler(time.Hour), make(chan error)
+				go func() { done <- h.process(t, "{}") }()
+				for !there() {
+					continue
 				}
 				h.Close()
 				if err := h.process(t, "{}"); err == nil || errors.Is(err, asynq.SkipRetry) {
 					t.Errorf("after Close: %v, want an error that is retried", err)
 				}
+				<-done
 			}
-			<-done
 			pid := child(t, file)
 			for gone := false; !gone; { // it was sent a SIGKILL; init has yet to bury it
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

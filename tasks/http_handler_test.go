@@ -337,7 +337,10 @@ func runAll(t *testing.T, opt asynq.RedisClientOpt, n int) {
 }
 
 // refusing refuses the first results.
-type refusing struct{ left atomic.Int64 }
+type refusing struct {
+	left    atomic.Int64
+	refused func()
+}
 
 func (r *refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -348,6 +351,7 @@ func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
+			r.refused()
 			return errors.New("out of order")
 		}
 		return next(ctx, cmd)
@@ -355,8 +359,9 @@ func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // answered is what a job makes of a call that is answered with a status, where Redis
-// refuses the first results, and whether a result is there in the end.
-func answered(t *testing.T, status int, refused int64, patience time.Duration) (kept bool, err error) {
+// refuses the first results, and whether a result is there in the end. A job that is
+// not patient ends with the first that is refused.
+func answered(t *testing.T, status int, refused int64, patient bool) (kept bool, err error) {
 	t.Helper()
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	task, err := NewHTTPRequest(HTTPRequest{URL: url})
@@ -371,9 +376,12 @@ func answered(t *testing.T, status int, refused int64, patience time.Duration) (
 	got := make(chan error, 1)
 	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
 	err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		refusing := &refusing{}
+		refusing := &refusing{refused: cancel}
+		if patient {
+			refusing.refused = func() {}
+		}
 		refusing.left.Store(refused)
 		rdb.AddHook(refusing)
 		err := local().ProcessTask(ctx, task)
@@ -393,7 +401,7 @@ func answered(t *testing.T, status int, refused int64, patience time.Duration) (
 // A result that Redis does not take at once is kept when it does: the call is not made
 // again.
 func TestResultWaitsForRedis(t *testing.T) {
-	if kept, err := answered(t, 200, 2, time.Minute); err != nil || !kept {
+	if kept, err := answered(t, 200, 2, true); err != nil || !kept {
 		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
 	}
 }
@@ -401,7 +409,7 @@ func TestResultWaitsForRedis(t *testing.T) {
 // An answer whose result cannot be kept is not passed off as a success.
 func TestLostResultIsAnError(t *testing.T) {
 	lose := func(status int) error {
-		_, err := answered(t, status, math.MaxInt64, 500*time.Millisecond)
+		_, err := answered(t, status, math.MaxInt64, false)
 		return err
 	}
 	const lost = "was not kept: "

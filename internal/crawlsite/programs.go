@@ -2,6 +2,7 @@ package crawlsite
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,14 +40,19 @@ func (s *Site) Install(ctx context.Context, config []byte) (*Programs, error) {
 	)
 }
 
-// build returns the folder of the commands. It is the same each time, for go leaves
-// alone there what has not changed.
+// build returns the folder of the commands. It is the same each time that the working
+// folder is, for go leaves alone there what has not changed; who works elsewhere may
+// have another version of them, and run it meanwhile.
 func build(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	bin := filepath.Join(cache, "headgate-crawlsite") + string(filepath.Separator)
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(cache, "headgate-crawlsite", fmt.Sprintf("%.8x", sha256.Sum256([]byte(here)))) + string(filepath.Separator)
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, text)

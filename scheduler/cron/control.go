@@ -14,7 +14,7 @@ import (
 var ErrNoEntry = errors.New("no such schedule")
 
 // Pause keeps the entry from ticking on every replica until Resume, also over
-// restarts. A tick that was due before still runs. Pausing twice is pausing
+// restarts and while it is disabled or removed. A tick that was due before still runs. Pausing twice is pausing
 // once. Since when the entry is paused is by Redis's clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
@@ -24,11 +24,13 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	paused, err := r.rdb.HSetNX(ctx, r.key(name), "paused", unixText(now)).Result()
-	if err != nil {
+	pipe := r.rdb.TxPipeline()
+	paused := pipe.HSetNX(ctx, r.key(name), "paused", unixText(now))
+	pipe.Persist(ctx, r.key(name)) // a disabled entry would be forgotten, and its pause
+	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
 	}
-	if !paused {
+	if !paused.Val() {
 		return nil
 	}
 	return r.note(ctx, name, "paused")

@@ -3,6 +3,7 @@ package cron
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,47 @@ func TestPauseOnAllReplicas(t *testing.T) {
 		b.end()
 		checkIDs(t, q.ids(), sweepIDs(1, 2, 6, 7))
 	})
+}
+
+// TestPauseLasts pauses an entry before it is disabled, and after, for longer than the
+// state of one is kept that is not paused.
+func TestPauseLasts(t *testing.T) {
+	off := hourly(func(e *Entry) { e.Disabled = true })
+	for _, when := range []string{"before", "after"} {
+		synctest.Test(t, func(t *testing.T) {
+			m, _ := redistest.Mini(t)
+			q := newJobQueue()
+			r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
+			pass := func(after time.Duration) {
+				time.Sleep(after)
+				r.pass(t.Context())
+			}
+			pass(0)
+			steps := []func() error{
+				func() error { return r.Pause(t.Context(), "sweep") },
+				func() error { return r.Set([]Entry{off}) },
+			}
+			if when == "after" {
+				slices.Reverse(steps)
+			}
+			for _, do := range steps {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+			}
+			time.Sleep(2 * forgetAfter)
+			if err := r.Set([]Entry{hourly(nil)}); err != nil {
+				t.Fatal(err)
+			}
+			pass(0)
+			pass(time.Hour)
+			if list, err := r.List(t.Context(), 1); err != nil || !list[0].Paused {
+				t.Errorf("paused %s it was disabled: %+v, %v; want it paused still", when, list, err)
+			}
+			checkIDs(t, q.ids(), nil)
+		})
+	}
 }
 
 // TestResumeFinishesWhatWasDueBefore has a tick that nobody enqueued before

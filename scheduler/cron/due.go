@@ -1,6 +1,10 @@
 package cron
 
-import "time"
+import (
+	"cmp"
+	"strconv"
+	"time"
+)
 
 // missedAfter is how late a tick may come and still run whatever Missed says.
 // It covers a restart and a failover of Redis, to a replica whose clock differs.
@@ -15,31 +19,39 @@ const missedAfter = 30 * time.Second
 // the rest: so with MissedAll the late ones run oldest first, and a process that
 // stops halfway leaves the others to whoever goes on.
 func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
-	// Of the late ones only the newest so many can matter.
-	keep := 0
-	switch e.Missed {
-	case MissedOnce:
-		keep = 1
-	case MissedAll:
-		keep = e.MissedMax
-		if keep == 0 {
-			keep = 100
-		}
-	}
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
-	old := newestTicks(by, last, late, max(keep, 1))
 	timely := by.next(latest(last, late))
 	if timely.After(upTo) {
 		timely = time.Time{}
 	}
+	// Of the late ones the newest so many run.
+	keep := 0
 	switch {
-	case len(old) == 0:
-		return timely, time.Time{}
-	case e.Missed == MissedAll, e.Missed == MissedOnce && timely.IsZero():
-		return old[0], time.Time{}
-	default:
-		return timely, old[len(old)-1]
+	case e.Missed == MissedOnce && timely.IsZero():
+		keep = 1
+	case e.Missed == MissedAll:
+		keep = cmp.Or(e.MissedMax, 100)
 	}
+	old := newestTicks(by, last, late, keep+1)
+	if len(old) > keep {
+		missed, old = old[0], old[1:]
+	}
+	if len(old) > 0 {
+		return old[0], missed
+	}
+	return timely, missed
+}
+
+// countTicks says how many ticks there are in (after, upTo], of which upTo is one. Many
+// are not counted to the end.
+func countTicks(by *timetable, after, upTo time.Time) string {
+	n := 1
+	for at := by.next(after); at.Before(upTo); at = by.next(at) {
+		if n++; n == 1000 {
+			return "1000 or more"
+		}
+	}
+	return strconv.Itoa(n)
 }
 
 // newestTicks gives the last n ticks in (after, upTo], oldest first. It looks

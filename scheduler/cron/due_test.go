@@ -1,6 +1,8 @@
 package cron
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,19 +14,19 @@ import (
 
 func TestMissedTicks(t *testing.T) {
 	for _, tc := range []struct {
-		name    string
-		change  func(*Entry)
-		back    int // the minute after 8:00 at which a process is there again
-		want    []int
-		outcome string
+		name   string
+		change func(*Entry)
+		back   int // the minute after 8:00 at which a process is there again
+		want   []int
+		missed string // as the log has it
 	}{
-		{"skip", nil, 30, []int{1, 9}, "enqueued"},
-		{"skip, the last one is timely", nil, 0, []int{1, 8, 9}, "enqueued"},
-		{"once", func(e *Entry) { e.Missed = MissedOnce }, 30, []int{1, 8, 9}, "enqueued"},
-		{"once, the last one is timely", func(e *Entry) { e.Missed = MissedOnce }, 0, []int{1, 8, 9}, "enqueued"},
-		{"all", func(e *Entry) { e.Missed = MissedAll }, 30, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, "enqueued"},
-		{"all, the last one is timely", func(e *Entry) { e.Missed = MissedAll }, 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, "enqueued"},
-		{"all up to 3", func(e *Entry) { e.Missed, e.MissedMax = MissedAll, 3 }, 30, []int{1, 6, 7, 8, 9}, "enqueued"},
+		{"skip", nil, 30, []int{1, 9}, "7"},
+		{"skip, the last one is timely", nil, 0, []int{1, 8, 9}, "6"},
+		{"once", func(e *Entry) { e.Missed = MissedOnce }, 30, []int{1, 8, 9}, "6"},
+		{"once, the last one is timely", func(e *Entry) { e.Missed = MissedOnce }, 0, []int{1, 8, 9}, "6"},
+		{"all", func(e *Entry) { e.Missed = MissedAll }, 30, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, ""},
+		{"all, the last one is timely", func(e *Entry) { e.Missed = MissedAll }, 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, ""},
+		{"all up to 3", func(e *Entry) { e.Missed, e.MissedMax = MissedAll, 3 }, 30, []int{1, 6, 7, 8, 9}, "4"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,10 +37,17 @@ func TestMissedTicks(t *testing.T) {
 				until(1, 30)
 				first.end()
 				until(8, tc.back)
-				second := startReplica(t, m, q, entries, nil)
-				until(9, 30)
-				second.end()
+				second := newReplica(t, m, q, entries, nil)
+				var log strings.Builder
+				second.log = slog.New(slog.NewTextHandler(&log, nil))
+				second.pass(t.Context())
+				until(9, 0)
+				second.pass(t.Context())
 				checkIDs(t, q.ids(), sweepIDs(tc.want...))
+				said, want := log.String(), `msg="schedule missed ticks" entry=sweep ticks=`+tc.missed+" "
+				if (tc.missed == "") != (said == "") || tc.missed != "" && (!strings.Contains(said, want) || strings.Count(said, "\n") != 1) {
+					t.Errorf("logged %q, want one line of %q missed ticks", said, tc.missed)
+				}
 			})
 		})
 	}
@@ -56,5 +65,8 @@ func TestMissedForLong(t *testing.T) {
 	want := []time.Time{now.Add(-12 * time.Second), now.Add(-7 * time.Second), now.Add(-2 * time.Second)}
 	if diff := cmp.Diff(want, got, cmp.Comparer(time.Time.Equal)); diff != "" {
 		t.Error(diff)
+	}
+	if n := countTicks(rule, now.AddDate(-1, 0, 0), want[2]); n != "1000 or more" {
+		t.Errorf("%s were missed, want a bound", n)
 	}
 }

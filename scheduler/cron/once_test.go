@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,10 +87,11 @@ func TestStalledReplica(t *testing.T) {
 			m, _ := redistest.Mini(t)
 			q := newJobQueue()
 			var all []*replica
+			var enqueues atomic.Int32
 			for range 3 {
 				all = append(all, startReplica(t, m, q, []Entry{hourly(nil)}, func(r *replica) {
 					r.stall = func(*asynq.Task) time.Duration {
-						if r.calls.Load() < 8 {
+						if enqueues.Add(1) == 1 {
 							return stall
 						}
 						return 0
@@ -101,6 +103,9 @@ func TestStalledReplica(t *testing.T) {
 				r.end()
 			}
 			checkIDs(t, q.ids(), sweepIDs(1, 2, 3))
+			if n := enqueues.Load(); (n > 3) != (stall > helpAfter) {
+				t.Errorf("3 ticks were enqueued in %d tries, with a stall of %s", n, stall)
+			}
 		})
 	}
 }

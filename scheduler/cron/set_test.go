@@ -175,8 +175,8 @@ func TestRemovedHereButNotThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(0, 31)
-			if m.TTL("hg:{default}:cron:sweep") == 0 {
-				t.Error("the removed entry's state stays for good")
+			if stays := m.TTL("hg:{default}:cron:sweep") == 0; stays != paused {
+				t.Errorf("the removed entry's state stays for good: %v, want %v", stays, paused)
 			}
 			until(3, 30)
 			a.end()

@@ -52,7 +52,7 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //
 //	the state is of the future             rewind   Redis's clock was wrong
 //	a tick was begun, less than 3 s ago    wait     its replica is at it
-//	a tick was begun, long ago             miss     where late ones do not run
+//	a tick was begun, long ago             skip     where late ones do not run
 //	a tick was begun, earlier              carryOut its replica is gone
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
@@ -72,7 +72,12 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 			return true, nil
 		}
 		if s.forgotten(v) && s.entry.Missed == MissedSkip {
-			return r.miss(ctx, s, v, v.intent)
+			after, tick := v.last, v.intent
+			moved, err := r.skip(ctx, s, v, tick, "missed")
+			if moved {
+				r.tellMissed(s, "1", after, tick)
+			}
+			return moved, err
 		}
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
@@ -147,7 +152,7 @@ func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error
 
 // release marks the state of an entry that was removed or disabled, so that it
 // starts anew when it comes back. Ticks that were due before are done first.
-// The state stays a while for what it counts, and in case the entry was paused.
+// The state stays a while for what it counts, and for as long as the entry is paused.
 func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error) {
 	if s.adopted && v.spec == s.timetable.spec {
 		moved, done, err := r.tick(ctx, s, s.timetable, v)

@@ -54,14 +54,14 @@ func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
 	return v.err
 }
 
-// forgetAfter is how long the state of a removed entry is kept.
+// forgetAfter is how long the state of a removed entry is kept that is not paused.
 const forgetAfter = 30 * 24 * time.Hour
 
 // move replaces the state from by to, if nobody else has moved it meanwhile, and
 // reports whether it did. All that a replica does to a state but Pause and Trigger
 // is a move: it is what makes one of them win.
 // A state without a spec is that of an entry which was removed: it is
-// forgotten after a while, and any other move makes it stay.
+// forgotten after a while unless it is paused, and any other move makes it stay.
 func (r *Runner) move(ctx context.Context, name string, from, to state) (bool, error) {
 	forget := 0
 	if to.spec == "" {

@@ -20,38 +20,39 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 		upTo = earliest(upTo, v.paused)
 	}
 	// known is newer than last if Redis lost the state's latest moves.
-	run, missed := dueTick(s.entry, by, latest(v.last, s.known), upTo, v.now)
-	switch {
-	case run.IsZero() && missed.IsZero():
+	from := latest(v.last, s.known)
+	run, missed := dueTick(s.entry, by, from, upTo, v.now)
+	if run.IsZero() && missed.IsZero() {
 		return true, true, nil
-	case run.IsZero():
-		moved, err = r.miss(ctx, s, v, missed)
-		return moved, false, err
 	}
-	if s.entry.Overlap == OverlapSkip {
-		running, err := r.unfinished(v.job, v.extra)
-		if err != nil {
+	running := false
+	if !run.IsZero() && s.entry.Overlap == OverlapSkip {
+		if running, err = r.unfinished(v.job, v.extra); err != nil {
 			return false, false, err
 		}
-		if running {
-			moved, err = r.skip(ctx, s, v, run, "still running")
-			return moved, false, err
-		}
 	}
-	// From here on the tick is ours, or some other replica's if it was faster.
-	to := v.state
-	to.intent, to.intentAt = run, v.now
-	if moved, err = r.moveView(ctx, s, v, to); !moved {
-		return false, false, err
+	switch {
+	case run.IsZero():
+		moved, err = r.skip(ctx, s, v, missed, "missed")
+	case running:
+		moved, err = r.skip(ctx, s, v, run, "still running")
+	default: // the tick is ours now, or some other replica's if it was faster
+		to := v.state
+		to.intent, to.intentAt = run, v.now
+		moved, err = r.moveView(ctx, s, v, to)
 	}
-	moved, err = r.carryOut(ctx, s, v)
+	if moved && !missed.IsZero() {
+		r.tellMissed(s, countTicks(by, from, missed), from, missed)
+	}
+	if moved && !v.intent.IsZero() {
+		moved, err = r.carryOut(ctx, s, v)
+	}
 	return moved, false, err
 }
 
-// miss is skip of what came to light too late.
-func (r *Runner) miss(ctx context.Context, s *schedule, v *view, tick time.Time) (bool, error) {
-	r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", v.last, "up_to", tick)
-	return r.skip(ctx, s, v, tick, "missed")
+// tellMissed logs that ticks came to light too late, and get no job.
+func (r *Runner) tellMissed(s *schedule, ticks string, after, upTo time.Time) {
+	r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "ticks", ticks, "after", after, "up_to", upTo)
 }
 
 // skip moves the state past a tick, and those before it, without a job.

@@ -33,6 +33,11 @@ import (
 // run once a month, whose pages the next run asks for only if they have changed.
 const life = 90 * 24 * time.Hour
 
+// patience is how long a run waits for jobs of which none takes a URL: they may be gone,
+// deleted by hand, or archived when their worker died. It is longer than the longest of
+// asynq's own pauses between two attempts, of which the last of 25 takes four days.
+const patience = 7 * 24 * time.Hour
+
 // State is what has become of a URL. A state is one letter, for Redis keeps one for
 // every URL of a run.
 type State string
@@ -92,7 +97,7 @@ type Claim struct {
 	Job string
 	// Seed is whether somebody enqueued the job, and no other job of the crawl.
 	// Then it joins the run in progress, or begins its own, if that is a later
-	// one, when nothing waits in the other. Anew has a later one begin at once.
+	// one, when the other is over. Anew has a later one begin at once.
 	Seed, Anew bool
 }
 
@@ -111,8 +116,8 @@ const (
 // is the one in progress.
 //
 // A run is over once another has begun. That does the job of a Seed whose run has a
-// larger name than the one in progress, if no URL of that is Waiting, or if it is to
-// begin Anew. Any other Seed joins, so one that was enqueued long ago joins what has
+// larger name than the one in progress, if no URL of that is Waiting, or none was taken
+// for a week, or if it is to begin Anew. Any other Seed joins, so one that was enqueued long ago joins what has
 // begun since.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, depth int, err error) {
 	kind := ""
@@ -123,7 +128,7 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, 
 		kind = "seed"
 	}
 	reply, err := lua.CrawlClaim.Run(ctx, f.rdb, f.keys(),
-		c.Crawl, c.Name, kind, Digest(c.URL), Host(c.URL), c.Depth, c.Job, life.Milliseconds()).Slice()
+		c.Crawl, c.Name, kind, Digest(c.URL), Host(c.URL), c.Depth, c.Job, life.Milliseconds(), patience.Milliseconds()).Slice()
 	if err != nil {
 		return run, "", 0, fmt.Errorf("crawl %s: %w", c.Crawl, err)
 	}

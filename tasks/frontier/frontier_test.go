@@ -141,6 +141,29 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// A run whose jobs are gone is over after a week, though somebody tries to begin the next
+// one each night.
+func TestRunWithoutJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		f := frontier.New(rdb, "")
+		seed(t, f, "0", page, false)
+		found(t, f, frontier.Run{Crawl: "it", Name: "0"}, frontier.Link{URL: page + "lost"})
+		done(t, f, frontier.Run{Crawl: "it", Name: "0"}, page, 0, frontier.Fetched)
+		for night := 1; night <= 7; night++ {
+			time.Sleep(24*time.Hour + time.Minute)
+			run, answer := seed(t, f, fmt.Sprint(night), page, false)
+			want, wantAnswer := "0", frontier.Done
+			if night == 7 {
+				want, wantAnswer = "7", frontier.Take
+			}
+			if run != want || answer != wantAnswer {
+				t.Errorf("night %d: run %s, %s; want run %s, %s", night, run, answer, want, wantAnswer)
+			}
+		}
+	})
+}
+
 // Of two ways to a page the shorter counts, whenever it is found.
 func TestDepth(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -220,6 +243,49 @@ func TestPages(t *testing.T) {
 		rdb.HSet(t.Context(), "hg:{default}:crawl_pages:it", frontier.Digest(page), "garbage")
 		if _, err := f.Page(t.Context(), "it", page); err == nil {
 			t.Error("garbage is a page")
+		}
+	})
+}
+
+// Of a page that runs go on to meet something is kept, also where it is missing; of one
+// that they do not it goes.
+func TestPagesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		f, ctx := frontier.New(rdb, ""), t.Context()
+		const month, days = 30 * 24 * time.Hour, 24 * time.Hour
+		begun := time.Now()
+		for run := range 10 {
+			this := frontier.Run{Crawl: "it", Name: fmt.Sprint(run)}
+			for _, url := range []string{"fetched", "missing", "gone"} {
+				if url == "gone" && run > 0 {
+					continue
+				}
+				seed(t, f, this.Name, page+url, false)
+				var keep *frontier.Page
+				if url == "fetched" || run == 0 {
+					keep = &frontier.Page{Run: this.Name, ETag: url}
+				}
+				if _, err := f.Done(ctx, this, frontier.Link{URL: page + url}, frontier.Fetched, keep); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, url := range []string{"fetched", "missing", "gone"} {
+				got, err := f.Page(ctx, "it", page+url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				age := time.Since(begun) / days
+				if there := got != nil; url != "gone" && !there || url == "gone" && (age < 90 && !there || age > 210 && there) {
+					t.Errorf("%s after %d days: %+v", url, age, got)
+				}
+			}
+			time.Sleep(month)
+		}
+		for key, want := range map[string]int64{"crawl_pages": 2, "crawl_before": 0} {
+			if n := rdb.HLen(ctx, "hg:{default}:"+key+":it").Val(); n != want {
+				t.Errorf("%s has %d pages, want %d", key, n, want)
+			}
 		}
 	})
 }

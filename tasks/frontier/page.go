@@ -14,7 +14,8 @@ import (
 // Page is what is kept of a page beyond its job: what a recrawl asks with, and
 // where the page leads to, for a run in which it has not changed or a shorter
 // way to it is found. Its text is not kept. It outlives its run, and is replaced by
-// what a later run finds.
+// what a later run finds. When no run has met it for 90 to 180 days it goes, with the
+// first that begins then.
 type Page struct {
 	Run      string   `json:"run"` // that fetched it
 	ETag     string   `json:"etag,omitempty"`
@@ -37,7 +38,16 @@ func (p *Page) encode() ([]byte, error) {
 // Page is what was kept of a page of the crawl in any of its runs, and nil for
 // nothing. What cannot be read any more is an error.
 func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
-	kept, err := f.rdb.HGet(ctx, f.key("crawl_pages", crawl), Digest(url)).Bytes()
+	pipe := f.rdb.Pipeline()
+	now := pipe.HGet(ctx, f.key("crawl_pages", crawl), Digest(url))
+	before := pipe.HGet(ctx, f.key("crawl_before", crawl), Digest(url))
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
+	}
+	kept, err := now.Bytes()
+	if errors.Is(err, redis.Nil) {
+		kept, err = before.Bytes()
+	}
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

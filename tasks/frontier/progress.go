@@ -40,8 +40,8 @@ type HostCounts struct {
 	Counts
 }
 
-// Crawls are the names of the crawls, that with the latest job first. Those without
-// a job for 90 days are forgotten.
+// Crawls are the names of the crawls, that first of which a URL was taken last. Those
+// of which none was for 90 days are forgotten.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }

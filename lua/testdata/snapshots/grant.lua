@@ -50,11 +50,12 @@ end
 --   ending:<name>      zset    those of them that end, by the microsecond at which they do
 --   m:<kind>:<meter>   by kind a meter's state; <meter> is <name>|<key>
 --   cron:<schedule>    hash    what is known of a schedule: its last tick, and one half done
---   crawls             zset    crawls by the microsecond of their last job
+--   crawls             zset    crawls by the microsecond at which a job took a URL last
 --   crawl:<name>       hash    a crawl's run, and the microsecond at which it began
 --   crawl_seen:<run>   hash    URL -> its state, depth and job; <run> is <name>|<run>
 --   crawl_hosts:<run>  hash    <host>|<state> -> how many URLs; of all without a host
 --   crawl_pages:<name> hash    URL -> what the next run wants to know of the page
+--   crawl_before:<name> hash   the same of pages that no run has met lately
 --   robots:<origin>    hash    an origin's robots.txt, and when it was fetched
 --   robots_busy:<origin> string that somebody fetches it
 --   cell:<key>         string  the meter of a limit that is given with the call

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,11 @@ func (w *worker) goOn(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return fmt.Errorf("then: %w", err)
 		}
-		for i, t := range then {
-			// The job's own ID is for people, and does not tell it from a later one's.
-			err = errors.Join(err, w.enqueueThen(ctx, c, done, t, fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)))
+		jobs, err := following(c, done, then, key)
+		if err != nil {
+			return err
 		}
-		return err
+		return w.enqueueAll(ctx, jobs)
 	})
 }
 
@@ -61,27 +62,36 @@ func (w *worker) done(ctx context.Context, task *asynq.Task) (*expression.Done, 
 	return d, nil
 }
 
-func (w *worker) enqueueThen(ctx context.Context, c *config.Config, done *expression.Done, t config.Then, id string) error {
-	payload, ok, err := t.Next(done)
-	if err != nil {
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+// following are the jobs that follow on one that is done. All are worked out before
+// the first is enqueued: where an expression fails, none is.
+func following(c *config.Config, done *expression.Done, then []config.Then, key string) ([]cli.Job, error) {
+	var jobs []cli.Job
+	for i, t := range then {
+		payload, ok, err := t.Next(done)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+		}
+		if !ok {
+			continue
+		}
+		// The job's own ID is for people, and does not tell it from a later one's.
+		job := cli.Job{Type: t.Type, Payload: payload, ID: fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)}
+		job.Queue = cmp.Or(t.Queue, done.Queue)
+		job = job.Fill(cli.JobOptions{}, c)
+		job.Retention = max(job.Retention, thenRetention)
+		jobs = append(jobs, job)
 	}
-	if !ok {
-		return nil
+	return jobs, nil
+}
+
+// enqueueAll enqueues jobs, as many as it can, but for those that are there already.
+func (w *worker) enqueueAll(ctx context.Context, jobs []cli.Job) error {
+	client := asynq.NewClientFromRedisClient(w.store)
+	var all error
+	for _, job := range jobs {
+		if _, err := client.EnqueueContext(ctx, job.Task()); err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+			all = errors.Join(all, fmt.Errorf("then %s: %w", job.Type, err))
+		}
 	}
-	job := cli.Job{Type: t.Type, Payload: payload, ID: id}
-	job.Queue = t.Queue
-	if job.Queue == "" {
-		job.Queue = done.Queue
-	}
-	job = job.Fill(cli.JobOptions{}, c)
-	job.Retention = max(job.Retention, thenRetention)
-	_, err = asynq.NewClientFromRedisClient(w.store).EnqueueContext(ctx, job.Task())
-	if errors.Is(err, asynq.ErrTaskIDConflict) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("then %s: %w", t.Type, err)
-	}
-	return nil
+	return all
 }

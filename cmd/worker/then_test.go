@@ -36,20 +36,37 @@ tasks: {"exec:b": {retention: 24h}, "exec:c": {retention: 1s}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rdb := redistest.Mini(t)
-	w := &worker{store: &store{UniversalClient: rdb}}
 	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}}
-	for kind, want := range map[string]time.Duration{"exec:b": 24 * time.Hour, "exec:c": 10 * time.Minute} {
-		if err := w.enqueueThen(t.Context(), conf, done, config.Then{Type: kind, Payload: map[string]any{}}, kind); err != nil {
-			t.Fatal(err)
+	then := []config.Then{{Type: "exec:b", Payload: map[string]any{}}, {Type: "exec:c", Payload: map[string]any{}}}
+	jobs, err := following(conf, done, then, "key")
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(jobs, err)
+	}
+	for i, want := range []time.Duration{24 * time.Hour, 10 * time.Minute} {
+		if got := jobs[i].Retention; got != want {
+			t.Errorf("%s is kept for %s, want %s", jobs[i].Type, got, want)
 		}
-		job, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if job.Retention != want {
-			t.Errorf("%s is kept for %s, want %s", kind, job.Retention, want)
-		}
+	}
+}
+
+// Where the payload of one that follows cannot be worked out, none is enqueued, and an
+// operator who mends it and has the job run again gets each once.
+func TestThenAllOrNone(t *testing.T) {
+	conf, err := config.Parse("then", []byte(`
+commands: {a: {run: [echo]}, b: {run: [echo]}}
+tasks:
+  exec:a:
+    then:
+      - {type: exec:b, payload: {}}
+      - {type: exec:b, payload: {n: "${result.n + 1}"}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}, Result: []byte(`{"n":"x"}`)}
+	jobs, err := following(conf, done, conf.Tasks["exec:a"].Then, "key")
+	if !errors.Is(err, asynq.SkipRetry) || len(jobs) > 0 {
+		t.Errorf("%d jobs follow, %v", len(jobs), err)
 	}
 }
 

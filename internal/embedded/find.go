@@ -64,14 +64,18 @@ func Find(ctx context.Context) (addr string, ok bool) {
 	return folder.Find(ctx)
 }
 
-// Find reads the folder's address file and asks the server there, for at most a
-// second, whether it is the one that wrote it.
+// patience is for how long a server may take to answer before it counts as gone. One
+// that is gone refuses at once, so this is long enough for a busy machine.
+const patience = 5 * time.Second
+
+// Find reads the folder's address file and asks the server there whether it is the
+// one that wrote it.
 func (f Folder) Find(ctx context.Context) (addr string, ok bool) {
 	k, err := f.read()
 	if err != nil {
 		return "", false
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return k.Addr, k.alive(ctx)
 }

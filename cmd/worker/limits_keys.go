@@ -94,6 +94,7 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio c
 type limitsUnset struct {
 	Name string `arg:"" help:"Name of the limit."`
 	Key  string `arg:"" help:"The key."`
+	Yes  bool   `help:"Unset it even if jobs wait that are then refused."`
 	confirming
 }
 
@@ -106,6 +107,12 @@ func (limitsUnset) Help() string {
 func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "unset", Limit: c.Name, Key: cli.Text(c.Key)}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
+		if !c.Yes {
+			hit, err := spare.CheckKey(ctx, l, c.Name, c.Key, throttle.Override{})
+			if err := spared(hit, err); err != nil {
+				return err
+			}
+		}
 		return l.UnsetKey(ctx, c.Name, c.Key)
 	})
 }

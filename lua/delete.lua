@@ -1,19 +1,24 @@
 -- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
--- for it are called back to learn it.
--- Touches: blocked (w), changelog (w), changes (w), deleted (rw), ending (w),
---   limit (rw), limits (w), overrides (w), wake (w).
+-- for it are called back to learn it. The same call again changes nothing, and gets
+-- the same answer.
+-- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
+--   ending (w), limit (rw), limits (w), overrides (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says so
--- ARGV[3] 1 the first time that this call is sent, more if it is a repeat
+-- ARGV[3] caller: a name of who makes one call at a time
+-- ARGV[4] number of its call, which only repeats of this very call share
 -- Returns 1, or 0 if there was none
 -- @include change
 -- @include note
-local name, by, sent = ARGV[1], ARGV[2], ARGV[3]
+local name, by, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local admitted = hg('admitted', caller)
 
+if call('GET', admitted) == number then return 1 end
 local summary, text = unpack(call('HMGET', hg('limit', name), 'summary', 'text'))
 call('SREM', hg('limits'), name)
-if not summary then return sent ~= '1' and call('HEXISTS', hg('deleted'), name) or 0 end -- a repeat has deleted it
+if not summary then return 0 end
+call('SET', admitted, number, 'PX', int(GRACE))
 call('HSET', hg('deleted'), name, summary)
 call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name))
 changed('limit', name)

@@ -141,7 +141,10 @@ func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.told, name)
 	r.mu.Unlock()
-	return r.known(ctx, name, lua.Delete, name, by(ctx), new(attempt))
+	c := r.callers.Get().(*caller)
+	defer r.callers.Put(c)
+	c.calls++
+	return r.known(ctx, name, lua.Delete, name, by(ctx), c.name, c.calls)
 }
 
 // Pause implements Limiter.

@@ -62,7 +62,7 @@ end
 --   changes            string  how many changes of limits and meters there were
 --   changelog          stream  who changed what, for people
 --   wake               channel words to the process that gives turns
---   admitted:<caller>  string  the number of a caller's last call that was allowed, settled or written down
+--   admitted:<caller>  string  the number of a caller's last call that was allowed, settled, deleted or written down
 --   jobs               hash    job -> its ticket, costs, lane
 --   seq                string  the last number given
 --   demand             hash    meter -> permits wanted by all that wait

@@ -64,7 +64,10 @@ func TestOperator(t *testing.T) {
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
+	w.must(w.limiter.Pause(t.Context(), "everyone"))
 	w.run(func(context.Context, string, string) error { return nil })
+	w.allWait(900) // from then on they only get fewer
+	w.must(w.limiter.Resume(t.Context(), "everyone"))
 	line := &line{}
 	url := w.serveOver(line)
 	ctx := browse(t, 3*time.Minute)

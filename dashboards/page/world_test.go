@@ -135,6 +135,20 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 	return stop
 }
 
+// allWait returns when so many jobs wait.
+func (w *world) allWait(jobs int) {
+	w.t.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for ; ; <-again.C {
+		crowd, err := w.limiter.Crowd(w.t.Context())
+		w.must(err)
+		if crowd.Jobs == jobs {
+			return
+		}
+	}
+}
+
 // real is a world on a redis-server.
 func realWorld(t *testing.T) *world { return newWorld(t, redistest.Real(t)) }
 

@@ -27,6 +27,7 @@ func TestSeen(t *testing.T) {
 		{"cost 5 against new hosts", costAgainstNewHosts},
 		{"21 tenants", tenants},
 		{"workers sometimes busy", busyWorkers},
+		{"small jobs beside big ones", smallBesideBig},
 		{"one queue paused", onePausedQueue},
 		{"jobs of 2 minutes under concurrency", longJobs},
 		{"two processes die between grant and promote", deathsBeforePromote},

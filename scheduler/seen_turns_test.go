@@ -128,6 +128,23 @@ func busyWorkers(t *testing.T) {
 	})
 }
 
+// Was: denied up to 5 times: small jobs were called ahead of permits that came later,
+// as a big one took all that there are at once, and took them late.
+func smallBesideBig(t *testing.T) {
+	config := quick
+	config.Queues = map[string]int{"default": 1, "other": 1}
+	limits := []throttle.Limit{funnel("api", 44, 3)}
+	virtual(t, settings{config: config, limits: limits, rule: ruleOfPayload}, func(_ *testing.T, st *stack) {
+		for range 100 {
+			st.enqueue(needing("api:3"))
+			st.enqueue(needing("api:1"), asynq.Queue("other"))
+		}
+		time.Sleep(30 * time.Second)
+		st.wantOnceEach(200)
+		st.wantDenials(200, 1.02, 2)
+	})
+}
+
 // Was: the other queue's 50 jobs took 118 s.
 func onePausedQueue(t *testing.T) {
 	config := quick

@@ -95,7 +95,7 @@ func (c *Core) sure(m *meter, l *lane, now int64) bool {
 
 // horizon is until when a permit must exist for its job to be called now.
 func (m *meter) horizon(now int64) int64 {
-	if m.ahead() && !m.exact {
+	if m.ahead() {
 		return now + slack
 	}
 	return now
@@ -103,8 +103,10 @@ func (m *meter) horizon(now int64) int64 {
 
 // ahead reports whether jobs may be called ahead: not where a lane needs several
 // meters. It would keep the permits of one while it waits for another's, and
-// where others are called ahead it could not have both at once.
-func (m *meter) ahead() bool { return m.wide == 0 }
+// where others are called ahead it could not have both at once. Nor where the meter
+// gives any lane nothing ahead: the others' permits come later where its job takes its
+// own late.
+func (m *meter) ahead() bool { return m.wide == 0 && !m.exact }
 
 // wait is the meter at which a lane must wait, and until when: behind an older
 // lane, or because it is not ready.

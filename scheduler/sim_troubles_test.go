@@ -174,7 +174,7 @@ func (w *sim) loseData() {
 	w.limiter.FlushAll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shuts = nil
+	w.shuts, w.flushed = nil, time.Now()
 }
 
 // stepClock has the limiter's clock step.

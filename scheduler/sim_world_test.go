@@ -42,6 +42,7 @@ type sim struct {
 	meters  map[string][]*admission
 	events  []simEvent
 	busy    time.Time // when all workers were last at work
+	flushed time.Time // when the limiter's data were lost
 	worst   float64   // wait of a lane, in rounds
 	broken  []simBreak
 	answers *rand.Rand // of handlers; nil where all are that the job is done
@@ -258,7 +259,8 @@ func (w *sim) unheard() bool {
 	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash || e.kind == "answers lost" })
 }
 
-// before returns a job that waits in the lane of another, since before now.
+// before returns a job that waits in the lane of another, since before now. One that the
+// limiter's data were lost of has to come once more.
 func (w *sim) before(job *simJob) string {
 	for _, key := range w.limiter.Keys() {
 		if !strings.HasPrefix(key, "hg:{default}:lane:"+job.lane.queue+"\n") {
@@ -266,7 +268,7 @@ func (w *sim) before(job *simJob) string {
 		}
 		waiting, _ := w.limiter.ZMembers(key)
 		for _, id := range waiting {
-			if o := w.jobs[id]; o != nil && o.lane == job.lane && !o.denied.IsZero() && o.denied.Before(time.Now()) {
+			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.denied.After(w.flushed) && o.denied.Before(time.Now()) {
 				return id
 			}
 		}

@@ -79,8 +79,7 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio c
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
-		hit, err := spare.CheckKey(ctx, limiter, c.Name, *c.Key, o)
-		if err := spared(hit, err); err != nil {
+		if err := spared(spare.CheckKey(ctx, limiter, c.Name, *c.Key, o)); err != nil {
 			return err
 		}
 	}
@@ -108,8 +107,7 @@ func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 	did := confirmation{Done: "unset", Limit: c.Name, Key: cli.Text(c.Key)}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
 		if !c.Yes {
-			hit, err := spare.CheckKey(ctx, l, c.Name, c.Key, throttle.Override{})
-			if err := spared(hit, err); err != nil {
+			if err := spared(spare.CheckKey(ctx, l, c.Name, c.Key, throttle.Override{})); err != nil {
 				return err
 			}
 		}

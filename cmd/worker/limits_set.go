@@ -54,8 +54,7 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
 	if !c.Yes {
-		hit, err := spare.Check(ctx, limiter, was, limit)
-		if err := spared(hit, err); err != nil {
+		if err := spared(spare.Check(ctx, limiter, was, limit)); err != nil {
 			return err
 		}
 	}

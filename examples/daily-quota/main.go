@@ -50,7 +50,7 @@ func run(ctx context.Context, t *example.Table) error {
 	defer server.Close()
 
 	// The margin is what a call may take on a busy machine.
-	scaled := strings.NewReplacer("2000/day", fmt.Sprintf("%d/%s", *quota, *day), "margin: 1s", fmt.Sprintf("margin: %s", *day/4)).Replace(config)
+	scaled := strings.NewReplacer("2000/day", fmt.Sprintf("%d/%s", *quota, *day), "margin: 1s", fmt.Sprintf("margin: %s", *day/8)).Replace(config)
 	if err := commands.Write("headgate.yaml", scaled+"\nhttp: {allow_private: [127.0.0.0/8]} # the API is on this machine\n"); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ type pace struct {
 	// gave is how many turns were granted since it got ready.
 	gave, refused int
 	tried         bool
-	// exact says that the meter gives nothing ahead of its time.
+	// exact says that the meter gives some lane nothing ahead of its time.
 	exact bool
 }
 

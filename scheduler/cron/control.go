@@ -14,8 +14,9 @@ import (
 var ErrNoEntry = errors.New("no such schedule")
 
 // Pause keeps the entry from ticking on every replica until Resume, also over
-// restarts and while it is disabled or removed. A tick that was due before still runs. Pausing twice is pausing
-// once. Since when the entry is paused is by Redis's clock.
+// restarts and while it is disabled or removed. A tick that was due before still
+// runs. Pausing twice is pausing once. Since when the entry is paused is by Redis's
+// clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err

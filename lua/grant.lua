@@ -12,8 +12,9 @@
 --   each of its meters, separated by commas, for each turn
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
 --   turn {outcome, job, from when and until when its permits are reserved}, then
---   for each lane {how many are called, what its next job needs: cost, ready_at_us,
---   known, worth_us, shut for each meter}}; {0} where another process gives turns
+--   for each lane {how many are called, 1 if its next job is never called ahead,
+--   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
+--   where another process gives turns
 -- @include turns
 local process, ahead_us = ARGV[1], tonumber(ARGV[2])
 
@@ -24,7 +25,7 @@ for i = 3, #ARGV, 3 do
   line.turns = line.turns + 1
 end
 for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
-for i = 1, #lines do out[#out + 1] = outlook(lines[i]) end
+for i = 1, #lines do out[#out + 1] = outlook(lines[i], ahead_us) end
 store()
 out[2] = table.concat(stale, ' ')
 return out

@@ -60,6 +60,9 @@ type Result struct {
 	// Next is what the lane's first job needs now, in the order of the lane's
 	// meters; nil if none waits.
 	Next []Need
+	// Exact says that this job is not called before its permits exist, whatever the
+	// turn allows.
+	Exact bool
 	// Called is how many of the lane's jobs are called and have not come, after
 	// this turn and before the next of the batch. Skipped turns need not say.
 	Called int

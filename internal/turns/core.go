@@ -26,7 +26,6 @@ type Core struct {
 	// served the meters they were given at.
 	tries  []try
 	room   int
-	tryAt  int64
 	served []*meter
 	// touched are the meters of which Sharing may have news.
 	touched []*meter

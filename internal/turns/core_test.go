@@ -172,6 +172,25 @@ func TestCallsAheadAreTold(t *testing.T) {
 	}
 }
 
+// A job that takes its permits late makes those of the others later that were called
+// ahead of theirs: not even a change of the meter's has that forgotten.
+func TestNobodyIsCalledAheadBesideOneThatNeverIs(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		c := New()
+		c.Made("small\napi|", 1)
+		c.Made("big\napi|", 2)
+		big := refused(second)
+		big.Exact = exact
+		lanesOf(c, 1, granted("1", 1, api(second)))
+		lanesOf(c, second, big)
+		c.Changed("api|")
+		turns := c.Turns(2*second, 1)
+		if len(turns) != 1 || turns[0].Ahead == exact {
+			t.Errorf("one is exact: %v: turns %+v", exact, turns)
+		}
+	}
+}
+
 // A job that is called at once after its denial is still being put back when it is
 // told: it is told again soon, for as long as its permits are kept.
 func TestToldAgainWhileBeingPutBack(t *testing.T) {

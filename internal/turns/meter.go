@@ -73,7 +73,6 @@ func (c *Core) changedFor(l *lane) {
 
 func (c *Core) void(m *meter) {
 	m.bounds = newBounds()
-	m.exact = false
 	m.given++
 	c.wake(m, 0)
 }

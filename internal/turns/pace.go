@@ -9,8 +9,9 @@ type pace struct {
 	// gave is how many turns were granted since it got ready.
 	gave, refused int
 	tried         bool
-	// exact says that the meter gives some lane nothing ahead of its time.
-	exact bool
+	// exact is until when nobody is called ahead: a lane whose jobs never are has
+	// had a turn.
+	exact int64
 }
 
 func newPace() pace { return pace{left: 1, step: 1} }

@@ -17,7 +17,7 @@ func readResults(turns []Turn, rows []any) []Result {
 	out := make([]Result, len(turns))
 	for i, t := range slices.Backward(turns) {
 		row, lane := rows[i].([]any), outlooks[t.Lane]
-		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Called: lane.called}
+		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Exact: lane.exact, Called: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
 			lane.called-- // as before this turn
@@ -31,6 +31,7 @@ func readResults(turns []Turn, rows []any) []Result {
 type outlook struct {
 	called int
 	next   []Need // of its first job; nil where none waits
+	exact  bool   // that job is never called ahead
 }
 
 func readOutlook(lane string, row []any) *outlook {
@@ -45,8 +46,9 @@ func readOutlook(lane string, row []any) *outlook {
 		}
 		return o
 	}
+	o.exact = number(1) == 1
 	for i, meter := range Meters(lane) {
-		at := 1 + 5*i
+		at := 2 + 5*i
 		o.next = append(o.next, Need{
 			Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
 			Worth: number(at + 3), Blocked: number(at+4) == 1,

@@ -30,7 +30,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 			n.patience = leastPatience
 		}
 	}
-	c.learn(now, t, r.Next)
+	c.learn(now, t, r)
 	switch r.Outcome {
 	case Granted, Learn:
 		t.from.gave++
@@ -61,20 +61,19 @@ func (c *Core) tried(now int64, t try, r Result) {
 // said to be ready: the clocks differ.
 const blink = 1000
 
-// refused learns from a refusal: the meter gives nothing ahead, or not yet.
+// refused learns from a refusal: the meter is not ready yet.
 func (c *Core) refused(now int64, t try) {
 	l, m := t.lane, t.from
 	if l.at == nil {
 		return // a turn of the same batch took its last job
 	}
-	if t.Ahead && c.ready(m, l, now).at <= c.tryAt+slack {
-		m.exact = true
-	}
+	horizon := m.horizon(now)
 	for _, n := range l.needs {
-		if c.ready(n.meter, l, now).at > now {
+		if c.ready(n.meter, l, now).at > horizon {
 			return
 		}
 	}
+	m.exact = max(m.exact, now+blink)
 	m.tell(now, c.held(m, l, now), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
 }
 
@@ -92,17 +91,20 @@ func (c *Core) takeBack(t try) {
 }
 
 // learn takes what the meters said about a lane's first job.
-func (c *Core) learn(now int64, t try, next []Need) {
-	if t.lane.at == nil || len(next) != len(t.lane.needs) {
+func (c *Core) learn(now int64, t try, r Result) {
+	if t.lane.at == nil || len(r.Next) != len(t.lane.needs) {
 		return
 	}
 	t.lane.looked = true
-	for i, n := range next {
+	for i, n := range r.Next {
 		own := &t.lane.needs[i]
 		own.cost, own.worth = n.Cost, n.Worth
 		held := int64(0)
 		if t.Held != nil {
 			held = t.Held[i]
+		}
+		if r.Exact {
+			own.meter.exact = now + mostPatience
 		}
 		own.asked, own.given = held+n.Cost, own.meter.given
 		if own.tell(now, held, n) {

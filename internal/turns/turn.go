@@ -15,7 +15,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 	if len(c.tries) > 0 {
 		c.Tried(now, nil)
 	}
-	c.room, c.tryAt = n, now
+	c.room = n
 	for len(c.tries) < n {
 		m, ok := c.due.due(now)
 		if !ok {
@@ -95,7 +95,7 @@ func (c *Core) sure(m *meter, l *lane, now int64) bool {
 
 // horizon is until when a permit must exist for its job to be called now.
 func (m *meter) horizon(now int64) int64 {
-	if m.ahead() {
+	if m.ahead(now) {
 		return now + slack
 	}
 	return now
@@ -106,7 +106,7 @@ func (m *meter) horizon(now int64) int64 {
 // where others are called ahead it could not have both at once. Nor where the meter
 // gives any lane nothing ahead: the others' permits come later where its job takes its
 // own late.
-func (m *meter) ahead() bool { return m.wide == 0 && !m.exact }
+func (m *meter) ahead(now int64) bool { return m.wide == 0 && m.exact <= now }
 
 // wait is the meter at which a lane must wait, and until when: behind an older
 // lane, or because it is not ready.
@@ -147,7 +147,7 @@ func (c *Core) move(l *lane, x wait) {
 
 // try gives a lane a turn. As if it were granted, it goes behind the others.
 func (c *Core) try(l *lane, m *meter, now int64) {
-	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: m.ahead()}}
+	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: m.ahead(now)}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {

@@ -35,10 +35,10 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	}
 	if l.onTheirWay(w.now) >= l.capacity() {
 		w.full++
-		return Result{Outcome: Full, Next: w.next(l, t)}
+		return Result{Outcome: Full, Next: w.next(l, t), Exact: l.exact()}
 	}
 	at, horizon := w.now, w.now
-	if n := l.needs[0]; t.Ahead && n.ahead(n.cost) {
+	if t.Ahead && !l.exact() {
 		horizon += slack
 	}
 	for i, n := range l.needs {
@@ -48,7 +48,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	if at > horizon {
 		w.refused++
 		w.history.Note(w.now, l.name, "is refused")
-		return Result{Outcome: Refused, Next: w.next(l, t)}
+		return Result{Outcome: Refused, Next: w.next(l, t), Exact: l.exact()}
 	}
 	for _, n := range l.needs {
 		n.reserved += n.cost
@@ -62,7 +62,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
 	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife}
 	if l.waiting > 0 {
-		r.Next = w.next(l, t)
+		r.Next, r.Exact = w.next(l, t), l.exact()
 	}
 	return r
 }
@@ -72,6 +72,12 @@ func held(t Turn, i int) int64 {
 		return 0
 	}
 	return t.Held[i]
+}
+
+// exact reports whether a lane's jobs are never called ahead.
+func (l *worldLane) exact() bool {
+	n := l.needs[0]
+	return len(l.needs) > 1 || !n.ahead(n.cost)
 }
 
 // next is what the first job of a lane needs.

@@ -92,12 +92,13 @@ local function turn(line, ahead_us, held_text)
 end
 
 -- What is known of a line's next turn, if as much is held then as in its last.
-local function outlook(line)
-  local out = { line.called }
+local function outlook(line, ahead_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
   if id and not meters then return { line.called, 0 } end -- its turn is to learn that
-  for i = 1, id and #meters or 0 do
+  if not id then return { line.called } end
+  local out = { line.called, horizon(meters, ahead_us) == now_us and 1 or 0 }
+  for i = 1, #meters do
     local m = meters[i]
     local n = #out
     out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)

@@ -12,8 +12,9 @@
 --   each of its meters, separated by commas, for each turn
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
 --   turn {outcome, job, from when and until when its permits are reserved}, then
---   for each lane {how many are called, what its next job needs: cost, ready_at_us,
---   known, worth_us, shut for each meter}}; {0} where another process gives turns
+--   for each lane {how many are called, 1 if its next job is never called ahead,
+--   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
+--   where another process gives turns
 -- What every script starts with: the scope's keys and the time.
 -- All keys of a call share the scope's hash tag, so they live in one slot.
 -- Time is Redis's own, read once, in whole microseconds.
@@ -851,12 +852,13 @@ local function turn(line, ahead_us, held_text)
 end
 
 -- What is known of a line's next turn, if as much is held then as in its last.
-local function outlook(line)
-  local out = { line.called }
+local function outlook(line, ahead_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
   if id and not meters then return { line.called, 0 } end -- its turn is to learn that
-  for i = 1, id and #meters or 0 do
+  if not id then return { line.called } end
+  local out = { line.called, horizon(meters, ahead_us) == now_us and 1 or 0 }
+  for i = 1, #meters do
     local m = meters[i]
     local n = #out
     out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
@@ -873,7 +875,7 @@ for i = 3, #ARGV, 3 do
   line.turns = line.turns + 1
 end
 for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
-for i = 1, #lines do out[#out + 1] = outlook(lines[i]) end
+for i = 1, #lines do out[#out + 1] = outlook(lines[i], ahead_us) end
 store()
 out[2] = table.concat(stale, ' ')
 return out

@@ -35,6 +35,8 @@ func TestSeen(t *testing.T) {
 		{"plain jobs without retries under concurrency", plainJobs},
 		{"MaxWait and Deadline under concurrency", patienceUnderConcurrency},
 		{"a quiet tenant with MaxWait", quietTenant},
+		{"a small tenant with MaxWait", smallTenant},
+		{"a big job with MaxWait", bigWithMaxWait},
 		{"DeleteAllRetryTasks with a backlog", deletedBacklog},
 		{"the limiter's Redis comes back empty", flushedLimiter},
 		{"the same ID in two queues", sameIDInTwoQueues},

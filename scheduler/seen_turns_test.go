@@ -258,15 +258,20 @@ func patienceUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Was: archived as too late; without MaxWait it ran in 0.3 s.
-func quietTenant(t *testing.T) {
-	rule := func(task *asynq.Task) (Rule, error) {
+// impatient is ruleOfPayload, with a MaxWait for those whose payload has a word.
+func impatient(word string, maxWait time.Duration) func(*asynq.Task) (Rule, error) {
+	return func(task *asynq.Task) (Rule, error) {
 		r, err := ruleOfPayload(task)
-		if strings.Contains(string(task.Payload()), "quiet") {
-			r.MaxWait = time.Minute
+		if strings.Contains(string(task.Payload()), word) {
+			r.MaxWait = maxWait
 		}
 		return r, err
 	}
+}
+
+// Was: archived as too late; without MaxWait it ran in 0.3 s.
+func quietTenant(t *testing.T) {
+	rule := impatient("quiet", time.Minute)
 	limits := []throttle.Limit{funnel("api", 10, 10), funnel("tenant", 10, 10)}
 	virtual(t, settings{config: quick, limits: limits, rule: rule}, func(t *testing.T, st *stack) {
 		for range 1540 { // 154 s of work
@@ -285,6 +290,48 @@ func quietTenant(t *testing.T) {
 			}
 		}
 		t.Errorf("it did not run: %+v", st.info(id))
+	})
+}
+
+// Was: 5 of 10 were archived as too late, since every other lane was taken to go
+// before each of them, also those with one job.
+func smallTenant(t *testing.T) {
+	rule := impatient("small", 5*time.Second)
+	limits := []throttle.Limit{funnel("api", 10, 10), funnel("tenant", 10, 10)}
+	virtual(t, settings{config: quick, limits: limits, rule: rule}, func(_ *testing.T, st *stack) {
+		for range 80 {
+			st.enqueue(needing("api tenant/noisy"))
+		}
+		for i := range 12 {
+			st.enqueue(needing(fmt.Sprintf("api tenant/%d", i)))
+		}
+		time.Sleep(200 * time.Millisecond)
+		for range 10 {
+			st.enqueue(needing("api tenant/small"))
+		}
+		time.Sleep(12 * time.Second)
+		st.wantOnceEach(80 + 12 + 10)
+		st.wantNothingLeft("default")
+		st.wantClean()
+	})
+}
+
+// Was: the same of a job that costs more than those beside it.
+func bigWithMaxWait(t *testing.T) {
+	rule := impatient(":10", 5*time.Second)
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 10, 10), funnel("tenant", 10, 10)}, rule: rule}, func(_ *testing.T, st *stack) {
+		for range 60 {
+			st.enqueue(needing("api tenant/noisy"))
+		}
+		for range 5 {
+			st.enqueue(needing("api"))
+		}
+		time.Sleep(200 * time.Millisecond)
+		st.enqueue(needing("api:10"))
+		time.Sleep(12 * time.Second)
+		st.wantOnceEach(60 + 5 + 1)
+		st.wantNothingLeft("default")
+		st.wantClean()
 	})
 }
 

@@ -842,7 +842,8 @@ local function join(job, ticket, meter)
 end
 
 -- Has a denied job wait in its lane, or join it; r is what is known of it. Returns
--- the reply, and whether it is too late: then the job is to be forgotten.
+-- the reply, and whether it is too late: then the job is to be forgotten. It is not
+-- for an estimate alone, which may say later than it will be.
 -- It is put back for the case that nobody calls it. To come early would cost it a
 -- second denial, so that is a little longer than it is told to wait. Where nobody
 -- knows, it is a minute, and then as long as it has waited.
@@ -891,14 +892,28 @@ local function wait(job, r, joins, bind)
   end
   local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
   if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
-  if now_us >= latest or (known and expected > latest) then
-    local answer = reply(TOO_LATE, last, expected)
-    answer[9] = known and 1 or 0
-    return answer, true
-  end
-
   local patience = '0 '
   if latest < math.huge then
+
+    -- The soonest that a job can run of whose lane so many are before: each takes a
+    -- permit at least, and nobody knows what other lanes will take. Returns the meter
+    -- that decides and its time, or nil where that is known of none.
+    local function soonest(meters, place)
+      local last, at
+      for i = 1, #meters do
+        local m = meters[i]
+        local ready = m.ready_at(m.reserved + place + m.cost)
+        if m.known and (not last or ready > at) then last, at = m, ready end
+      end
+      return last, at
+    end
+    local m, at = soonest(job.meters, place)
+    if m and at > latest then return reply(TOO_LATE, m, at), true end
+    if now_us >= latest then
+      local answer = reply(TOO_LATE, last, expected)
+      answer[9] = known and 1 or 0
+      return answer, true
+    end
     patience = '1 '
     call('ZADD', hg('patience'), int(latest), job.name)
   end

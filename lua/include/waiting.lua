@@ -35,7 +35,7 @@ local function wait(job, r, joins, bind)
   local patience = '0 '
   if latest < math.huge then
     -- @include soonest
-    local m, at = soonest(job.meters, place)
+    local m, at = soonest(job.meters, place, place == job.before)
     if m and at > latest then return reply(TOO_LATE, m, at), true end
     if now_us >= latest then
       local answer = reply(TOO_LATE, last, expected)

@@ -896,18 +896,23 @@ local function wait(job, r, joins, bind)
   if latest < math.huge then
 
     -- The soonest that a job can run of whose lane so many are before: each takes a
-    -- permit at least, and nobody knows what other lanes will take. Returns the meter
-    -- that decides and its time, or nil where that is known of none.
-    local function soonest(meters, place)
-      local last, at
+    -- permit at least, and nobody knows what other lanes will take. Where there are none,
+    -- and it joins as the last, those before cost what it does, or all that is wanted.
+    -- Returns the meter that decides and its time, or nil where that is known of none.
+    local function soonest(meters, place, last)
+      local decides, at
       for i = 1, #meters do
         local m = meters[i]
-        local ready = m.ready_at(m.reserved + place + m.cost)
-        if m.known and (not last or ready > at) then last, at = m, ready end
+        local before = place
+        if last and m.lanes == 1 then
+          before = math.max(place, math.min(place * m.cost, tonumber(call('HGET', hg('demand'), m.id) or 0)))
+        end
+        local ready = m.ready_at(m.reserved + before + m.cost)
+        if m.known and (not decides or ready > at) then decides, at = m, ready end
       end
-      return last, at
+      return decides, at
     end
-    local m, at = soonest(job.meters, place)
+    local m, at = soonest(job.meters, place, place == job.before)
     if m and at > latest then return reply(TOO_LATE, m, at), true end
     if now_us >= latest then
       local answer = reply(TOO_LATE, last, expected)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -89,10 +88,11 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("no %s in time", what)
 }
 
-// address waits until a process says where it is.
+// address waits until a process says where it is; Prometheus says first that any port
+// will do, which is 0.
 func (p *process) address(t *testing.T) (found string) {
 	t.Helper()
-	where := regexp.MustCompile(`http://(127\.0\.0\.1:\d+)`)
+	where := regexp.MustCompile(`(?:http://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
 	eventually(t, "address of "+p.name, func() bool {
 		if match := where.FindStringSubmatch(p.said()); match != nil {
 			found = match[1]
@@ -173,14 +173,8 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := free.Addr().String()
-	free.Close()
-	start(t, s, "prometheus", append(s.Command, "--web.listen-address="+at),
-		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data"))
+	at := start(t, s, "prometheus", append(s.Command, "--web.listen-address=127.0.0.1:0"),
+		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data")).address(t)
 	check := strings.ReplaceAll(s.HealthCheck.Test[len(s.HealthCheck.Test)-1], "localhost:9090", at)
 	eventually(t, "answer to "+check, func() bool { status, _ := get(t, check); return status == http.StatusOK })
 	return "http://" + at

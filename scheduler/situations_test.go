@@ -194,8 +194,10 @@ func TestSlowQueueBesideAFastOne(t *testing.T) {
 			t.Errorf("the slow queue's jobs ran out of order: %v", ran)
 		}
 		slow.wantDenials(80, 1, 1)
-		if n := len(fast.ran()); len(ran) < 18 || n < 43 {
-			t.Errorf("%d and %d jobs ran, want 18: one each 200 ms, and 43 of the 60 that are left", len(ran), n)
+		// Who asks first of those that come at one moment is left to chance: 43 to 47 run, and
+		// without one of the pieces that this is for at most 29.
+		if n := len(fast.ran()); len(ran) < 18 || n < 38 {
+			t.Errorf("%d and %d jobs ran, want 18: one each 200 ms, and 38 of the 60 that are left", len(ran), n)
 		}
 	})
 }

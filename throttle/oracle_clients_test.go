@@ -113,7 +113,7 @@ func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admiss
 // definitions, a minute after they are as if never used: a clock that steps back
 // by less finds them.
 func TestKeysExpire(t *testing.T) {
-	rdb := redistest.Real(t)
+	rdb, began := redistest.Real(t), time.Now()
 	l := throttle.New(rdb, throttle.RedisOptions{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}
 	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
@@ -134,10 +134,11 @@ func TestKeysExpire(t *testing.T) {
 	must(t, l.Block(t.Context(), "funnel", "k", time.Now().Add(time.Second)))
 	for _, key := range rdb.Keys(t.Context(), "hg:*").Val() {
 		ttl := rdb.PTTL(t.Context(), key).Val()
+		took := time.Since(began) // some of its minute is over on a machine that is busy
 		switch {
 		case lasting[key] && ttl >= 0:
 			t.Errorf("%s ends in %s, want it to last", key, ttl)
-		case !lasting[key] && (ttl < 59*time.Second || ttl > 62*time.Second):
+		case !lasting[key] && (ttl < 59*time.Second-took || ttl > 62*time.Second):
 			t.Errorf("%s ends in %s, want a minute after it has become as new", key, ttl)
 		}
 	}

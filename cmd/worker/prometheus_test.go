@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,16 +174,14 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 	}
 }
 
+// prometheusAt is where Prometheus says that it listens: of any free port it says first
+// that it is 0.
+var prometheusAt = regexp.MustCompile(`address="?(127\.0\.0\.1:[1-9]\d*)`)
+
 // runPrometheus scrapes a target, and evaluates the rules, each second until the test
 // ends.
 func runPrometheus(t *testing.T, target string) (url string) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
 	dir := t.TempDir()
 	rules, err := filepath.Abs("../../dashboards/rules/headgate.yaml")
 	if err != nil {
@@ -193,7 +191,7 @@ func runPrometheus(t *testing.T, target string) (url string) {
 		"rule_files: ["+rules+"]\nscrape_configs: [{job_name: worker, static_configs: [{targets: ["+target+"]}]}]\n")
 	var log output
 	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v: make test installs Prometheus", err)
@@ -206,10 +204,15 @@ func runPrometheus(t *testing.T, target string) (url string) {
 		}
 	})
 	eventually(t, "Prometheus", func() bool {
-		status, _ := get(t, "http://"+address+"/-/ready")
+		found := prometheusAt.FindStringSubmatch(log.String())
+		if found == nil {
+			return false
+		}
+		url = "http://" + found[1]
+		status, _ := get(t, url+"/-/ready")
 		return status == http.StatusOK
 	})
-	return "http://" + address
+	return url
 }
 
 // results returns the values of an expression, of each series that has one.

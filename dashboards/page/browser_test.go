@@ -63,7 +63,7 @@ func TestOperator(t *testing.T) {
 	for i := range 900 { // enough to wait for as long as the browser may take
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
-	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
+	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(4), Capacity: 1}))
 	w.must(w.limiter.Pause(t.Context(), "everyone"))
 	w.run(func(context.Context, string, string) error { return nil })
 	w.allWait(900) // from then on they only get fewer
@@ -154,7 +154,7 @@ func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) 
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
 	do(ctx, t, "look at the bar", until(waitingNow+` > 0`), chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
 	// A limit that somebody raises is less full until its jobs have caught up.
-	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(6), Capacity: 1}))
+	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
 	do(ctx, t, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
 	line.cut.Store(true)
 	line.server.CloseClientConnections()

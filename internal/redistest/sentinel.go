@@ -51,7 +51,7 @@ func (s *Sentinel) watch() error {
 	ctx := context.Background()
 	err := errors.Join(
 		rdb.Monitor(ctx, PrimaryName, "127.0.0.1", s.Primary.portText(), "1").Err(),
-		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", "500").Err(),
+		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", "30000").Err(), // a busy machine may let the primary sleep
 		rdb.Set(ctx, PrimaryName, "failover-timeout", "2000").Err(),
 	)
 	if err != nil {
@@ -83,7 +83,10 @@ func (s *Sentinel) Client() *redis.Client { return redis.NewFailoverClient(s.Opt
 
 // FailOver kills the primary and waits until the replica is the primary.
 func (s *Sentinel) FailOver() error {
-	if err := s.Primary.Stop(); err != nil {
+	rdb := redis.NewSentinelClient(s.Watcher.Options())
+	defer rdb.Close()
+	err := rdb.Set(context.Background(), PrimaryName, "down-after-milliseconds", "500").Err()
+	if err := errors.Join(err, s.Primary.Stop()); err != nil {
 		return err
 	}
 	return s.Replica.waitFor("replication", "role", "master")

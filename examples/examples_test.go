@@ -24,7 +24,7 @@ func TestExamples(t *testing.T) {
 		args []string
 		rows []string // what the table must say, with one blank for many
 	}{
-		{"daily-quota", []string{"-quota", "40", "-day", "2s", "-days", "2"}, []string{
+		{"daily-quota", []string{"-quota", "40", "-day", "4s", "-days", "2"}, []string{
 			"day 1 40 calls", "calls beyond a day's quota 0 0 ok", "jobs done 80 80 ok", "calls made twice 0 0 ok", "denials per job",
 		}},
 		{"pipeline", []string{"-files", "30"}, []string{

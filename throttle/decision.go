@@ -88,7 +88,8 @@ type Decision struct {
 	// to a microsecond: 0 unless Denied or TooLate. It holds if nobody else takes
 	// the permits first. Of a concurrency limit it is when leases end that nobody
 	// extends, and of a paused limit a minute: both are only when to look again.
-	// From Lanes it is when the job would run, after all that wait before it.
+	// From Lanes it is when the job would run, after all that wait before it: an
+	// estimate, and if TooLate comes before its time is up the soonest that it could.
 	RetryAfter time.Duration
 	// Unknown is whether a job was denied, or has waited as long as it may, and
 	// nobody can tell for how long it would wait: a running job must give its slot
@@ -163,7 +164,7 @@ func (d Decision) String() string {
 		if d.Unknown {
 			return fmt.Sprintf("it has waited for limit %s as long as it may, and nobody can tell how long it would still wait", meter)
 		}
-		return fmt.Sprintf("limit %s would let it run only after %s, longer than it may wait", meter, d.RetryAfter)
+		return fmt.Sprintf("limit %s would let it run only after another %s, longer than it may wait", meter, d.RetryAfter)
 	}
 	return d.Outcome.String()
 }

@@ -50,7 +50,7 @@ type Job struct {
 	JobID
 	Priority Priority
 	// MaxWait is how long the job may wait for its permits, counted from its
-	// first denial. When it would have to wait for longer, or has, the outcome
+	// first denial. When it would surely have to wait for longer, or has, the outcome
 	// is TooLate. The zero value means any time. Where nobody knows how long it
 	// would wait, as at a paused limit, it may wait until the time is up.
 	MaxWait time.Duration

@@ -142,7 +142,7 @@ func rules(t *testing.T, prometheus string) (records []string) {
 	return records
 }
 
-// load enqueues what the limit lets through within some two minutes, so that jobs wait
+// load enqueues what the limit lets through within some five minutes, so that jobs wait
 // for as long as Prometheus may take, of which some fails and one is refused; and
 // pauses a limit and a queue.
 func load(t *testing.T, rdb *redistest.Server, api string) {
@@ -161,7 +161,7 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 	}
 	enqueue("/busy", "blocked")
 	enqueue("/", "a", asynq.Queue("paused"))
-	for i := range 250 {
+	for i := range 600 {
 		path := "/"
 		if i%10 == 0 {
 			path = "/broken"

@@ -28,6 +28,24 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
+// TestMaxWaitBehindOtherCosts: of a lane that is alone at its meter what its jobs want
+// is known, and so whether the last comes too late; whatever that costs itself.
+func TestMaxWaitBehindOtherCosts(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 10})
+		big := throttle.Need{Limit: "l", Key: "k", Cost: 10}
+		s.acquire(t, "a", big)
+		s.acquire(t, "b", one("l"))
+		c, d := job("c"), job("d")
+		c.MaxWait, d.MaxWait = 11*time.Second, 20*time.Second
+		expect(t, "behind a permit", s.acquireJob(t, c, big).Outcome, denied)
+		late := s.acquireJob(t, d, big)
+		expect(t, "behind eleven", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.TooLate, 21 * time.Second})
+		d.MaxWait += time.Second
+		expect(t, "if it may wait for them", s.acquireJob(t, d, big).Outcome, denied)
+	})
+}
+
 // TestMaxWaitCountsFromTheFirstDenial: however often a job is put back.
 func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {

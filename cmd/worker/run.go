@@ -67,7 +67,7 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Confi
 		return err
 	}
 	defer s.close()
-	defer context.AfterFunc(ctx, s.warn)()
+	defer s.warnAtStop(ctx)()
 	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
 		log.Warn(text)
 	}

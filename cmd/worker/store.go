@@ -113,7 +113,22 @@ func (s *store) tell(server *embedded.Server, before int) {
 	}
 }
 
-// warn says, as the worker begins to stop, what is at stake.
+// warnAtStop has it said what is at stake as soon as ctx ends, while the worker stops.
+// The function that it returns waits until it is.
+func (s *store) warnAtStop(ctx context.Context) (wait func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		s.warn()
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
+	}
+}
+
+// warn says how many jobs are kept only if the worker may stop in peace.
 func (s *store) warn() {
 	if s.host == nil || !s.host.Runs() {
 		return

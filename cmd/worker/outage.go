@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // outage is a log handler for everything that talks to Redis. While Redis
@@ -18,6 +19,7 @@ type outage struct {
 	// dropped counts the outages of which package scheduler has told and that were
 	// dropped, so that their ends are.
 	dropped atomic.Int32
+	ended   atomic.Int64 // when the last one did, as time.Time's UnixNano
 }
 
 // How the lines end in which package scheduler tells of an outage and of its end.
@@ -34,7 +36,11 @@ func (o *outage) check(err error) {
 	switch {
 	case err != nil && !o.down.Swap(true):
 		slog.New(o.next).Error("Redis cannot be used: jobs wait", "error", err)
-	case err == nil && o.down.Swap(false):
+	case err == nil && o.down.Load():
+		o.ended.Store(time.Now().UnixNano())
+		if !o.down.Swap(false) {
+			return
+		}
 		slog.New(o.next).Info("Redis is back: jobs go on")
 	}
 }
@@ -65,13 +71,20 @@ func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 	if !o.down.Load() {
 		o.check(o.ask(ctx))
 	}
-	if !o.down.Load() {
+	if !o.down.Load() && !o.late(ctx, r) {
 		return o.next.Handle(ctx, r)
 	}
 	if strings.HasSuffix(r.Message, outageBegins) {
 		o.dropped.Add(1)
 	}
 	return nil
+}
+
+// late reports whether a complaint is still of the last outage: it was made in it, or is
+// of asynq, which does not say since when its call hung, and came soon after.
+func (o *outage) late(ctx context.Context, r slog.Record) bool {
+	after := r.Time.Sub(time.Unix(0, o.ended.Load()))
+	return after <= 0 || after < time.Second && ctx.Value(fromAsynq{}) != nil
 }
 
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.
@@ -83,16 +96,21 @@ func (o *outage) WithGroup(string) slog.Handler { return o }
 // asynqLog is a logger as asynq wants it.
 type asynqLog struct{ log *slog.Logger }
 
+// fromAsynq is the key of a context whose lines are asynq's.
+type fromAsynq struct{}
+
+var ofAsynq = context.WithValue(context.Background(), fromAsynq{}, true)
+
 // Warn leaves out what logFailure says anyway.
 func (l asynqLog) Warn(args ...any) {
 	text := fmt.Sprint(args...)
 	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {
 		return
 	}
-	l.log.Warn(text)
+	l.log.WarnContext(ofAsynq, text)
 }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.log.Error(fmt.Sprint(args...)) }
-func (l asynqLog) Fatal(args ...any) { l.log.Error(fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }

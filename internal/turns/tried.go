@@ -57,8 +57,8 @@ func (c *Core) tried(now int64, t try, r Result) {
 	}
 }
 
-// blink is when a turn is tried again that was refused though every meter was
-// said to be ready: the clocks differ.
+// blink is when a turn is tried again, and not ahead, that was refused though every
+// meter was said to be ready: the clocks differ.
 const blink = 1000
 
 // refused learns from a refusal: the meter is not ready yet.

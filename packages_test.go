@@ -39,30 +39,6 @@ func TestDocFitsAScreen(t *testing.T) {
 	}
 }
 
-// Code is explained, and not buried: from 25 to 40 of a hundred lines are comments, as
-// in the standard library's packages of this kind.
-func TestShareOfComments(t *testing.T) {
-	for _, dir := range public(t) {
-		all, comments := 0, 0
-		for _, path := range files(t, func(path string) bool {
-			return filepath.Dir(path) == dir && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")
-		}) {
-			for line := range strings.Lines(read(t, path)) {
-				line = strings.TrimSpace(line)
-				if line != "" {
-					all++
-				}
-				if strings.HasPrefix(line, "//") {
-					comments++
-				}
-			}
-		}
-		if share := 100 * float64(comments) / float64(all); share < 25 || share > 40 {
-			t.Errorf("%s: %.1f %% of %d lines are comments", dir, share, all)
-		}
-	}
-}
-
 // Who wants schedules alone does not get the server, and the other way round.
 func TestSchedulerAndCronAreApart(t *testing.T) {
 	const module = "github.com/headgate/headgate/"

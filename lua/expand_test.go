@@ -4,17 +4,15 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 )
 
-var update = flag.Bool("update", false, "write testdata/snapshots anew")
+var printed = flag.String("print", "", "the command whose script TestPrint prints")
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
@@ -98,43 +96,13 @@ func TestEveryFileIsACommand(t *testing.T) {
 	}
 }
 
-// kept are the scripts that hold most includes.
-var kept = []string{"acquire", "allow", "grant"}
-
-// TestSnapshots shows in review what a change of an include changes: some whole
-// scripts are kept, and must be what Redis gets. After a change that is meant,
-// run go test ./lua -update.
-func TestSnapshots(t *testing.T) {
-	if *update {
-		writeSnapshots(t)
+// TestPrint prints a script as Redis gets it: go test ./lua -run TestPrint -v -print acquire.
+func TestPrint(t *testing.T) {
+	if *printed == "" {
+		return
 	}
-	for _, name := range kept {
-		want, err := os.ReadFile(snapshot(name))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(expanded(name), "\n")); diff != "" {
-			t.Errorf("%s is not its snapshot; if the change is meant: go test ./lua -update\n%s", name, diff)
-		}
+	if scripts[*printed] == nil {
+		t.Fatalf("there is no command %q", *printed)
 	}
-	for _, name := range names(t, snapshot("*")) {
-		if !slices.Contains(kept, name) {
-			t.Errorf("%s is not to be kept", snapshot(name))
-		}
-	}
-}
-
-func snapshot(name string) string { return filepath.Join("testdata", "snapshots", name+".lua") }
-
-func writeSnapshots(t *testing.T) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(snapshot("")), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range kept {
-		if err := os.WriteFile(snapshot(name), []byte(expanded(name)), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	t.Log("\n" + expanded(*printed))
 }

@@ -1,6 +1,7 @@
 -- Has a job wait again that was allowed and that the other side then refused: at
 -- the head of its lane, behind those that were allowed before it and came back,
--- too. The meters that the refusal is about are shut for everybody.
+-- too. The meters that the refusal is about are shut for everybody. A job that waits
+-- by another attempt keeps its place: this call has outlived its timeout.
 -- Touches: blocked (rw), called (rw), changelog (w), changes (w),
 --   contended (rw), deleted (r), demand (rw), ending (rw), full (w), jobs (rw),
 --   lane (rw), lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw),
@@ -35,15 +36,21 @@ for i = 11, #ARGV, 3 do
 end
 
 local meters = load_needs(11, app) -- as they are now
-local r = read_job(queue, id) -- this very call, if its answer got lost
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
 local lane = queue .. '\n' .. table.concat(ids, '\n')
+local ticket = at_us - FAR -- nobody else's: no other call of the job was allowed then
+local r = read_job(queue, id)
+if r and (r.ticket ~= ticket or r.lane ~= lane) then
+  local answer = reply(DENIED, binding(meters))
+  answer[8], answer[9] = answer[4] - now_us, 1
+  return answer
+end -- else it is this very call, whose answer got lost
 local job = {
   name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
-  costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = at_us - FAR,
+  costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = ticket,
   max_wait_us = max_wait_us, useful_us = useful_us, grant = grant_us,
 }
 if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end

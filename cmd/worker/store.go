@@ -55,7 +55,7 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger, stderr i
 
 // join connects to the embedded Redis, which this worker runs then if no other does.
 func (s *store) join(ctx context.Context) error {
-	conn, err := s.host.Dial(ctx, "tcp", "")
+	conn, err := s.host.Dial(ctx, "", "")
 	if err != nil {
 		return err
 	}

@@ -42,11 +42,9 @@ func Connect(ctx context.Context, c *config.Config) (redis.UniversalClient, erro
 
 // DialEmbedded is Dial for the Redis within a worker.
 func DialEmbedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
-	r, err := config.ParseRedisURL("redis://" + addr)
-	if err != nil {
-		return nil, err
-	}
-	return Dial(ctx, r)
+	return Dial(ctx, config.EmbeddedRedis(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return embedded.Dial(ctx, addr)
+	}))
 }
 
 // Dial connects to Redis. The error says in one line which Redis could not be

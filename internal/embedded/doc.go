@@ -1,6 +1,6 @@
 // Package embedded runs the Redis of users who configured none: miniredis
-// inside of the worker, on a loopback port that it writes to a file, so that
-// the commands of the same user find it. When the worker stops, what it holds
+// inside of the worker, at a Unix socket that only the same user can connect to,
+// so that this user's commands find it. When the worker stops, what it holds
 // is kept in a file, and another worker that is running, or the next one, goes
 // on with it. A crash loses it.
 //

@@ -1,10 +1,6 @@
 package embedded
 
-import (
-	"time"
-
-	"github.com/alicebob/miniredis/v2"
-)
+import "time"
 
 // How often keys grow older, which takes the longer the more there are: a
 // twentieth of the time, if that is not too seldom for the shortest that live.
@@ -14,10 +10,10 @@ const (
 	expireShare  = 20
 )
 
-// expire has the keys of m expire until done is closed, up to expireSeldom early
+// expire has keys expire until done is closed, up to expireSeldom early
 // or late. With its own ClockTTL miniredis would look at all keys for each
 // command, so that a command costs more the more jobs there are.
-func expire(m *miniredis.Miniredis, done <-chan struct{}) {
+func (s *Server) expire(done <-chan struct{}) {
 	last := time.Now()
 	timer := time.NewTimer(expireOften)
 	defer timer.Stop()
@@ -26,7 +22,7 @@ func expire(m *miniredis.Miniredis, done <-chan struct{}) {
 		case <-done:
 			return
 		case now := <-timer.C:
-			m.FastForward(now.Sub(last))
+			s.socket.alone(func() { s.redis.FastForward(now.Sub(last)) })
 			last = now
 			timer.Reset(min(max(expireOften, expireShare*time.Since(now)), expireSeldom))
 		}

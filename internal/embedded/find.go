@@ -16,9 +16,8 @@ import (
 // identify is the command that an embedded Redis answers with its id.
 const identify = "HEADGATE.ID"
 
-// A mark is what the address file says: where the server is and the id by which
-// it is known. A worker that crashed leaves its file behind, and by then the
-// port may belong to the Redis of somebody else.
+// A mark is what the address file says: where the server's socket is and the id by
+// which it is known. One that hung and comes back learns so that another has come.
 type mark struct {
 	Addr string `json:"addr"`
 	ID   string `json:"id"`
@@ -55,6 +54,11 @@ func (f Folder) write(k mark) error {
 	return os.Rename(draft, f.addrFile())
 }
 
+// Dial connects to the embedded Redis whose address is known.
+func Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", addr)
+}
+
 // Find looks for a running embedded Redis in the [Default] folder.
 func Find(ctx context.Context) (addr string, ok bool) {
 	folder, err := Default()
@@ -83,7 +87,7 @@ func (f Folder) Find(ctx context.Context) (addr string, ok bool) {
 // alive speaks the protocol by hand: Redis's client logs every server that it
 // does not reach, and here that is no news.
 func (k mark) alive(ctx context.Context) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", k.Addr)
+	conn, err := Dial(ctx, k.Addr)
 	if err != nil {
 		return false
 	}

@@ -29,13 +29,13 @@ func (f Folder) NewHost(prepare Prepare) *Host {
 }
 
 // Dial connects to the embedded Redis, and starts it where none is running. Its
-// form is that of a Redis client's dialer; the address does not matter.
-func (h *Host) Dial(ctx context.Context, network, _ string) (net.Conn, error) {
+// form is that of a Redis client's dialer; network and address do not matter.
+func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	addr, err := h.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, addr)
+	return Dial(ctx, addr)
 }
 
 // find gives the address of the server that runs, or of a new one.

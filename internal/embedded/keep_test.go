@@ -16,7 +16,7 @@ import (
 )
 
 func client(t *testing.T, s *Server) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr()})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
@@ -154,7 +154,7 @@ func TestFoundACrash(t *testing.T) {
 	if first.Found() != Nothing {
 		t.Errorf("the first server found %v", first.Found())
 	}
-	first.redis.Close() // as a crash would
+	first.end() // as a crash would
 	second := start(t, f)
 	if second.Found() != Crashed {
 		t.Errorf("the server after a crash found %v", second.Found())
@@ -188,7 +188,7 @@ func TestStartThatCannotTakeWhatWasKept(t *testing.T) {
 	if _, ok := errors.AsType[*StartError](err); !ok || server != nil {
 		t.Errorf("start gives %v, %v; want a StartError alone", server, err)
 	}
-	if conn, err := net.Dial("tcp", addr); err == nil {
+	if conn, err := net.Dial("unix", addr); err == nil {
 		conn.Close()
 		t.Errorf("the server still listens at %s", addr)
 	}

@@ -18,7 +18,7 @@ var ErrRunning = errors.New("an embedded Redis is already running")
 
 // A RunningError tells where the embedded Redis is that runs already.
 type RunningError struct {
-	Addr string // host and port
+	Addr string // the path of its socket
 }
 
 func (e *RunningError) Error() string { return fmt.Sprintf("%v at %s", ErrRunning, e.Addr) }
@@ -34,12 +34,13 @@ func (e *StartError) Error() string { return fmt.Sprintf("start the embedded Red
 // Unwrap is the reason.
 func (e *StartError) Unwrap() error { return e.err }
 
-// A Server is the embedded Redis, in this process. As with any Redis without a
-// password, every user of the machine can connect to it.
+// A Server is the embedded Redis, in this process. Only the user who runs it, and root,
+// can connect to it.
 type Server struct {
 	folder Folder
 	mark   mark
 	redis  *miniredis.Miniredis
+	socket *socket
 	found  Found
 	spool  [][]byte // what it took of the spool, and the files that this is in
 	taken  []string
@@ -56,7 +57,7 @@ const (
 	Crashed              // the one before it ended without Close, and what it held is lost
 )
 
-// Start starts an embedded Redis on a free loopback port, with what the last one
+// Start starts an embedded Redis at a Unix socket, with what the last one
 // kept, and writes its address to the folder. Where one runs already the error
 // is a [*RunningError], and any other a [*StartError].
 func (f Folder) Start() (*Server, error) {
@@ -78,7 +79,10 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 
 	closed := make(chan struct{})
 	s := &Server{folder: f, redis: miniredis.NewMiniRedis(), closed: sync.OnceFunc(func() { close(closed) })}
-	err = s.look()
+	err = begin(s.redis)
+	if err == nil {
+		err = s.look()
+	}
 	if err == nil {
 		err = s.listen()
 	}
@@ -90,11 +94,11 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		err = s.publish()
 	}
 	if err != nil {
-		s.redis.Close()
+		s.end()
 		return nil, &StartError{err}
 	}
 	started()
-	go expire(s.redis, closed)
+	go s.expire(closed)
 	return s, nil
 }
 
@@ -130,15 +134,24 @@ func (s *Server) look() error {
 	return err
 }
 
-func (s *Server) listen() error {
-	if err := s.redis.StartAddr("127.0.0.1:0"); err != nil {
+func (s *Server) listen() (err error) {
+	if s.socket, err = s.folder.listen(s.redis); err != nil {
 		return err
 	}
-	s.mark = mark{Addr: s.redis.Addr(), ID: rand.Text()}
+	s.mark = mark{Addr: s.socket.path, ID: rand.Text()}
 	return s.mark.answer(s.redis)
 }
 
-// Addr is the host and port that clients connect to.
+// end ends what runs. No command does from here on.
+func (s *Server) end() {
+	s.closed()
+	if s.socket != nil {
+		s.socket.close()
+	}
+	s.redis.Close()
+}
+
+// Addr is the path of the socket that clients connect to.
 func (s *Server) Addr() string { return s.mark.Addr }
 
 // Found is what there was of the server before.
@@ -149,12 +162,11 @@ func (s *Server) Found() Found { return s.found }
 func (s *Server) Close() error {
 	s.closed()
 	unlock, err := s.folder.lock()
+	s.end()
 	if err != nil {
-		s.redis.Close()
 		return err
 	}
 	defer unlock()
-	s.redis.Close() // No command runs from here on.
 	if found, err := s.folder.read(); err != nil || found != s.mark {
 		return s.replaced()
 	}
@@ -163,7 +175,7 @@ func (s *Server) Close() error {
 			return err // The address file tells the next server that something is lost.
 		}
 	}
-	return os.Remove(s.folder.addrFile())
+	return errors.Join(os.Remove(s.folder.addrFile()), s.socket.remove())
 }
 
 // replaced is the end of a server whose address file is gone, because it was

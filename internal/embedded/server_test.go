@@ -9,10 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/redistest"
 )
 
 func start(t *testing.T, f Folder) *Server {
@@ -35,8 +31,7 @@ func TestServerIsARedisThatFindFinds(t *testing.T) {
 	if !ok || addr != s.Addr() {
 		t.Fatalf("Find gives %q, %v; want %q", addr, ok, s.Addr())
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer rdb.Close()
+	rdb := client(t, s)
 	if err := rdb.Set(t.Context(), "key", "value", time.Hour).Err(); err != nil {
 		t.Error(err)
 	}
@@ -53,8 +48,7 @@ func TestServerIsARedisThatFindFinds(t *testing.T) {
 // The keys' expiry follows the clock, so no key outlives its time.
 func TestKeysExpire(t *testing.T) {
 	s := start(t, Folder(t.TempDir()))
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
-	defer rdb.Close()
+	rdb := client(t, s)
 	if err := rdb.Set(t.Context(), "key", "value", time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +100,7 @@ func TestCloseLeavesNoAddress(t *testing.T) {
 func TestCloseKeepsAnothersAddress(t *testing.T) {
 	f := Folder(t.TempDir())
 	first := start(t, f)
-	first.redis.Close() // It hangs, say, and is taken for dead.
+	first.end() // It hangs, say, and is taken for dead.
 	second := start(t, f)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -117,12 +111,10 @@ func TestCloseKeepsAnothersAddress(t *testing.T) {
 }
 
 func TestFindIgnoresWhatACrashLeft(t *testing.T) {
-	stranger := redistest.Run(t)
 	other := start(t, Folder(t.TempDir()))
 	tests := []struct{ name, file string }{
-		{"nobody has the port", `{"addr":"127.0.0.1:1","id":"A"}`},
-		{"a Redis has the port", `{"addr":"` + stranger.Addr() + `","id":"A"}`},
-		{"another user's worker has it", `{"addr":"` + other.Addr() + `","id":"A"}`},
+		{"nobody is there", `{"addr":"/nowhere/embedded.sock","id":"A"}`},
+		{"another worker is there", `{"addr":"` + other.Addr() + `","id":"A"}`},
 		{"the file is damaged", `{"addr":"` + other.Addr()},
 		{"the file is empty", ""},
 	}

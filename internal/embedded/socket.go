@@ -1,0 +1,180 @@
+package embedded
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// A socket serves a miniredis to the user who runs it and to nobody else: at a Unix
+// socket in a folder of mode 0700. miniredis itself would listen on a port, which every
+// user of the machine can connect to, and what goes wrong in it ends the process.
+type socket struct {
+	path     string
+	redis    *miniredis.Miniredis
+	listener net.Listener
+	aside    string // the folder of a socket that is not in the server's, or ""
+
+	one sync.Mutex // held while a command runs: they run one at a time, as in Redis
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool // nil once it is closed
+	served sync.WaitGroup
+}
+
+// maxPath is how long the path of a Unix socket can be on all systems that have them.
+const maxPath = 100
+
+// listen serves m at a socket of the folder.
+func (f Folder) listen(m *miniredis.Miniredis) (*socket, error) {
+	if err := f.shut(); err != nil {
+		return nil, err
+	}
+	s := &socket{path: f.path("embedded.sock"), redis: m, conns: map[net.Conn]bool{}}
+	var err error
+	if s.path, err = filepath.Abs(s.path); err == nil && len(s.path) > maxPath {
+		s.aside, err = os.MkdirTemp("", "headgate-")
+		s.path = filepath.Join(s.aside, "embedded.sock")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) { // what a crash left
+		return nil, err
+	}
+	if s.listener, err = net.Listen("unix", s.path); err != nil {
+		return nil, err
+	}
+	// By the time it closes the path can be that of another server.
+	s.listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	s.served.Go(s.accept)
+	return s, nil
+}
+
+// shut keeps others out of a folder that was there before, with another mode.
+func (f Folder) shut() error {
+	stat, err := os.Stat(string(f))
+	if err == nil && stat.Mode().Perm()&0o077 != 0 {
+		err = os.Chmod(string(f), 0o700)
+	}
+	return err
+}
+
+// begin makes m take commands without a port.
+func begin(m *miniredis.Miniredis) error {
+	conn, err := m.Dial() // only then is there a server to ask
+	if err != nil {
+		return err
+	}
+	m.Server().SetPreHook(refuseToWait)
+	return conn.Close()
+}
+
+// refuseToWait answers commands that would hold up all others.
+func refuseToWait(peer *server.Peer, cmd string, args ...string) bool {
+	waits := false
+	switch cmd {
+	case "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BZMPOP", "BZPOPMIN", "BZPOPMAX":
+		waits = true
+	case "XREAD", "XREADGROUP":
+		waits = slices.ContainsFunc(args, func(arg string) bool { return strings.EqualFold(arg, "block") })
+	}
+	if waits {
+		peer.WriteError("ERR the embedded Redis has no commands that wait, such as " + cmd)
+	}
+	return waits
+}
+
+func (s *socket) accept() {
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.conns != nil {
+			s.conns[conn] = true
+			s.served.Go(func() { s.serve(conn) })
+		} else {
+			_ = conn.Close()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// serve runs the commands of a connection until that ends.
+func (s *socket) serve(conn net.Conn) {
+	in, peer := bufio.NewReader(conn), server.NewPeer(bufio.NewWriter(conn))
+	for !peer.Closed() {
+		args, err := readRequest(in)
+		if err != nil {
+			if _, ok := errors.AsType[*protocolError](err); ok {
+				peer.WriteError("ERR " + err.Error())
+				peer.Flush()
+			}
+			break
+		}
+		s.run(peer, args)
+		peer.Flush()
+	}
+	_ = conn.Close() // first: somebody may be writing to it
+	s.mu.Lock()
+	delete(s.conns, conn)
+	s.mu.Unlock()
+	// miniredis forgets what a peer listened to only by these.
+	s.run(peer, []string{"UNSUBSCRIBE"})
+	s.run(peer, []string{"PUNSUBSCRIBE"})
+}
+
+// run runs a command. One that miniredis fails at costs a connection and not the process.
+func (s *socket) run(peer *server.Peer, args []string) {
+	s.one.Lock()
+	defer s.one.Unlock()
+	defer func() {
+		if failed := recover(); failed != nil {
+			// miniredis holds its lock while a command runs, and keeps it then.
+			_ = s.redis.TryLock()
+			s.redis.Unlock()
+			peer.WriteError(fmt.Sprintf("ERR the embedded Redis failed at %.40q: %v", args[0], failed))
+			peer.Close()
+		}
+	}()
+	s.redis.Server().Dispatch(peer, args)
+}
+
+// alone calls f while no command runs.
+func (s *socket) alone(f func()) {
+	s.one.Lock()
+	defer s.one.Unlock()
+	f()
+}
+
+// close ends all connections. No command runs from then on. The socket's file stays.
+func (s *socket) close() {
+	_ = s.listener.Close()
+	s.mu.Lock()
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+	s.mu.Unlock()
+	s.served.Wait()
+}
+
+// remove removes the file, which must be this socket's still.
+func (s *socket) remove() error {
+	if s.aside != "" {
+		return os.RemoveAll(s.aside)
+	}
+	return os.Remove(s.path)
+}

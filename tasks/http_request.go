@@ -24,7 +24,8 @@ const DefaultTimeout = 30 * time.Second
 // In the path and the query of URL and in the values of Headers ${env:NAME} and
 // ${file:/path} stand for secrets of the worker that makes the call, as far as
 // it gives them out: see HTTPHandler.Secrets. They are put in when the request
-// is sent, and are in no payload, result, error or log.
+// is sent, and are in no payload, result, error or log. ${$} stands for a dollar sign
+// where that would begin a reference; Literal writes text of others so.
 type HTTPRequest struct {
 	// Method is sent as it is written. The zero value means GET.
 	Method string `json:"method,omitempty"`

@@ -22,9 +22,22 @@ import (
 // reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
+// filled matches what is replaced when a call is sent: a reference, or ${$}, which
+// stands for a dollar sign where that would begin one.
+var filled = regexp.MustCompile(`\$\{(\$|(?:env|file):[^{}]+)\}`)
+
 // opening matches how a reference begins: one that is not complete is a mistake, and
 // must not be sent to anybody as text.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
+
+// special matches a dollar sign that would be read as the beginning of what is filled.
+var special = regexp.MustCompile(`\$(\{(?:env:|file:|\$\}))`)
+
+// Literal is a text as the URL and the headers of an HTTPRequest have to have it in
+// order to be sent as it is: nothing in it refers to a secret. It is for text that
+// others wrote; parts of one text are joined first, since two harmless ones can make a
+// reference together.
+func Literal(text string) string { return special.ReplaceAllString(text, "$${$$}$1") }
 
 const (
 	// minSecret is as short as a secret may be: a shorter one cannot be told
@@ -36,7 +49,7 @@ const (
 
 // checkReferences reports a reference that is not complete.
 func checkReferences(text string) error {
-	if opening.MatchString(reference.ReplaceAllString(text, "")) {
+	if opening.MatchString(filled.ReplaceAllLiteralString(text, "-")) {
 		return errors.New("want a secret as ${env:NAME} or ${file:/path}")
 	}
 	return nil
@@ -58,8 +71,12 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
 	fill := func(text string, escape func(string) string) string {
-		return reference.ReplaceAllStringFunc(text, func(ref string) string {
-			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
+		return filled.ReplaceAllStringFunc(text, func(ref string) string {
+			name := filled.FindStringSubmatch(ref)[1]
+			if name == "$" {
+				return escape(name)
+			}
+			value, err := h.secret(name)
 			if err != nil {
 				failed = errors.Join(failed, err)
 			}

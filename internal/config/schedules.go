@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -74,37 +73,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Payload == nil {
 		return nil, nil
 	}
-	value, err := fill(s.Payload, func(t expression.Template) (any, error) { return t.At(tick) })
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(value)
-}
-
-// fill evaluates the templates of a payload.
-func fill(value any, of func(expression.Template) (any, error)) (any, error) {
-	var err error
-	switch v := value.(type) {
-	case expression.Template:
-		return of(v)
-	case map[string]any:
-		filled := make(map[string]any, len(v))
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if filled[key], err = fill(v[key], of); err != nil {
-				return nil, err
-			}
-		}
-		return filled, nil
-	case []any:
-		filled := make([]any, len(v))
-		for i := range v {
-			if filled[i], err = fill(v[i], of); err != nil {
-				return nil, err
-			}
-		}
-		return filled, nil
-	}
-	return value, nil
+	return fill(s.Task, s.Payload, func(t expression.Template, q expression.Quote) (any, error) { return t.At(tick, q) })
 }
 
 // checkSchedules fills in defaults, compiles payloads and reports what is
@@ -130,6 +99,7 @@ func (d *decoder) checkSchedules(c *Config) {
 		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
 		s.Retention = cmp.Or(s.Retention, c.Tasks[s.Task].Retention)
 		s.Payload = d.compile(path+".payload", s.Payload, expression.ParseTemplate)
+		d.checkNames(path+".payload", s.Task, s.Payload)
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)
 		c.Schedules[name] = s
@@ -159,27 +129,6 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 		}
 		d.errorf(at, "%s", message)
 	}
-}
-
-// compile replaces each text of a payload by its template.
-func (d *decoder) compile(path string, value any, parse func(string) (expression.Template, error)) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			v[key] = d.compile(join(path, key), v[key], parse)
-		}
-	case []any:
-		for i := range v {
-			v[i] = d.compile(indexed(path, i), v[i], parse)
-		}
-	case string:
-		template, err := parse(v)
-		if err != nil {
-			d.errorf(path, "%v", err)
-		}
-		return template
-	}
-	return value
 }
 
 // checkPayload tries the payload at one tick, the first after the year 2000

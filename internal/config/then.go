@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +13,8 @@ import (
 type Then struct {
 	Type string `yaml:"type"`
 	// Payload is what JSON has, with expressions over payload, task and result in
-	// its texts: "${result.file}".
+	// its texts: "${result.file}". Secrets that it refers to it has itself, as
+	// "$${env:NAME}": what an expression yields refers to none.
 	Payload any `yaml:"payload"`
 	// When says whether the job is enqueued. The zero value means always.
 	When expression.When `yaml:"when"`
@@ -29,10 +29,7 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Of(done); err != nil || !ok {
 		return nil, false, err
 	}
-	value, err := fill(t.Payload, func(t expression.Template) (any, error) { return t.OfDone(done) })
-	if err == nil {
-		payload, err = json.Marshal(value)
-	}
+	payload, err = fill(t.Type, t.Payload, func(t expression.Template, q expression.Quote) (any, error) { return t.OfDone(done, q) })
 	if err == nil {
 		err = tasks.Validate(t.Type, payload)
 	}
@@ -62,5 +59,6 @@ func (d *decoder) checkThen(path string, then []Then, c *Config) {
 			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
 		}
 		then[i].Payload = d.compile(at+".payload", then[i].Payload, expression.ParseDoneTemplate)
+		d.checkNames(at+".payload", then[i].Type, then[i].Payload)
 	}
 }

@@ -33,7 +33,7 @@ func (d *Done) env(f *formula) (any, error) {
 }
 
 // OfDone is the template's value for a job that has run, as At for a tick.
-func (t Template) OfDone(job *Done) (any, error) { return t.fill(job.env) }
+func (t Template) OfDone(job *Done, quote Quote) (any, error) { return t.fill(job.env, quote) }
 
 // When says whether something is done about a job that has run: result.ok. The
 // zero When is always.

@@ -1,6 +1,8 @@
 package expression
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,11 +15,16 @@ type Template struct {
 	parts []part
 }
 
-// part is either plain text or a formula.
+// part is either plain text or a formula. Text that is whole is a ${…} that stands in
+// the template as $${…}: what reads the template's value may take it for a name.
 type part struct {
 	text    string
 	formula *formula
+	whole   bool
 }
+
+// Quote writes a text so that nothing in it is taken for a name. Nil leaves it as it is.
+type Quote func(text string) string
 
 type tickEnv struct {
 	Tick time.Time `expr:"tick"`
@@ -38,7 +45,13 @@ func parseTemplate(text string, env any) (Template, error) {
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
 		if plain, escaped := strings.CutSuffix(before, "$"); found && escaped {
-			t.parts = append(t.parts, part{text: plain + "${"})
+			t.parts = append(t.parts, part{text: plain})
+			name := part{text: "${"}
+			if end := strings.IndexAny(rest, "{}"); end >= 0 && rest[end] == '}' {
+				name.text, name.whole = "${"+rest[:end+1], true
+				rest = rest[end+1:]
+			}
+			t.parts = append(t.parts, name)
 			text = rest
 			continue
 		}
@@ -90,18 +103,19 @@ func closing(text string) int {
 
 // At is the template's value for one tick. A template that is one expression
 // and nothing else gives that expression's own value, of any type; every
-// other gives text.
-func (t Template) At(tick time.Time) (any, error) {
-	return t.fill(func(*formula) (any, error) { return tickEnv{tick}, nil })
+// other gives text. The value is quoted but for the ${…} that the template itself has.
+func (t Template) At(tick time.Time, quote Quote) (any, error) {
+	return t.fill(func(*formula) (any, error) { return tickEnv{tick}, nil }, quote)
 }
 
 // OfJob is the template's value for a job, as At for a tick.
 func (t Template) OfJob(job *Job) (any, error) {
-	return t.fill(func(f *formula) (any, error) { return job.env(f) })
+	return t.fill(func(f *formula) (any, error) { return job.env(f) }, nil)
 }
 
-// fill evaluates the template, each expression with what it sees.
-func (t Template) fill(env func(*formula) (any, error)) (any, error) {
+// fill evaluates the template, each expression with what it sees. What stands between
+// two whole parts is quoted at once: pieces of it could make a name together.
+func (t Template) fill(env func(*formula) (any, error), quote Quote) (any, error) {
 	value := func(f *formula) (any, error) {
 		seen, err := env(f)
 		if err != nil {
@@ -110,12 +124,22 @@ func (t Template) fill(env func(*formula) (any, error)) (any, error) {
 		return f.value(seen)
 	}
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		return value(t.parts[0].formula)
+		v, err := value(t.parts[0].formula)
+		if err != nil {
+			return nil, err
+		}
+		return quote.In(v)
 	}
 	var b strings.Builder
+	between := ""
 	for _, p := range t.parts {
+		if p.whole {
+			b.WriteString(quote.of(between) + p.text)
+			between = ""
+			continue
+		}
 		if p.formula == nil {
-			b.WriteString(p.text)
+			between += p.text
 			continue
 		}
 		value, err := value(p.formula)
@@ -126,9 +150,66 @@ func (t Template) fill(env func(*formula) (any, error)) (any, error) {
 		if err != nil {
 			return nil, p.formula.wrap(err)
 		}
-		b.WriteString(text)
+		between += text
 	}
-	return b.String(), nil
+	return b.String() + quote.of(between), nil
+}
+
+func (q Quote) of(text string) string {
+	if q == nil {
+		return text
+	}
+	return q(text)
+}
+
+// In is a value with all texts in it quoted. The value itself does not change: one that
+// is no text is what its JSON says afterwards.
+func (q Quote) In(value any) (any, error) {
+	if q == nil {
+		return value, nil
+	}
+	if text, ok := value.(string); ok {
+		return q(text), nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return q.walk(value), nil
+}
+
+func (q Quote) walk(value any) any {
+	switch v := value.(type) {
+	case string:
+		return q(v)
+	case map[string]any:
+		for key := range v {
+			v[key] = q.walk(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = q.walk(v[i])
+		}
+	}
+	return value
+}
+
+// Between are the texts of the template around its expressions and whole ${…}.
+func (t Template) Between() []string {
+	texts := []string{""}
+	for _, p := range t.parts {
+		if p.formula != nil || p.whole {
+			texts = append(texts, "")
+			continue
+		}
+		texts[len(texts)-1] += p.text
+	}
+	return texts
 }
 
 // Literal is the text of a template without expressions.

@@ -38,7 +38,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
-		got, err := template.At(tick)
+		got, err := template.At(tick, nil)
 		if diff := cmp.Diff(test.want, got); diff != "" || reason(err) != test.err {
 			t.Errorf("%s: %v\n%s", test.text, err, diff)
 		}
@@ -73,7 +73,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if value, err := template.At(tick); value == nil && err == nil {
+		if value, err := template.At(tick, nil); value == nil && err == nil {
 			t.Errorf("%q gives nothing, without an error", text)
 		}
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -65,13 +66,21 @@ func (l *listener) serve(w *worker, who config.Page) (err error) {
 	if l.page, err = w.newPage(who); err != nil {
 		return err
 	}
+	cert, err := newCertificate(who, w.log)
+	if err != nil {
+		return err
+	}
+	url := "http://" + l.Addr().String()
+	if cert != nil {
+		l.Listener, url = tls.NewListener(l.Listener, cert.config()), "https://"+l.Addr().String()
+	}
 	mux := newMux(w)
 	mux.Handle("/", l.page)
 	l.server = http.Server{
 		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 16 << 10,
 	}
-	w.log.Info("listening", "address", "http://"+l.Addr().String())
+	w.log.Info("listening", "address", url)
 	go func() {
 		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 			w.log.Error("metrics and health are not served any more", "error", err)

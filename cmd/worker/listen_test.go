@@ -53,7 +53,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("no %s in time", what)
 }
 
-var listening = regexp.MustCompile(`listening.*address=(http://\S+)`)
+var listening = regexp.MustCompile(`listening.*address=(https?://\S+)`)
 
 // runWorker runs "worker run" with a config and a free port until the test ends,
 // and returns where it listens and the path of its config.
@@ -197,15 +197,21 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A token that can be guessed opens nothing, wherever it is written.
-func TestShortPageToken(t *testing.T) {
-	for token, want := range map[string]string{"1234567": "--page-token: want at least 8 characters", "12345678": ""} {
+// What can be guessed opens nothing, wherever it is written.
+func TestShortPageSecrets(t *testing.T) {
+	for flags, want := range map[pageFlags]string{
+		{PageToken: "1234567"}:                      "--page-token: want at least 8 characters",
+		{PageToken: "äöüä"}:                         "--page-token: want at least 8 characters",
+		{PageUser: "ops", PagePassword: "1234567"}:  "--page-password: want at least 8 characters",
+		{PageToken: "12345678"}:                     "",
+		{PageUser: "ops", PagePassword: "12345678"}: "",
+	} {
 		got := ""
-		if err := checkPage("0.0.0.0:9090", pageFlags{PageToken: token}.over(config.Page{})); err != nil {
+		if err := checkPage("0.0.0.0:9090", flags.over(config.Page{})); err != nil {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("token %s: %q, want %q", token, got, want)
+			t.Errorf("%+v: %q, want %q", flags, got, want)
 		}
 	}
 }

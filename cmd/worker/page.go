@@ -25,10 +25,12 @@ import (
 
 // pageFlags say who may see the page, instead of what the config says.
 type pageFlags struct {
-	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
+	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token of at least 8 characters that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
 	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
-	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password."`
+	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
 	PageReadOnly bool   `help:"Nothing can be changed on the page."`
+	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: what is at --listen is served by https. When the files change the new ones are taken."`
+	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
 }
 
 // over is the config's page with what the flags say instead.
@@ -36,29 +38,44 @@ func (f pageFlags) over(p config.Page) config.Page {
 	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
 	p.User = cmp.Or(f.PageUser, p.User)
 	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
+	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
 	p.ReadOnly = p.ReadOnly || f.PageReadOnly
 	return p
+}
+
+// pageFlag is the flag that says what a field of the config's page does.
+var pageFlag = map[string]string{
+	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
 }
 
 // checkPage refuses to show the page to other machines without asking who they
 // are.
 func checkPage(addr string, p config.Page) error {
-	if (p.User == "") != (p.Password == "") {
-		return cli.Usagef("page: want a user and a password, or neither")
+	var wrong error
+	p.Check(func(field, problem string) { // the config's have been checked: of the flags
+		wrong = cmp.Or(wrong, error(cli.Usagef("--%s: %s", pageFlag[field], problem)))
+	})
+	if wrong != nil {
+		return wrong
 	}
-	if p.Token != "" && len(p.Token) < config.MinToken {
-		return cli.Usagef("--page-token: want at least %d characters", config.MinToken)
+	if _, err := newCertificate(p, nil); err != nil {
+		return err
 	}
 	address, err := config.ListenAddress(addr)
 	if err != nil || address == "" {
 		return nil // what is wrong with it listen says
 	}
-	host, _, _ := net.SplitHostPort(address)
-	ip, err := netip.ParseAddr(host)
-	if p.Open() || host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
+	if p.Open() || ofThisMachine(address) {
 		return nil
 	}
 	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
+}
+
+// ofThisMachine reports whether only this machine reaches an address.
+func ofThisMachine(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // newPage makes the page of a worker.
@@ -67,7 +84,8 @@ func (w *worker) newPage(p config.Page) (*page.Page, error) {
 	return page.New(page.Options{
 		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Schedules: w.cron, Log: w.log,
 		KeyOf: func(limit string) (string, bool) { return keyOf(w.config.Load(), limit) },
-		Token: string(p.Token), User: p.User, Password: string(p.Password), ReadOnly: p.ReadOnly, Redact: p.Redact,
+		Token: string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
+		ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
 }
 

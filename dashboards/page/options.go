@@ -2,8 +2,10 @@ package page
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,11 +30,15 @@ type Options struct {
 	KeyOf func(limit string) (by string, known bool)
 
 	// Token, or User and Password, let a browser in. Without any of them, and
-	// without Authenticate, only browsers on this machine are let in. They are also
-	// what sessions are signed with: another one ends all sessions, and replicas
-	// with the same know each other's. Choose long ones, and set one behind any
-	// proxy: not every proxy can be told from a browser on this machine.
+	// without Authenticate, only browsers on this machine are let in. Sessions are
+	// signed with them: another one ends all sessions, and replicas with the same
+	// know each other's. A Token and a Password have at least eight characters; longer
+	// is better. Set one behind any proxy: not every proxy can be told from a
+	// browser on this machine.
 	Token, User, Password string
+	// HTTPS says that browsers come by https through a proxy, so that they send the
+	// session's cookie by nothing else. What comes by TLS needs no word.
+	HTTPS bool
 	// Authenticate lets a request in, and says whose it is, instead of Token, User
 	// and Password: for programs that know their users. The user stands in the
 	// changelog beside what was changed. It is asked for every request.
@@ -48,11 +54,21 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// minSecret is how many characters a token or password has at least: at eight guesses a
+// second a shorter one could be found.
+const minSecret = 8
+
 // validate reports everything that is wrong with the options.
 func (o Options) validate() error {
 	var errs []error
 	if o.Redis == nil || o.Limiter == nil {
 		errs = append(errs, errors.New("page: Redis and Limiter are required"))
+	}
+	if o.Token != "" && utf8.RuneCountInString(o.Token) < minSecret {
+		errs = append(errs, fmt.Errorf("page: Token: want at least %d characters", minSecret))
+	}
+	if o.Password != "" && utf8.RuneCountInString(o.Password) < minSecret {
+		errs = append(errs, fmt.Errorf("page: Password: want at least %d characters", minSecret))
 	}
 	if (o.User == "") != (o.Password == "") {
 		errs = append(errs, errors.New("page: want User and Password, or neither"))

@@ -67,6 +67,7 @@ func New(o Options) (*Page, error) {
 // answered then, but views that read for their query fail. It returns nil.
 func (p *Page) Close() error {
 	p.cancel()
+	p.guard.guesses.tell()
 	return nil
 }
 
@@ -120,7 +121,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	case name == "do":
 		p.serveAction(w, r)
 	case name == "sign-out" && r.Method == http.MethodPost:
-		p.guard.signOut(w)
+		p.guard.signOut(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		p.fail(w, r, http.StatusMethodNotAllowed, "This page can only be read.")

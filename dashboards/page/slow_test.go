@@ -21,7 +21,7 @@ import (
 func TestSlowViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := miniWorld(t)
-		w.options.Token = "sesame"
+		w.options.Token = "open sesame"
 		for i := range 50 {
 			w.must(w.limiter.Define(t.Context(), throttle.Limit{Name: fmt.Sprint("limit-", i), Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}))
 		}
@@ -107,7 +107,7 @@ func (p pipes) look(t *testing.T) net.Conn {
 	here, there := net.Pipe()
 	t.Cleanup(func() { _ = here.Close() })
 	p <- there
-	const request = "GET /events?of= HTTP/1.1\r\nHost: headgate.example\r\nAuthorization: Bearer sesame\r\n\r\n"
+	const request = "GET /events?of= HTTP/1.1\r\nHost: headgate.example\r\nAuthorization: Bearer open sesame\r\n\r\n"
 	if _, err := io.WriteString(here, request); err != nil {
 		t.Fatal(err)
 	}

@@ -5,15 +5,21 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // Page says who may see the page of "worker run --listen", and what.
 type Page struct {
 	// Token, or User and Password, let a browser in. Without any of them only
-	// browsers on the same machine are let in.
+	// browsers on the same machine are let in. Secrets have at least 8 characters.
 	Token    Secret `yaml:"token"`
 	User     string `yaml:"user"`
 	Password Secret `yaml:"password"`
+	// HTTPS says that browsers come by https, through a proxy.
+	HTTPS bool `yaml:"https"`
+	// TLSCert and TLSKey are files in PEM with which the worker itself speaks TLS.
+	TLSCert string `yaml:"tls_cert"`
+	TLSKey  string `yaml:"tls_key"`
 	// ReadOnly takes away everything that changes anything.
 	ReadOnly bool `yaml:"read_only"`
 	// Redact names fields of payloads and headers that are not shown, where *
@@ -48,19 +54,33 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MinToken is how long a token is at least: a shorter one can be guessed.
-const MinToken = 8
+// minSecret is how many characters a token or password has at least: a shorter one can
+// be guessed.
+const minSecret = 8
+
+// Check reports the fields that are wrong by themselves or beside the others, and what is
+// wrong with them. It shows no secret.
+func (p Page) Check(report func(field, problem string)) {
+	short := func(field string, secret Secret) {
+		if secret != "" && utf8.RuneCountInString(string(secret)) < minSecret {
+			report(field, fmt.Sprintf("want at least %d characters", minSecret))
+		}
+	}
+	short("token", p.Token)
+	short("password", p.Password)
+	alone := func(field, value, shown, other, otherValue string) {
+		if value != "" && otherValue == "" {
+			report(field, shown+"want a "+other+" beside it")
+		}
+	}
+	alone("user", p.User, fmt.Sprintf("%q: ", p.User), "password", string(p.Password))
+	alone("password", string(p.Password), "", "user", p.User)
+	alone("tls_cert", p.TLSCert, fmt.Sprintf("%q: ", p.TLSCert), "tls_key", p.TLSKey)
+	alone("tls_key", p.TLSKey, fmt.Sprintf("%q: ", p.TLSKey), "tls_cert", p.TLSCert)
+}
 
 func (d *decoder) checkPage(p Page) {
-	if p.Token != "" && len(p.Token) < MinToken {
-		d.errorf("page.token", "want at least %d characters", MinToken)
-	}
-	if p.User != "" && p.Password == "" {
-		d.errorf("page.user", "%q: want a password beside it", p.User)
-	}
-	if p.Password != "" && p.User == "" {
-		d.errorf("page.password", "want a user beside it")
-	}
+	p.Check(func(field, problem string) { d.errorf("page."+field, "%s", problem) })
 	for i, name := range p.Redact {
 		if name == "" || strings.ContainsAny(name, "[]\\\n") {
 			d.errorf(indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)

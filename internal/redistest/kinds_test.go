@@ -34,7 +34,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	// With the certificate file it must.
-	cert, err := os.ReadFile(s.CertFile())
+	cert, err := os.ReadFile(s.Certificates().CA)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -27,6 +26,8 @@ type Server struct {
 	dir  string
 	args []string
 	tls  *tls.Config
+
+	certificates Certificates
 
 	process *exec.Cmd
 	exited  chan struct{} // closed once process has ended and been waited for
@@ -96,9 +97,8 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr()
 }
 
-// CertFile is the PEM file with the certificate that clients of a server with
-// TLS must trust. Other servers have none.
-func (s *Server) CertFile() string { return filepath.Join(s.dir, certFile) }
+// Certificates are what clients of a server with TLS need. Other servers have none.
+func (s *Server) Certificates() Certificates { return s.certificates }
 
 // Options are what a client of this server needs; the caller may add to them.
 func (s *Server) Options() *redis.Options {

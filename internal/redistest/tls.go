@@ -16,39 +16,94 @@ import (
 	"time"
 )
 
-const (
-	certFile = "cert.pem"
-	keyFile  = "key.pem"
-)
-
-// StartTLS is [Start] for a server that speaks only TLS. Its certificate is its
-// own, so [Server.Options] carries the trust that a client needs and
-// [Server.CertFile] has it as a file.
+// StartTLS is [Start] for a server that speaks only TLS. Its certificate is of an
+// authority of its own, so [Server.Options] carries the trust that a client needs and
+// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
+// certificate of its clients, too.
 func StartTLS(args ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {
 		return nil, err
 	}
-	config, err := writeCertificate(dir)
+	files, err := WriteCertificates(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	config, err := files.config()
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	secure := []string{
-		"--tls-cert-file", filepath.Join(dir, certFile),
-		"--tls-key-file", filepath.Join(dir, keyFile),
+		"--tls-cert-file", files.Cert,
+		"--tls-key-file", files.Key,
+		"--tls-ca-cert-file", files.CA,
 		"--tls-auth-clients", "no",
 	}
-	return startIn(dir, config, append(secure, args...))
+	s, err := startIn(dir, config, append(secure, args...))
+	if err == nil {
+		s.certificates = files
+	}
+	return s, err
 }
 
-// writeCertificate puts a self-signed certificate for 127.0.0.1 and its key
-// into dir, and returns the configuration of a client that trusts it.
-func writeCertificate(dir string) (*tls.Config, error) {
+// Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and
+// localhost, and a client of it, each with its key.
+type Certificates struct{ CA, Cert, Key, ClientCert, ClientKey string }
+
+// WriteCertificates makes certificates and writes them into a folder.
+func WriteCertificates(dir string) (Certificates, error) {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	files := Certificates{at("ca.pem"), at("cert.pem"), at("key.pem"), at("client.pem"), at("client-key.pem")}
+	ca := template("redistest", 1)
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
+	caKey, err := issue(ca, ca, nil, files.CA, "")
+	if err != nil {
+		return Certificates{}, err
+	}
+	server := template("server", 2)
+	server.IPAddresses, server.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
+	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	client := template("client", 3)
+	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	_, err1 := issue(server, ca, caKey, files.Cert, files.Key)
+	_, err2 := issue(client, ca, caKey, files.ClientCert, files.ClientKey)
+	return files, errors.Join(err1, err2)
+}
+
+// config is of a client that trusts the authority and shows who it is.
+func (c Certificates) config() (*tls.Config, error) {
+	ca, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	client, err := tls.LoadX509KeyPair(c.ClientCert, c.ClientKey)
+	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{client}}, err
+}
+
+func template(name string, serial int64) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+}
+
+// issue writes a certificate that a parent's key signs, its own where there is none,
+// and its key where there is a file for that.
+func issue(cert, parent *x509.Certificate, by *ecdsa.PrivateKey, certFile, keyFile string) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	certDER, err := selfSigned(key)
+	if by == nil {
+		by = key
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, cert, parent, key.Public(), by)
 	if err != nil {
 		return nil, err
 	}
@@ -56,29 +111,9 @@ func writeCertificate(dir string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER})
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(cert)
-	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}, errors.Join(
-		os.WriteFile(filepath.Join(dir, certFile), cert, 0o600),
-		os.WriteFile(filepath.Join(dir, keyFile), pem.EncodeToMemory(
-			&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
-	)
-}
-
-func selfSigned(key *ecdsa.PrivateKey) ([]byte, error) {
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "redistest"},
-		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.Add(24 * time.Hour),
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-		// It is its own authority.
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	err = os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certDER}), 0o600)
+	if keyFile != "" {
+		err = errors.Join(err, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
 	}
-	return x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return key, err
 }

@@ -59,7 +59,7 @@ func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
 	case "tls":
 		s, err := redistest.StartTLS()
 		ts.Check(err)
-		ts.Setenv("SSL_CERT_FILE", s.CertFile())
+		ts.Setenv("SSL_CERT_FILE", s.Certificates().CA)
 		return &redisServer{s, s.Client(), s.URL()}, s
 	case "sentinel":
 		s, err := redistest.StartSentinel()

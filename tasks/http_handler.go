@@ -30,7 +30,7 @@ import (
 //   - The status is expected: done.
 //   - A malformed payload, or an address that is not allowed: archived at once,
 //     with the reason.
-//   - Another status: a *StatusError. A 4xx is archived at once, because the
+//   - Another status, 101 always: a *StatusError. A 4xx is archived at once, because the
 //     same call would only be refused again; but 408, 425 and 429, and any
 //     answer that says when to come back, are retried, as are 5xx and all
 //     others. A redirect that is not followed is archived too.
@@ -186,6 +186,12 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		return nil, noAnswer(call, hidden, err)
 	}
 	at := time.Now()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the connection itself, to whatever protocol, and no context ends it.
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	resp.Body = endsWith(ctx, resp.Body)
 	return &answer{
 		call: call, secrets: hidden, url: req.URL, resp: resp,
 		at: at, latency: at.Sub(start), upstream: ReadUpstream(resp.StatusCode, resp.Header, at),

@@ -42,10 +42,11 @@ func (r HTTPRequest) Validate() error {
 	if r.Timeout < 0 {
 		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", r.Timeout, DefaultTimeout)
 	}
-	// Any number that a status can have, registered or not: servers make up their own.
+	// Any number that a status can have, registered or not: servers make up their own. One
+	// below 200 is no end of a call.
 	for _, status := range r.Expect {
-		if status < 100 || status > 599 {
-			return fmt.Errorf("expect %d: want HTTP statuses from 100 to 599", status)
+		if status < 200 || status > 599 {
+			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
 		}
 	}
 	if err := r.validateRedirects(); err != nil {

@@ -1,0 +1,103 @@
+package tasks
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// holding is the URL of a server that answers each connection with a text, and then
+// holds it until the test is over.
+func holding(t *testing.T, text string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, text)
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// A server that keeps the connection holds no call beyond its time, whatever it said
+// before: asked for or not, another protocol is no answer.
+func TestNoAnswerHoldsACall(t *testing.T) {
+	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n"
+	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "other"}
+	for _, tt := range []struct {
+		name, answer, class string
+		call                HTTPRequest
+	}{
+		{"101", switched, "1xx", HTTPRequest{}},
+		{"101 that was asked for", switched, "1xx", HTTPRequest{Headers: upgrade}},
+		{"101, and a wish to wait", strings.Replace(switched, "\r\n", "\r\nRetry-After: 5\r\n", 1), "1xx", HTTPRequest{}},
+		{"101, to be saved", switched, "1xx", HTTPRequest{Save: "x"}},
+		{"103", "HTTP/1.1 103 Early Hints\r\n\r\n", ClassNetwork, HTTPRequest{}},
+		{"a body without end", "HTTP/1.1 200 OK\r\n\r\nbody", ClassNetwork, HTTPRequest{}},
+		{"a body without end that is dropped", "HTTP/1.1 302 Found\r\nLocation: /\r\n\r\nbody", ClassNetwork, HTTPRequest{Redirects: RedirectsSameHost}},
+		{"a tunnel", "HTTP/1.1 200 OK\r\n\r\n", ClassNetwork, HTTPRequest{Method: "CONNECT"}},
+		{"nothing", "", ClassNetwork, HTTPRequest{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.call.URL, tt.call.Timeout = holding(t, tt.answer), 100*time.Millisecond
+			if tt.class == "1xx" {
+				tt.call.Timeout = time.Hour // it is no matter of time
+			}
+			h := local()
+			h.SaveDir = t.TempDir()
+			if err := processBy(t, h, tt.call); Class(err) != tt.class {
+				t.Errorf("%v is of class %q, want %q", err, Class(err), tt.class)
+			}
+		})
+	}
+}
+
+// What is kept of a 101 is its status.
+func TestSwitchedProtocolsAreAnError(t *testing.T) {
+	url := holding(t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nhello")
+	result, err := local().fetch(t, HTTPRequest{URL: url})
+	if diff := cmp.Diff(&HTTPResult{Status: 101}, result, cmpopts.IgnoreFields(HTTPResult{}, "DurationMS")); diff != "" {
+		t.Error(diff)
+	}
+	if want := url + " answered 101 Switching Protocols, want any 2xx"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// heldBody is one that only Close ends, as a transport may have it that knows nothing of
+// contexts.
+type heldBody struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (b *heldBody) Read([]byte) (int, error) { <-b.closed; return 0, errors.New("closed") }
+func (b *heldBody) Close() error             { b.once.Do(func() { close(b.closed) }); return nil }
+
+// The end of a call's time closes its body, and is the reason that the error has.
+func TestBodyEndsWithItsCall(t *testing.T) {
+	h := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: &heldBody{closed: make(chan struct{})}, Request: r}, nil
+	})}
+	err := processBy(t, h, HTTPRequest{URL: "http://h/", Timeout: 10 * time.Millisecond})
+	if want := "no whole answer within 10ms"; err == nil || !strings.Contains(err.Error(), want) || Class(err) != ClassNetwork {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}

@@ -22,12 +22,12 @@ type attempt struct {
 	rule     Rule
 	retried  int // failures so far
 	maxRetry int
-	deadline time.Time // the zero value means none
+	term
 }
 
 // newAttempt reads from a handler's context which job it is, and how often it has
-// failed. The context is the only place where asynq tells a handler; its deadline is
-// not in it: see deadlines.
+// failed. The context is the only place where asynq tells a handler; its term is not
+// in it: see terms.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
@@ -46,7 +46,8 @@ func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
-		a.deadline = s.deadlines.of(a.job)
+		a.term = s.terms.of(a.job)
+		release(ctx)
 		err := s.try(ctx, a, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)
@@ -65,7 +66,7 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 		s.history.Ended(a.name(), history.Archived)
 		return finalError{err}
 	}
-	if err = s.deadlines.late(a.job, a.rule.OnMaxWait); err != nil {
+	if err = a.late(); err != nil {
 		if len(a.rule.Needs) > 0 {
 			_, _ = s.limiter.Forget(ctx, throttle.JobID{Queue: a.queue, ID: a.id}) // what fails here, the upkeep does
 		}
@@ -81,6 +82,12 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	h := &handling{server: s, attempt: a, decision: decision, began: time.Now()}
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, began, decision)
 	defer free()
+	if err = a.unwanted(ctx); err != nil {
+		s.history.Ended(a.name(), a.end(ctx, err))
+		return err
+	}
+	ctx, done := a.begin(ctx)
+	defer done()
 	ctx, traced := a.traceRun(ctx, decision)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
@@ -88,15 +95,31 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	return err
 }
 
+// unwanted is why a job is not begun that may run, or nil: its deadline has passed while
+// it asked, or asynq has given the attempt up, as when the job's lease ended.
+func (a attempt) unwanted(ctx context.Context) error {
+	if err := a.late(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
+	}
+	return nil
+}
+
 // errPanicked is what the span of a run says that did not return.
 var errPanicked = errors.New("the handler panicked")
 
 // run has the job run, and counts how it ended: a panic is a failure, too, so that
-// is what end says until the handler has returned.
+// is what end says until the handler has returned. One whose time is over has failed,
+// whatever it says: asynq, which gives it up at that moment, may or may not hear it.
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
 	defer func() { ended(end) }()
 	err = h.judge(ctx, next.ProcessTask(ctx, h.task))
+	if over := ctx.Err(); errors.Is(over, context.DeadlineExceeded) {
+		err = over
+	}
 	end = h.end(ctx, err)
 	return err
 }
@@ -181,12 +204,17 @@ func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, err
 	return d, err
 }
 
-// asks is the job as the limiter knows it.
+// asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
+// that one that waits until then is archived with the reason why it waited.
 func (s *Server) asks(a attempt) throttle.Job {
-	return throttle.Job{
+	j := throttle.Job{
 		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
-		MaxWait: a.rule.MaxWait, Deadline: a.deadline, Grant: s.grant,
+		MaxWait: a.rule.MaxWait, Grant: s.grant,
 	}
+	if !a.deadline.IsZero() {
+		j.Deadline = a.deadline.Add(-time.Second)
+	}
+	return j
 }
 
 // refuse is the end of a job that cannot have its permits, or that it runs without:

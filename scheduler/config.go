@@ -40,6 +40,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		c.Logger = newStderr()
 	}
 	c.Logger = asynqLog{c.Logger, &s.putBacks}
+	c.BaseContext = runContexts(c.BaseContext)
 	c.IsFailure = isFailure(c.IsFailure)
 	c.RetryDelayFunc = retryDelay(c.RetryDelayFunc)
 	if c.ErrorHandler != nil {

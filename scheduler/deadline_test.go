@@ -2,13 +2,16 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -106,9 +109,115 @@ func TestDeadlinesThatAreOver(t *testing.T) {
 		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || len(st.ran()) != 0 {
 			t.Errorf("job: %+v, ran %v; want it archived without a run", info, st.ran())
 		}
-		st.server.deadlines.byJob.Range(func(j, _ any) bool {
+		st.server.terms.byJob.Range(func(j, _ any) bool {
 			t.Errorf("the deadline of %v is kept", j)
 			return true
 		})
+	})
+}
+
+// A handler's time begins when it may run, and when it is over asynq gives the job up
+// as it always does, though the handler goes on: the worker takes the next.
+func TestTimeoutIsTheHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		ended := make(chan time.Duration, 100)
+		handle := func(ctx context.Context, _ *asynq.Task) error {
+			began := time.Now()
+			<-ctx.Done()
+			ended <- time.Since(began)
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Errorf("the context ended by %v", ctx.Err())
+			}
+			time.Sleep(20 * time.Second)
+			return nil
+		}
+		type key struct{}
+		config := asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second}
+		config.BaseContext = func() context.Context { return context.WithValue(context.Background(), key{}, "the program's") }
+		config.IsFailure = func(err error) bool {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("IsFailure is asked of %v", err)
+			}
+			return true
+		}
+		st := start(t, queues, settings{config: config, redis: limiter, limits: []throttle.Limit{perMinute(600, 10)}, handle: func(ctx context.Context, task *asynq.Task) error {
+			if ctx.Value(key{}) != "the program's" {
+				t.Error("the program's BaseContext is not the handler's")
+			}
+			return handle(ctx, task)
+		}})
+		time.Sleep(time.Minute)
+		toLimiter.slow.Store(int64(5 * time.Second))
+		for i := range 4 {
+			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(i%2), asynq.Timeout(3*time.Second)), numbered("job", i))
+		}
+		time.Sleep(40 * time.Second)
+		if n := len(ended); n < 4 {
+			t.Errorf("%d contexts ended within 40 s, want one in 8 s", n)
+		}
+		for range len(ended) {
+			if took := <-ended; took != 3*time.Second {
+				t.Errorf("a context ended after %s, want 3 s", took)
+			}
+		}
+		for i := range 4 {
+			info := st.info(fmt.Sprintf("job-%04d", i))
+			if info == nil || info.LastErr != "context deadline exceeded" || (info.State == asynq.TaskStateArchived) != (i%2 == 0) {
+				t.Errorf("job %d: %+v, want it failed by its timeout", i, info)
+			}
+		}
+		st.server.Shutdown()
+		time.Sleep(20 * time.Second)
+	})
+}
+
+// A job's Timeout and Deadline stay what its producer said, in whatever way its
+// attempt ends.
+func TestTimeoutIsKept(t *testing.T) {
+	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
+	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
+	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
+	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
+		for end, state := range states {
+			for _, timeout := range []time.Duration{0, 3 * time.Second} {
+				for _, deadline := range []time.Time{{}, time.Now().Add(time.Hour), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+					id := st.enqueue(asynq.NewTask("job", []byte(end), asynq.MaxRetry(1), asynq.Retention(time.Hour), asynq.Timeout(timeout), asynq.Deadline(deadline)))
+					before := st.info(id)
+					time.Sleep(16 * time.Second) // the first retry comes later
+					info := st.info(id)
+					if info == nil || info.State != state || info.Timeout != before.Timeout || !info.Deadline.Equal(before.Deadline) {
+						t.Errorf("%s, timeout %s, deadline %s: %+v", end, timeout, deadline, info)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Nobody begins a job whose deadline has passed while it asked.
+func TestDeadlinePassesWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		freed := 0
+		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{oneSlot}, freed: func(string) { freed++ }})
+		time.Sleep(time.Minute)
+		toLimiter.slow.Store(int64(70 * time.Second))
+		id := st.enqueue(needing(""), asynq.Deadline(time.Now().Add(time.Minute)))
+		time.Sleep(50 * time.Second)
+		toLimiter.slow.Store(0) // for what is called from now on
+		time.Sleep(time.Minute)
+		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || !strings.HasPrefix(info.LastErr, "too late: ") || len(st.ran()) != 0 {
+			t.Errorf("job: %+v, ran %v; want it archived as too late", info, st.ran())
+		}
+		if freed != 1 {
+			t.Errorf("%d slots were freed, want the one that it got", freed)
+		}
 	})
 }

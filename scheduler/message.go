@@ -14,6 +14,7 @@ const (
 	fieldID       = 3
 	fieldRetried  = 6
 	fieldErrorMsg = 7
+	fieldTimeout  = 8
 	fieldDeadline = 9
 	fieldUnique   = 10
 	fieldHeaders  = 15
@@ -30,6 +31,7 @@ type message struct {
 	id        string
 	retried   int // failures so far
 	lastError string
+	timeout   int64 // in seconds; 0 is none
 	deadline  int64 // a unix second; 0 is none
 	unique    bool  // whether it has a Unique lock
 }
@@ -54,6 +56,9 @@ func parseMessage(encoded []byte) (m message, err error) {
 		case field == fieldRetried && kind == protowire.VarintType:
 			retried, _ := protowire.ConsumeVarint(value)
 			m.retried = int(retried)
+		case field == fieldTimeout && kind == protowire.VarintType:
+			timeout, _ := protowire.ConsumeVarint(value)
+			m.timeout = int64(timeout)
 		case field == fieldDeadline && kind == protowire.VarintType:
 			deadline, _ := protowire.ConsumeVarint(value)
 			m.deadline = int64(deadline)
@@ -91,10 +96,12 @@ func withRetried(msg []byte, retried int) []byte {
 	return protowire.AppendVarint(msg, uint64(retried))
 }
 
-// withDeadline returns an encoded TaskMessage with another deadline, a unix second.
-func withDeadline(msg []byte, at int64) []byte {
-	msg = protowire.AppendTag(slices.Clip(msg), fieldDeadline, protowire.VarintType)
-	return protowire.AppendVarint(msg, uint64(at))
+// withTimes returns an encoded TaskMessage with another timeout and another deadline.
+func withTimes(msg []byte, timeout, deadline int64) []byte {
+	msg = protowire.AppendTag(slices.Clip(msg), fieldTimeout, protowire.VarintType)
+	msg = protowire.AppendVarint(msg, uint64(timeout))
+	msg = protowire.AppendTag(msg, fieldDeadline, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(deadline))
 }
 
 // withHeader returns an encoded TaskMessage with one more header, or with another

@@ -26,8 +26,8 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		hash := "asynq:{default}:t:" + info.ID
 		msg, _ := rdb.HGet(ctx, hash, "msg").Bytes()
 		msg = withHeader(withRetried(withLastError(msg, "boom"), 3), "c", "d")
-		msg = withPayload(withRetried(withLastError(withDeadline(msg, 5e9), "again"), 2), []byte("other"))
-		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 2, "again", 5e9, true}) {
+		msg = withPayload(withRetried(withLastError(withTimes(msg, 90, 5e9), "again"), 2), []byte("other"))
+		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 2, "again", 90, 5e9, true}) {
 			t.Errorf("read back: %+v, %v", m, err)
 		}
 		rdb.HSet(ctx, hash, "msg", msg)
@@ -35,7 +35,7 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.LastErr != "again" || got.Retried != 2 || got.MaxRetry != 7 || got.Timeout != time.Minute || got.Deadline.Unix() != 5e9 || string(got.Payload) != "other" {
+		if got.LastErr != "again" || got.Retried != 2 || got.MaxRetry != 7 || got.Timeout != 90*time.Second || got.Deadline.Unix() != 5e9 || string(got.Payload) != "other" {
 			t.Errorf("asynq reads %+v", got)
 		}
 		if got.Headers["a"] != "b" || got.Headers["c"] != "d" || len(got.Headers) != 2 {

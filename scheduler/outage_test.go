@@ -244,26 +244,49 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 	}
 }
 
-// A job that is out of time says nothing of the limiter.
-func TestDeadlineIsNoOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		_, limiter := redistest.Mini(t)
-		var toLimiter wire
-		limiter.AddHook(&toLimiter)
-		var log journal
-		st := start(t, queues, settings{config: idle, redis: limiter, log: log.logger(), limits: []throttle.Limit{perMinute(60, 1)}})
-		time.Sleep(time.Minute)
-		toLimiter.slow.Store(int64(3 * time.Second))
-		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0), asynq.Timeout(time.Second)))
-		time.Sleep(time.Minute)
-		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "deadline exceeded") {
-			t.Errorf("job: %+v, want archived by its timeout", info)
-		}
-		if log.String() != "" {
-			t.Errorf("logged: %s", log.String())
-		}
-	})
+// The limiter's Redis hangs: jobs that ask meanwhile use up neither their Timeout nor
+// an attempt, whatever they were enqueued with, and each runs with all of its time.
+func TestAnOutageSpendsNoAttempt(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		slow  time.Duration // what a command takes in the outage
+		fails bool          // after that
+	}{{"a stall", 2600 * time.Millisecond, false}, {"hangs and answers", 20 * time.Second, false}, {"hangs and fails", 20 * time.Second, true}} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, queues := redistest.Mini(t)
+				_, limiter := redistest.Mini(t)
+				var toLimiter wire
+				limiter.AddHook(&toLimiter)
+				handle := func(ctx context.Context, _ *asynq.Task) error {
+					until, ok := ctx.Deadline()
+					if left := time.Until(until); !ok || left != 2*time.Second || ctx.Err() != nil {
+						t.Errorf("a handler began with %s left (%v), want all of the 2 s", left, ctx.Err())
+					}
+					return nil
+				}
+				config := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}
+				st := start(t, queues, settings{config: config, redis: limiter, limits: []throttle.Limit{perMinute(60, 4)}, handle: handle})
+				time.Sleep(time.Minute)
+				toLimiter.slow.Store(int64(test.slow))
+				toLimiter.cut.Store(test.fails)
+				for i := range 20 {
+					st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(i%2), asynq.Timeout(2*time.Second)))
+				}
+				time.Sleep(45 * time.Second)
+				toLimiter.slow.Store(0)
+				toLimiter.cut.Store(false)
+				time.Sleep(10 * time.Minute)
+				st.wantOnceEach(20)
+				if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Size != 0 || queue.FailedTotal != 0 {
+					t.Errorf("queue: %+v, %v; want all jobs done and none failed", queue, err)
+				}
+				if len(st.reported) != 0 {
+					t.Errorf("reported: %v", st.reported)
+				}
+			})
+		})
+	}
 }
 
 // The limiter's Redis comes back empty: the rules' limits are defined again

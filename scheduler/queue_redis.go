@@ -14,20 +14,21 @@ import (
 // as it is, but for two of asynq's scripts: those that write a job back whose
 // attempt has failed, to be retried or archived. Jobs that did not fail go back
 // in another way; so a job of whatever producer, with whatever options, is
-// denied as often as need be.
+// denied as often as need be. And what a job says of its time is changed when it is
+// taken, and back when it is written: see terms.
 //
-// The two, and Dequeue, are told from others by their keys: the text of a script,
+// All of these are told from others by their keys: the text of a script,
 // and so its SHA-1, is what asynq changes most easily. What is not recognised is
 // passed on: of another asynq, jobs that are denied on their last attempt would be
 // archived. It is safe for concurrent use.
 type queueRedis struct {
 	redis.UniversalClient
-	putBacks  *putBacks
-	deadlines *deadlines
-	forgiven  int          // crashes of a job's worker
-	promotes  *atomic.Bool // whether jobs can be moved
-	scope     string       // the limiter's, as its keys begin
-	outage    *outageLog
+	putBacks *putBacks
+	terms    *terms
+	forgiven int          // crashes of a job's worker
+	promotes *atomic.Bool // whether jobs can be moved
+	scope    string       // the limiter's, as its keys begin
+	outage   *outageLog
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -51,13 +52,16 @@ func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, arg
 // time, it is also what hears first that the queues' Redis is away or back.
 func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(args []any) *redis.Cmd) *redis.Cmd {
 	began := time.Now()
+	if i := messageAt(keys, args); i > 0 {
+		args[i] = restore(args[i].([]byte))
+	}
 	cmd := q.instead(ctx, keys, args)
 	if cmd == nil {
 		cmd = asynqs(args)
 	}
 	q.outage.note(ctx, began, unreachable(cmd.Err()))
 	if queue, ok := asDequeue(keys); ok && cmd.Err() == nil {
-		q.deadlines.note(queue, cmd)
+		q.terms.note(queue, cmd)
 	}
 	return cmd
 }
@@ -70,8 +74,7 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if !ok {
 		return nil
 	}
-	w.msg = q.deadlines.restore(w.job, w.msg)
-	args[1] = w.msg
+	q.terms.of(w.job) // even if no handler asked
 	m, err := parseMessage(w.msg)
 	if err != nil {
 		return nil
@@ -84,6 +87,38 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 		return q.crashed(ctx, w, m, args)
 	}
 	return nil
+}
+
+// asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
+// They are the pending, paused, active and lease keys of the queue; no other script
+// that asynq's server runs has paused in the second place. ok is false for those.
+func asDequeue(keys []string) (queue string, ok bool) {
+	if len(keys) != 4 || !strings.HasSuffix(keys[1], "}:paused") {
+		return "", false
+	}
+	queue, isPending := strings.CutSuffix(keys[0], "}:pending")
+	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
+	return queue, isPending && isQueue
+}
+
+// messageAt is where a script's arguments have a job that was active as it is to be
+// stored, or 0: in Retry and Archive, which have the active list for their second key,
+// and in MarkAsComplete, whose third is the set of the completed.
+func messageAt(keys []string, args []any) int {
+	at := 0
+	switch {
+	case len(keys) >= 8 && strings.HasSuffix(keys[1], "}:active"):
+		at = 1
+	case len(keys) >= 6 && strings.HasSuffix(keys[2], "}:completed"):
+		at = 3
+	}
+	if at >= len(args) {
+		return 0
+	}
+	if _, ok := args[at].([]byte); !ok {
+		return 0
+	}
+	return at
 }
 
 // writeBack is a call of asynq's script Retry or Archive. msg is the job as asynq

@@ -55,26 +55,26 @@ type Limiter interface {
 // Any number of servers may share queues and limits, in any number of processes.
 // One of them gives the waiting jobs their turns; when it dies another takes over
 // within seconds. Where the limiter cannot be asked, jobs wait: none runs
-// unlimited.
+// unlimited, and none fails for that. A job's Timeout begins with its handler.
 //
 // A job that needs limits costs one round trip to the limiter before its handler
 // runs. After it there is one where a limit learns from how calls go, and one for
 // the leases that the job held. A job that needs none costs nothing.
 type Server struct {
-	asynq     *asynq.Server
-	limiter   Limiter
-	limits    limits
-	rules     Rules
-	log       *slog.Logger
-	grant     time.Duration // how long permits are kept for a called job
-	putBacks  putBacks
-	deadlines deadlines
-	promoter  promoter
-	queues    []string      // by name
-	passes    time.Duration // between two comparisons of what waits with asynq
-	quiet     time.Duration // between two heartbeats of the turn-giver where nothing is due
-	promotes  atomic.Bool   // whether called jobs can be moved, and so come in time
-	claimed   atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
+	asynq    *asynq.Server
+	limiter  Limiter
+	limits   limits
+	rules    Rules
+	log      *slog.Logger
+	grant    time.Duration // how long permits are kept for a called job
+	putBacks putBacks
+	terms    terms
+	promoter promoter
+	queues   []string      // by name
+	passes   time.Duration // between two comparisons of what waits with asynq
+	quiet    time.Duration // between two heartbeats of the turn-giver where nothing is due
+	promotes atomic.Bool   // whether called jobs can be moved, and so come in time
+	claimed  atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 
@@ -151,7 +151,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.promotes.Store(!o.polling)
 	cfg = s.config(cfg)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
-	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.deadlines, o.forgiven, &s.promotes, scope, s.queueOutage}, cfg)
+	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage}, cfg)
 	return s, nil
 }
 

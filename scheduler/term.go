@@ -1,0 +1,175 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// A term is how long a job may take, as its producer said: asynq's Timeout, which is
+// each run's own, and its Deadline, which is all runs'. Zero values mean none.
+type term struct {
+	timeout  time.Duration
+	deadline time.Time
+}
+
+// terms are those of the jobs that asynq has taken from their queues.
+//
+// asynq counts a Timeout from when it takes a job, and fails the job when that or the
+// Deadline is over, whatever is being done: a limiter that hangs would spend attempts,
+// and a job that comes after its deadline would be failed, unasked, until its retries
+// are used up. So asynq is told both as being far off, and each handler's time begins
+// here, when it may run. Nor does a handler's context tell one from the other, and they
+// are not alike: a job that would wait past its deadline is told so at once, one with
+// a timeout has all of it again when it comes back.
+//
+// queueRedis notes a term when asynq's Dequeue returns, and the handler takes it a
+// moment later. The map is safe for that, whatever goroutines they run in.
+type terms struct{ byJob sync.Map }
+
+// far is by how many seconds both are moved, about 30,000 years. What is moved is told
+// from what is not by its size: so nothing need be remembered to move it back, and
+// nothing is wrong where that was missed.
+const far = 1_000_000_000_000
+
+// near is a number of seconds as it was before it was moved, if it was.
+func near(seconds int64) int64 {
+	if seconds >= far {
+		return seconds - far
+	}
+	return seconds
+}
+
+// note keeps the term of a job that asynq has just taken from a queue, and moves it in
+// what asynq gets. An empty queue's answer, and one that cannot be read, are passed
+// over, and so is a job that has neither: it is asynq's to say how long it may run.
+func (t *terms) note(queue string, dequeued *redis.Cmd) {
+	msg, err := dequeued.Text()
+	if err != nil {
+		return
+	}
+	m, err := parseMessage([]byte(msg))
+	timeout, deadline := near(m.timeout), near(m.deadline)
+	if err != nil || timeout <= 0 && deadline <= 0 {
+		return
+	}
+	own := term{timeout: time.Duration(timeout) * time.Second}
+	if deadline > 0 {
+		own.deadline = time.Unix(deadline, 0)
+	}
+	t.byJob.Store(job{queue, m.id}, own)
+	dequeued.SetVal(string(withTimes([]byte(msg), timeout+far, deadline+far)))
+}
+
+// of returns a job's term and forgets it.
+func (t *terms) of(j job) term {
+	own, ok := t.byJob.LoadAndDelete(j)
+	if !ok {
+		return term{}
+	}
+	return own.(term)
+}
+
+// restore returns a message that asynq writes to Redis, with the job's own term.
+func restore(msg []byte) []byte {
+	m, err := parseMessage(msg)
+	if err != nil || m.timeout < far && m.deadline < far {
+		return msg
+	}
+	return withTimes(msg, near(m.timeout), near(m.deadline))
+}
+
+// late is why a job cannot run that comes after its deadline, or nil.
+func (a attempt) late() error {
+	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
+		return nil
+	}
+	err := fmt.Errorf("too late: it was to be done by %s", a.deadline.UTC().Format(time.RFC3339))
+	if a.rule.OnMaxWait == Drop {
+		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
+	}
+	return finalError{err}
+}
+
+// begin starts the handler's time: the context that it returns ends when that is over,
+// and then asynq gives the attempt up, whether the handler returns or not. ctx is from
+// asynq's, and done is to be called when the handler has returned.
+func (t term) begin(ctx context.Context) (_ context.Context, done func()) {
+	end := t.deadline
+	if t.timeout > 0 {
+		if over := time.Now().Add(t.timeout); end.IsZero() || over.Before(end) {
+			end = over
+		}
+	}
+	below, ok := ctx.Value(runContextKey{}).(*runContext)
+	if end.IsZero() || !ok {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			below.end(context.DeadlineExceeded)
+		}
+	})
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// A runContext is below asynq's context of one attempt. asynq gives an attempt up when
+// its own context ends, whose deadline cannot be set any more when the handler begins:
+// so it is ended from below, as if its deadline had come.
+type runContext struct {
+	context.Context // the program's, and its values
+	own             context.Context
+	end             context.CancelCauseFunc
+}
+
+// runContextKey is the context key of the runContext itself.
+type runContextKey struct{}
+
+// runContexts makes the contexts below asynq's from the program's own.
+func runContexts(next func() context.Context) func() context.Context {
+	if next == nil {
+		next = context.Background
+	}
+	return func() context.Context {
+		base := next()
+		own, end := context.WithCancelCause(base)
+		return &runContext{base, own, end}
+	}
+}
+
+// release has the runContext below asynq's context forgotten by the program's, if that
+// can end and so knows of it, once asynq is done with the attempt.
+func release(ctx context.Context) {
+	if below, ok := ctx.Value(runContextKey{}).(*runContext); ok && below.Context.Done() != nil {
+		context.AfterFunc(ctx, func() { below.end(nil) })
+	}
+}
+
+// Value implements context.Context. That it does not ask own keeps package context
+// from taking Canceled from there in place of Err.
+func (c *runContext) Value(key any) any {
+	if key == (runContextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Done implements context.Context.
+func (c *runContext) Done() <-chan struct{} { return c.own.Done() }
+
+// Err implements context.Context.
+func (c *runContext) Err() error {
+	if errors.Is(context.Cause(c.own), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return c.own.Err()
+}

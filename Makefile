@@ -41,6 +41,7 @@ lint: ## run golangci-lint
 fmt: ## format the code
 	go run $(GOLANGCI) fmt ./...
 
+bench: VALGRIND = 1
 bench: programs ## measure against other systems
 	go run ./bench
 
@@ -70,6 +71,7 @@ programs:
 	{ command -v prometheus && command -v promtool; } >/dev/null || missing="$$missing prometheus"; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
+	$(if $(VALGRIND),command -v valgrind >/dev/null || missing="$$missing valgrind";) \
 	if [ -z "$$missing" ]; then \
 		:; \
 	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,9 +10,9 @@ import (
 )
 
 // TestMain lets the tests' program be a worker, too, as [startWorker] wants it, and
-// a crawler.
+// a crawler, or idle.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == workerCommand || os.Args[1] == collyCommand) {
+	if len(os.Args) > 1 && (slices.Contains([]string{workerCommand, collyCommand, idleWorkerCommand}, os.Args[1])) {
 		main()
 		return
 	}

@@ -7,6 +7,8 @@
 //	go run ./bench failover    the process that gives turns is killed
 //	go run ./bench crawl       a polite crawl, killed in the middle too
 //	go run ./bench page        what those who look at the live page cost
+//	go run ./bench scripts     what each script costs Redis
+//	go run ./bench idle        what idle workers cost
 //	go run ./bench metrics     what history, logs and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
@@ -31,6 +33,8 @@ type commands struct {
 	Failover failoverCommand `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
 	Crawl    crawlCommand    `cmd:"" help:"A crawl of five hosts, also with a kill in the middle, beside colly."`
 	Page     pageCommand     `cmd:"" help:"What those who look at the live page cost, while much waits."`
+	Scripts  scriptsCommand  `cmd:"" help:"What each script costs Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
+	Idle     idleCommand     `cmd:"" help:"What workers cost that have nothing to do, beside asynq's."`
 	Metrics  metricsCommand  `cmd:"" help:"What history, logs and metrics cost a job, and a scrape."`
 }
 
@@ -47,6 +51,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == workerCommand {
 		return work(ctx, args[1], stdout, stderr)
+	}
+	if len(args) == 3 && args[0] == idleWorkerCommand {
+		return idleWorker(args[1], args[2])
 	}
 	if len(args) == 2 && args[0] == collyCommand {
 		return crawlWithColly(args[1])

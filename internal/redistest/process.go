@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // errExited says that redis-server ended before it answered, most likely
@@ -27,7 +28,8 @@ func (s *Server) launch() error {
 	}
 	defer log.Close()
 
-	process := exec.Command(binary, s.arguments()...)
+	command := append(append(slices.Clone(s.under), binary), s.arguments()...)
+	process := exec.Command(command[0], command[1:]...)
 	process.Dir = s.dir
 	process.Stdout, process.Stderr = log, log
 	process.SysProcAttr = dieWithParent()

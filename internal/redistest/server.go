@@ -28,6 +28,7 @@ type Server struct {
 	tls  *tls.Config
 
 	certificates Certificates
+	under        []string // the program, with arguments, that runs redis-server
 
 	process *exec.Cmd
 	exited  chan struct{} // closed once process has ended and been waited for
@@ -42,13 +43,33 @@ func Start(args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startIn(dir, nil, args)
+	return startIn(&Server{dir: dir, args: args})
 }
 
-// startIn starts a server that owns dir from now on. Another process may take
+// StartUnder is Start for a server that another program runs, such as valgrind: the
+// program and its arguments come before redis-server and its own.
+func StartUnder(program []string, args ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	return startIn(&Server{dir: dir, args: args, under: program})
+}
+
+// Pid is the process that runs the server, or 0 while it is stopped.
+func (s *Server) Pid() int {
+	if s.process == nil {
+		return 0
+	}
+	return s.process.Process.Pid
+}
+
+// Dir is the server's folder, which Close removes.
+func (s *Server) Dir() string { return s.dir }
+
+// startIn starts a server that owns its dir from now on. Another process may take
 // the free port before redis-server does, so it tries a few.
-func startIn(dir string, config *tls.Config, args []string) (*Server, error) {
-	s := &Server{dir: dir, tls: config, args: args}
+func startIn(s *Server) (*Server, error) {
 	var err error
 	for range 5 {
 		if s.port, err = freePort(); err != nil {

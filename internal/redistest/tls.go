@@ -39,11 +39,7 @@ func StartTLS(args ...string) (*Server, error) {
 		"--tls-ca-cert-file", files.CA,
 		"--tls-auth-clients", "no",
 	}
-	s, err := startIn(dir, config, append(secure, args...))
-	if err == nil {
-		s.certificates = files
-	}
-	return s, err
+	return startIn(&Server{dir: dir, tls: config, certificates: files, args: append(secure, args...)})
 }
 
 // Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+type idleCommand struct {
+	Workers int           `default:"20" help:"How many worker processes have nothing to do."`
+	Warmup  time.Duration `default:"5s" help:"How long they run before it counts."`
+	Observe time.Duration `default:"20s" help:"How long they are observed."`
+	JSON    bool          `name:"json" help:"Print one JSON array."`
+}
+
+// idleRow is what idle workers with two queues each cost. Shares are of one core.
+type idleRow struct {
+	Case     string  `json:"case"`
+	System   string  `json:"system"`
+	Workers  int     `json:"workers"`
+	Redis    float64 `json:"redis_cpu_share"`
+	Worker   float64 `json:"worker_cpu_share"` // of each
+	Commands float64 `json:"commands_per_s"`   // of each
+}
+
+var idleColumns = []column[idleRow]{
+	{"case", func(r idleRow) string { return r.Case }},
+	{"system", func(r idleRow) string { return r.System }},
+	{"Redis, all", func(r idleRow) string { return fmt.Sprintf("%.2f %%", 100*r.Redis) }},
+	{"each worker", func(r idleRow) string { return fmt.Sprintf("%.2f %%", 100*r.Worker) }},
+	{"commands/s each", func(r idleRow) string { return number(&r.Commands, 1) }},
+}
+
+// idleWorkerCommand is the argument with which this program is an idle worker. The
+// system and the address of Redis follow.
+const idleWorkerCommand = "idle-worker"
+
+// Run starts workers of each system that have nothing to do.
+func (c *idleCommand) Run(b *bench) error {
+	if c.Workers < 1 || c.Observe <= 0 || c.Warmup < 0 {
+		return errors.New("--workers, --warmup, --observe: want more than 0")
+	}
+	var rows []idleRow
+	for _, system := range []string{"headgate", "asynq"} {
+		if err := b.empty(); err != nil {
+			return err
+		}
+		row, err := c.observe(b, system)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return printRows(b, c.JSON, idleColumns, rows)
+}
+
+func (c *idleCommand) observe(b *bench, system string) (row idleRow, err error) {
+	var workers []*idler
+	defer func() {
+		for _, w := range workers {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	for range c.Workers {
+		w, err := startIdler(b, system)
+		if err != nil {
+			return row, err
+		}
+		workers = append(workers, w)
+	}
+	b.note("idle: %d workers of %s", c.Workers, system)
+	if err := b.sleep(c.Warmup); err != nil {
+		return row, err
+	}
+	redis0, own0, err := spentBy(b, workers)
+	if err != nil {
+		return row, err
+	}
+	if err := b.sleep(c.Observe); err != nil {
+		return row, err
+	}
+	redis1, own1, err := spentBy(b, workers)
+	if err != nil {
+		return row, err
+	}
+	spent, n := redis1.since(redis0), float64(c.Workers)
+	return idleRow{
+		Case: fmt.Sprintf("%d idle workers, two queues each", c.Workers), System: system, Workers: c.Workers,
+		Redis: spent.cpu.Seconds() / c.Observe.Seconds(), Worker: (own1 - own0).Seconds() / c.Observe.Seconds() / n,
+		Commands: float64(spent.commands) / c.Observe.Seconds() / n,
+	}, nil
+}
+
+// spentBy is what Redis and all workers have spent so far.
+func spentBy(b *bench, workers []*idler) (usage, time.Duration, error) {
+	sum := time.Duration(0)
+	for _, w := range workers {
+		cpu, err := w.cpu()
+		if err != nil {
+			return usage{}, 0, err
+		}
+		sum += cpu
+	}
+	u, err := b.usage()
+	return u, sum, err
+}
+
+// sleep waits, or until the program is to end.
+func (b *bench) sleep(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
+}
+
+// idler is a worker process that tells what it has spent.
+type idler struct {
+	process *exec.Cmd
+	ask     io.WriteCloser
+	answers *bufio.Scanner
+}
+
+func startIdler(b *bench, system string) (*idler, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &idler{process: exec.Command(program, idleWorkerCommand, system, b.server.Addr())}
+	w.process.Stderr = b.stderr
+	out, err1 := w.process.StdoutPipe()
+	in, err2 := w.process.StdinPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	w.ask, w.answers = in, bufio.NewScanner(out)
+	return w, w.process.Start()
+}
+
+// cpu asks the worker for its time on processors.
+func (w *idler) cpu() (time.Duration, error) {
+	if _, err := io.WriteString(w.ask, "\n"); err != nil {
+		return 0, err
+	}
+	if !w.answers.Scan() {
+		return 0, errors.New("an idle worker has ended")
+	}
+	return time.ParseDuration(w.answers.Text())
+}
+
+func (w *idler) stop() error {
+	return errors.Join(w.ask.Close(), w.process.Wait())
+}
+
+// idleWorker is a worker that waits for jobs until its input ends; each line of that
+// asks what it has spent.
+func idleWorker(system, addr string) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	server, err := idleServer(system, rdb)
+	if err != nil {
+		return err
+	}
+	if err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })); err != nil {
+		return err
+	}
+	defer server.Shutdown()
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		var own syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
+			return err
+		}
+		fmt.Println(time.Duration(own.Utime.Nano() + own.Stime.Nano()))
+	}
+	return nil
+}
+
+// idleServer is a server as its users write it, with stock settings.
+func idleServer(system string, rdb *redis.Client) (interface {
+	Start(asynq.Handler) error
+	Shutdown()
+}, error,
+) {
+	config := asynq.Config{Concurrency: 10, LogLevel: asynq.ErrorLevel, Queues: map[string]int{"default": 6, "low": 1}}
+	if system == "asynq" {
+		return asynq.NewServerFromRedisClient(rdb, config), nil
+	}
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
+		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host"}}}, nil
+		},
+	}
+	return scheduler.NewServer(rdb, rules, config, scheduler.WithLogger(silent))
+}

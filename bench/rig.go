@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
+)
+
+// rig calls scripts one by one, and notes what each costs.
+type rig struct {
+	ctx       context.Context
+	rdb       *redis.Client
+	calls     int
+	callgrind *callgrind // nil counts time and commands
+
+	asynq   asynqScripts
+	lanes   *throttle.Lanes
+	tallies []tally
+	kir     float64 // all that were counted
+	err     error
+}
+
+// jobWay is what a job costs from its enqueue, or its dequeue, until it is done: the
+// cases, and how many jobs share a call.
+type jobWay struct {
+	name, system string
+	steps        []jobStep
+}
+
+type jobStep struct {
+	name string
+	jobs int
+}
+
+var jobWays = []jobWay{
+	{"a throttled job, enqueue to done", "headgate", []jobStep{
+		{"enqueue", 1}, {"dequeue", 1}, {"acquire, denied", 1}, {"put_back", 1}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
+		{"dequeue", 1}, {"acquire, called", 1}, {"done", 1},
+	}},
+	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue", 1}, {"acquire, 1 limit", 1}, {"done", 1}}},
+	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue", 1}, {"acquire, 3 limits", 1}, {"done", 1}}},
+	{"an undenied job, 1 limit", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"done", 1}}},
+	{"an undenied job, 3 limits", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"Allow", 1}, {"Allow", 1}, {"done", 1}}},
+	{"a job", "asynq", []jobStep{{"dequeue", 1}, {"done", 1}}},
+}
+
+const (
+	rigQueue = "rig"
+	rigKeys  = "asynq:{" + rigQueue + "}:"
+)
+
+// rigID is a job's ID, as long as those that asynq makes.
+func rigID(i int) string { return fmt.Sprintf("8f14e45f-ceea-467f-a0e6-%012d", i) }
+
+// check keeps the first error of many calls.
+func (r *rig) check(err error) {
+	if r.err == nil && err != nil && !isNil(err) {
+		r.err = err
+	}
+}
+
+// each calls f once for each of some jobs.
+func (r *rig) each(from, to int, f func(i int) error) {
+	for i := from; i < to; i++ {
+		r.check(f(i))
+	}
+}
+
+// measure adds to what one call costs of a case: f makes so many.
+func (r *rig) measure(system, name string, calls int, f func()) {
+	if r.err != nil {
+		return
+	}
+	before, err := r.spent()
+	r.check(err)
+	f()
+	after, err := r.spent()
+	r.check(err)
+	i := slices.IndexFunc(r.tallies, func(t tally) bool { return t.name == name })
+	if i < 0 {
+		i, r.tallies = len(r.tallies), append(r.tallies, tally{system: system, name: name})
+	}
+	t := &r.tallies[i]
+	t.calls += calls
+	t.spent = t.spent.plus(after.minus(before))
+}
+
+// tally is what all calls of a case have cost.
+type tally struct {
+	system, name string
+	calls        int
+	spent        spending
+}
+
+// row is the mean of a tally.
+func (t tally) row(counted bool) scriptRow {
+	n := float64(t.calls)
+	row := scriptRow{Case: t.name, System: t.system, Scripts: 1}
+	if counted {
+		row.Kir = new(t.spent.kir / n)
+	} else {
+		row.Commands, row.Usec = t.spent.commands/n, t.spent.usec/n
+	}
+	return row
+}
+
+// spending is what the server had done by a moment.
+type spending struct{ commands, usec, kir float64 }
+
+func (s spending) plus(o spending) spending {
+	return spending{s.commands + o.commands, s.usec + o.usec, s.kir + o.kir}
+}
+
+// minus is what was spent since, but for the question.
+func (s spending) minus(o spending) spending {
+	return spending{s.commands - o.commands - 1, s.usec - o.usec, s.kir - o.kir}
+}
+
+func (r *rig) spent() (s spending, err error) {
+	if r.callgrind != nil {
+		kir, err := r.callgrind.count(r.ctx)
+		r.kir += kir
+		return spending{kir: r.kir}, err
+	}
+	info, err := r.rdb.InfoMap(r.ctx, "stats", "commandstats").Result()
+	if err != nil {
+		return s, err
+	}
+	s.commands, err = strconv.ParseFloat(info["Stats"]["total_commands_processed"], 64)
+	for _, field := range strings.Split(info["Commandstats"]["cmdstat_evalsha"], ",") {
+		if usec, ok := strings.CutPrefix(field, "usec="); ok {
+			s.usec, _ = strconv.ParseFloat(usec, 64)
+		}
+	}
+	return s, err
+}
+
+// walk measures all cases.
+func (r *rig) walk() error {
+	r.check(r.rdb.FlushAll(r.ctx).Err())
+	r.lanes = throttle.NewLanes(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
+	recorded, err := recordAsynq(r.ctx, r.rdb.Options())
+	r.asynq = recorded
+	r.check(err)
+	if r.err == nil {
+		r.walkOpen()
+	}
+	if r.err == nil {
+		r.walkShut()
+	}
+	return r.err
+}
+
+// walkOpen measures what never denies.
+func (r *rig) walkOpen() {
+	var needs []throttle.Need
+	for i := range 3 {
+		limit := throttle.Limit{Name: fmt.Sprintf("open-%d", i), Kind: throttle.Funnel, Rate: throttle.PerSecond(roomy), Capacity: roomy}
+		r.check(r.lanes.Define(r.ctx, limit))
+		needs = append(needs, throttle.Need{Limit: limit.Name})
+	}
+	rate := redis_rate.NewLimiter(r.rdb)
+	rateAllow := func(int) error { _, err := rate.Allow(r.ctx, "open", redis_rate.PerSecond(roomy)); return err }
+	allow := func(k int) func(int) error {
+		return func(int) error { return allowed(r.lanes.AllowAll(r.ctx, needs[:k]...)) }
+	}
+	acquire := func(k int) func(int) error {
+		return func(i int) error { return allowed(r.acquire(i, needs[:k]...)) }
+	}
+	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // so that all scripts are loaded
+		r.check(f(0))
+	}
+	for from := 0; from < r.calls; from += rigBatch { // few are active at once, as with a real worker
+		each := func(f func(int) error) func() { return func() { r.each(from, from+rigBatch, f) } }
+		for _, c := range []struct {
+			system, name string
+			call         func(int) error
+		}{
+			{"asynq", "enqueue", r.enqueue},
+			{"asynq", "dequeue", r.dequeue},
+			{"redis_rate", "Allow", rateAllow},
+			{"headgate", "allow, 1 limit", allow(1)},
+			{"headgate", "allow, 3 limits", allow(3)},
+			{"headgate", "acquire, 1 limit", acquire(1)},
+			{"headgate", "acquire, 3 limits", acquire(3)},
+			{"asynq", "done", r.done},
+			{"asynq", "dequeue, empty", r.dequeue},
+		} {
+			r.measure(c.system, c.name, rigBatch, each(c.call))
+		}
+	}
+}
+
+// rigBatch is how many jobs are under way at once.
+const rigBatch = 24
+
+// rigTurns is how many turns a batch of the turn-giver's has here.
+const rigTurns = 8
+
+// walkShut measures the way of jobs that are denied and called.
+func (r *rig) walkShut() {
+	limit := throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 1}
+	r.check(r.lanes.Define(r.ctx, limit))
+	need := throttle.Need{Limit: limit.Name}
+	for i := range 2 { // one takes the permit, one is the lane's first
+		_, err := r.acquire(1_000_000+i, need)
+		r.check(err)
+	}
+	g := &granter{rig: r, store: r.lanes.Turns(), process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
+	_, err := g.store.Lead(r.ctx, g.process, time.Hour, -1, "data")
+	r.check(err)
+	for from := 0; from < r.calls; from += rigBatch {
+		r.each(from, from+rigBatch, r.enqueue)
+		r.each(from, from+rigBatch, r.dequeue)
+		r.measure("headgate", "acquire, denied", rigBatch, func() {
+			r.each(from, from+rigBatch, func(i int) error { _, err := r.acquire(i, need); return err })
+		})
+		r.measure("headgate", "put_back", rigBatch, func() { r.each(from, from+rigBatch, r.putBack) })
+	}
+	limit.Rate, limit.Capacity = throttle.PerSecond(roomy), roomy
+	r.check(r.lanes.Set(r.ctx, limit))
+	g.grant(1) // the lane's first, which asynq does not have
+	for from := 0; from < r.calls && r.err == nil; {
+		size := 1
+		if from >= r.calls/10 {
+			size = rigTurns
+		}
+		name := plainly(size, "job")
+		r.measure("headgate", "grant, "+name, 1, func() { g.grant(size) })
+		r.measure("headgate", "promote, "+name, 1, func() { r.check(r.promote(g.called...)) })
+		r.each(from, from+size, r.dequeue)
+		r.measure("headgate", "acquire, called", size, func() {
+			r.each(from, from+size, func(i int) error { return allowed(r.acquire(i, need)) })
+		})
+		r.each(from, from+size, r.done)
+		from += size
+	}
+	r.measure("headgate", "lead", r.calls, func() {
+		r.each(0, r.calls, func(int) error {
+			_, err := g.store.Lead(r.ctx, g.process, time.Hour, 10, "data")
+			return err
+		})
+	})
+}
+
+// granter gives one lane its turns.
+type granter struct {
+	rig           *rig
+	store         *turns.Store
+	process, lane string
+	called        []string // by the last grant
+}
+
+func (g *granter) grant(jobs int) {
+	list := make([]turns.Turn, jobs)
+	for i := range list {
+		list[i] = turns.Turn{Lane: g.lane, Ahead: true}
+	}
+	_, results, _, err := g.store.Grant(g.rig.ctx, g.process, list)
+	g.rig.check(err)
+	g.called = g.called[:0]
+	for _, result := range results {
+		if result.Outcome != turns.Granted {
+			g.rig.check(fmt.Errorf("grant: %v", result))
+		}
+		g.called = append(g.called, result.Job)
+	}
+}
+
+// plainly is "1 job" or "8 jobs".
+func plainly(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun, plural(n)) }
+
+func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
+	return r.lanes.Acquire(r.ctx, throttle.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
+}
+
+func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }
+func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, rigID(0)) }
+func (r *rig) done(i int) error    { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }
+
+func (r *rig) putBack(i int) error {
+	keys := []string{rigKeys + "t:" + rigID(i), rigKeys + "active", rigKeys + "lease", rigKeys + "retry"}
+	message := bytes.ReplaceAll(r.asynq.message, []byte(r.asynq.enqueue.id), []byte(rigID(i)))
+	return lua.PutBack.Run(r.ctx, r.rdb, keys, rigID(i), message, time.Now().Unix()+3600, 0, "hg:{default}:").Err()
+}
+
+func (r *rig) promote(ids ...string) error {
+	args := []any{rigKeys + "t:", time.Now().UnixNano()}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return lua.Promote.Run(r.ctx, r.rdb, []string{rigKeys + "pending", rigKeys + "retry"}, args...).Err()
+}
+
+func isNil(err error) bool { return err == redis.Nil }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+type scriptsCommand struct {
+	Calls int  `default:"240" help:"How often each script is called."`
+	Kir   bool `name:"kir" default:"true" negatable:"" help:"Count instructions under callgrind, which valgrind brings."`
+	JSON  bool `name:"json" help:"Print one JSON array."`
+}
+
+// scriptRow is what one call of a script costs a redis-server.
+type scriptRow struct {
+	Case     string   `json:"case"`
+	System   string   `json:"system"`
+	Scripts  float64  `json:"scripts"`
+	Commands float64  `json:"commands"` // those that the script calls, and its own
+	Kir      *float64 `json:"kir"`      // thousands of instructions of the whole server
+	Usec     float64  `json:"usec_per_call"`
+}
+
+var scriptColumns = []column[scriptRow]{
+	{"case", func(r scriptRow) string { return r.Case }},
+	{"system", func(r scriptRow) string { return r.System }},
+	{"scripts", func(r scriptRow) string { return number(&r.Scripts, 2) }},
+	{"commands", func(r scriptRow) string { return number(&r.Commands, 2) }},
+	{"kIr", func(r scriptRow) string { return number(r.Kir, 1) }},
+	{"µs", func(r scriptRow) string { return number(&r.Usec, 1) }},
+}
+
+// Run calls each script alone, again and again: once on a redis-server as it is,
+// for the time and the commands, and once under callgrind, for the instructions.
+// Those repeat within some hundredths on any machine, however busy. At the end
+// stand the ways of whole jobs, added up.
+func (c *scriptsCommand) Run(b *bench) error {
+	if c.Calls < 240 || c.Calls%rigBatch != 0 {
+		return fmt.Errorf("--calls %d: want a multiple of 24, 240 or more", c.Calls)
+	}
+	rows, err := c.measure(b, b.server, nil)
+	if err == nil && c.Kir {
+		var program *callgrind
+		if program, err = startCallgrind(); err == nil {
+			var counted []scriptRow
+			counted, err = c.measure(b, program.server, program)
+			err = errors.Join(err, program.server.Close())
+			for i := range min(len(rows), len(counted)) {
+				rows[i].Kir = counted[i].Kir
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return printRows(b, c.JSON, scriptColumns, append(rows, ways(rows)...))
+}
+
+// measure walks through all cases on a server of its own.
+func (c *scriptsCommand) measure(b *bench, server *redistest.Server, program *callgrind) ([]scriptRow, error) {
+	options := server.Options()
+	options.MaxRetries, options.ReadTimeout = -1, slowest
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	r := &rig{ctx: b.ctx, rdb: rdb, calls: c.Calls, callgrind: program}
+	err := r.walk()
+	rows := make([]scriptRow, len(r.tallies))
+	for i, t := range r.tallies {
+		rows[i] = t.row(program != nil)
+	}
+	return rows, err
+}
+
+// ways adds up what a whole job costs by each way.
+func ways(rows []scriptRow) []scriptRow {
+	var sums []scriptRow
+	for _, way := range jobWays {
+		sum := scriptRow{Case: way.name, System: way.system}
+		for _, step := range way.steps {
+			i := slices.IndexFunc(rows, func(r scriptRow) bool { return r.Case == step.name })
+			jobs := float64(step.jobs)
+			sum.Scripts += 1 / jobs
+			sum.Commands += rows[i].Commands / jobs
+			sum.Usec += rows[i].Usec / jobs
+			if rows[i].Kir != nil {
+				if sum.Kir == nil {
+					sum.Kir = new(float64)
+				}
+				*sum.Kir += *rows[i].Kir / jobs
+			}
+		}
+		sums = append(sums, sum)
+	}
+	return sums
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What a script calls is what Redis pays for: a command more on the way of every job is
+// to be seen in review.
+func TestCommandsOfScripts(t *testing.T) {
+	want := map[string]float64{
+		"enqueue": 4, "dequeue": 7, "done": 7, "dequeue, empty": 3, // asynq's
+		"Allow":          4, // redis_rate's
+		"allow, 1 limit": 6, "allow, 3 limits": 12,
+		"acquire, 1 limit": 9, "acquire, 3 limits": 15, "acquire, denied": 11, "acquire, called": 12,
+		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 7, "promote, 8 jobs": 35,
+		"lead":                             11,
+		"a throttled job, enqueue to done": 59, "an undenied job, 1 limit": 23, "an undenied job, 3 limits": 29, "a job": 14,
+	}
+	got := map[string]float64{}
+	for _, row := range rowsOf(t, "scripts", "--no-kir") {
+		if name := row["case"].(string); row["system"] != "redis_rate" || name == "Allow" {
+			got[name] = math.Round(row["commands"].(float64))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("commands of each script (-want +got):\n%s", diff)
+	}
+}
+
+func TestIdle(t *testing.T) {
+	rows := rowsOf(t, "idle", "--workers=1", "--warmup=100ms", "--observe=200ms")
+	if len(rows) != 2 || rows[0]["commands_per_s"].(float64) <= 0 || rows[1]["system"] != "asynq" {
+		t.Errorf("want a row for headgate and one for asynq: %v", rows)
+	}
+}

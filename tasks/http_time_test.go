@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -30,7 +31,9 @@ func holding(t *testing.T, text string) string {
 				return
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			_, _ = io.WriteString(conn, text)
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.WriteString(conn, text)
+			}
 		}
 	}()
 	return "http://" + l.Addr().String()

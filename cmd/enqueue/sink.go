@@ -76,7 +76,7 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash does not\n", addr)
+	fmt.Fprintf(o.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
 	return o.queues(rdb), nil
 }
 

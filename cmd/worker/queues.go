@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,7 +36,37 @@ func connectQueues(ctx context.Context, g *cli.Globals) (*queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &queues{rdb, c, asynq.NewInspectorFromRedisClient(rdb), cli.Limiter(rdb, c)}, nil
+	return newQueues(rdb, c), nil
+}
+
+func newQueues(rdb redis.UniversalClient, c *config.Config) *queues {
+	return &queues{rdb, c, asynq.NewInspectorFromRedisClient(rdb), cli.Limiter(rdb, c)}
+}
+
+// keptQueues is for looking at what the next worker with a Redis of its own will find,
+// and says what that is. The error is cli.ErrNoRedis if that is nothing.
+func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*queues, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, err
+	}
+	rest, err := embedded.Look()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", count(rest.Spooled))
+	switch {
+	case rest.Saved.IsZero() && rest.Spooled == 0:
+		return nil, cli.ErrNoRedis
+	case !rest.Saved.IsZero():
+		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
+	}
+	fmt.Fprintln(stderr, text)
+	rdb, err := cli.Dial(ctx, config.EmbeddedRedis(rest.Dial))
+	if err != nil {
+		return nil, err
+	}
+	return newQueues(rdb, c), nil
 }
 
 func (q *queues) close() { _ = q.rdb.Close() }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -81,6 +82,7 @@ func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error
 // prepare gives an embedded Redis that this worker has just started its limits
 // and the jobs of the spool.
 func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
+	server.Saving = s.saving
 	rdb, err := cli.DialEmbedded(ctx, server.Addr())
 	if err != nil {
 		return nil, err
@@ -101,16 +103,33 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 // tell says where Redis is now, and what was in it.
 func (s *store) tell(server *embedded.Server, before int) {
 	if server.Found() == embedded.Crashed {
-		fmt.Fprintln(s.stderr, "worker: the last worker with a Redis within it had no chance to keep what was in it: jobs that waited there are lost")
+		fmt.Fprintf(s.stderr, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
 	}
 	if s.UniversalClient == nil { // it is the first
-		fmt.Fprintf(s.stderr, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash does not\n", server.Addr())
+		fmt.Fprintf(s.stderr, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", server.Addr())
 	} else {
 		fmt.Fprintf(s.stderr, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
 	}
 	if before > 0 {
 		fmt.Fprintf(s.stderr, "worker: waiting in it from before: %s\n", count(before))
 	}
+}
+
+// asOf says what there is after a crash.
+func asOf(saved time.Time) string {
+	if saved.IsZero() {
+		return "the file with what was in it is gone, and jobs that waited there are lost"
+	}
+	return "what was in it at " + saved.Format(time.DateTime) + " is here, and what came later is lost"
+}
+
+// saving says that what is in Redis can no longer be saved, or can again.
+func (s *store) saving(err error) {
+	if err != nil {
+		s.log.Error("cannot save what is in the Redis within this worker: a crash would lose it", "error", err)
+		return
+	}
+	s.log.Info("what is in the Redis within this worker is saved again")
 }
 
 // warnAtStop has it said what is at stake as soon as ctx ends, while the worker stops.
@@ -134,7 +153,7 @@ func (s *store) warn() {
 		return
 	}
 	if n, err := waitingJobs(s); err == nil && n > 0 {
-		fmt.Fprintf(s.stderr, "worker: to be kept at the end, and lost if a second signal ends this worker at once: %s\n", count(n))
+		fmt.Fprintf(s.stderr, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", count(n))
 	}
 }
 
@@ -148,7 +167,7 @@ func (s *store) close() {
 	_ = s.Close()
 	switch err := s.host.Close(); {
 	case err != nil:
-		fmt.Fprintf(s.stderr, "worker: lost with the Redis within this worker: %s: %v\n", count(n), err)
+		fmt.Fprintf(s.stderr, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", count(n), err)
 	case n > 0:
 		fmt.Fprintf(s.stderr, "worker: kept for the next \"worker run\": %s\n", count(n))
 	}

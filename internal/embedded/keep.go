@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bufio"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -28,30 +29,36 @@ type kept struct {
 	Stream  []miniredis.StreamEntry
 }
 
-// keep writes all keys of m, which must be closed, to a file, in one step: a
-// crash leaves the old file or the new one.
-func keep(m *miniredis.Miniredis, name string) error {
+// readAll gives all keys of m, while no command runs.
+func readAll(m *miniredis.Miniredis) ([]kept, error) {
+	db := m.DB(0)
+	keys := db.Keys()
+	all := make([]kept, 0, len(keys))
+	for _, key := range keys {
+		k, err := read(db, key)
+		if err != nil {
+			return nil, fmt.Errorf("keep key %q: %w", key, err)
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// keep writes keys to a file, in one step: a crash leaves the old file or the new one.
+func keep(all []kept, name string) error {
 	draft := name + ".new"
 	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	encoder := gob.NewEncoder(file)
-	if err := encoder.Encode(keptForm); err != nil {
-		return err
+	out := bufio.NewWriter(file)
+	encoder := gob.NewEncoder(out)
+	err = encoder.Encode(keptForm)
+	for _, k := range all {
+		err = errors.Join(err, encoder.Encode(k))
 	}
-	db := m.DB(0)
-	for _, key := range db.Keys() {
-		k, err := read(db, key)
-		if err == nil {
-			err = encoder.Encode(k)
-		}
-		if err != nil {
-			return fmt.Errorf("keep key %q: %w", key, err)
-		}
-	}
-	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+	if err := errors.Join(err, out.Flush(), file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(draft, name)
@@ -69,7 +76,7 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 	case "hash":
 		var fields []string
 		fields, err = db.HKeys(key)
-		k.Hash = map[string]string{}
+		k.Hash = make(map[string]string, len(fields))
 		for _, field := range fields {
 			k.Hash[field] = db.HGet(key, field)
 		}
@@ -87,31 +94,33 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 	return k, err
 }
 
-// restore gives m the keys of a file, and reports whether there is one.
+// restore gives m the keys of a file, and reports whether there are any.
 func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
 	db := m.DB(0)
-	return readKept(name, func(k kept) error {
+	err = readKept(name, func(k kept) error {
+		found = true
 		if err := k.write(db); err != nil {
 			return fmt.Errorf("key %q: %w", k.Key, err)
 		}
 		return nil
 	})
+	return found, err
 }
 
-// readKept gives each key of a file, and reports whether there is one.
-func readKept(name string, give func(kept) error) (found bool, err error) {
+// readKept gives each key of a file, if there is one.
+func readKept(name string, give func(kept) error) error {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer file.Close()
-	if err := decodeKept(gob.NewDecoder(file), give); err != nil {
-		return true, fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	if err := decodeKept(gob.NewDecoder(bufio.NewReader(file)), give); err != nil {
+		return fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
 	}
-	return true, nil
+	return nil
 }
 
 func decodeKept(decoder *gob.Decoder, give func(kept) error) error {

@@ -88,9 +88,6 @@ func TestCloseKeepsEverything(t *testing.T) {
 		if ttl := rdb.TTL(ctx, "empty").Val(); ttl < 50*time.Minute || ttl > time.Hour {
 			t.Errorf("a key of an hour expires in %s", ttl)
 		}
-		if _, err := os.Stat(f.keptFile()); !os.IsNotExist(err) {
-			t.Errorf("the file of the keys that a server has by now: %v", err)
-		}
 		if err := next.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -154,22 +151,38 @@ func TestFoundACrash(t *testing.T) {
 	if first.Found() != Nothing {
 		t.Errorf("the first server found %v", first.Found())
 	}
+	if err := client(t, first).Set(t.Context(), "early", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.saveAgain(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client(t, first).Set(t.Context(), "late", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
 	first.end() // as a crash would
 	second := start(t, f)
-	if second.Found() != Crashed {
-		t.Errorf("the server after a crash found %v", second.Found())
+	if second.Found() != Crashed || time.Since(second.Saved()) > time.Minute {
+		t.Errorf("the server after a crash found %v, saved %s", second.Found(), second.Saved())
 	}
-	if err := second.Close(); err != nil {
+	if got := client(t, second).Keys(t.Context(), "*").Val(); len(got) != 1 || got[0] != "early" {
+		t.Errorf("it has %q, want what was saved", got)
+	}
+	second.end() // before it has saved anything by itself
+	third := start(t, f)
+	if got := client(t, third).Keys(t.Context(), "*").Val(); len(got) != 1 || got[0] != "early" {
+		t.Errorf("the one after the next crash has %q", got)
+	}
+	if err := errors.Join(client(t, third).FlushAll(t.Context()).Err(), third.Close()); err != nil {
 		t.Error(err)
 	}
-	if third := start(t, f); third.Found() != Nothing {
-		t.Errorf("the server after an empty one found %v", third.Found())
+	if fourth := start(t, f); fourth.Found() != Nothing {
+		t.Errorf("the server after an empty one found %v", fourth.Found())
 	}
 }
 
-// A server that cannot do away with what the last one kept is not there, and the
-// next one has it.
-func TestStartThatCannotTakeWhatWasKept(t *testing.T) {
+// A server that cannot save what it has is not there, and the next one has what was kept.
+func TestStartThatCannotSave(t *testing.T) {
 	f := Folder(t.TempDir())
 	first := start(t, f)
 	if err := client(t, first).Set(t.Context(), "key", "value", 0).Err(); err != nil {

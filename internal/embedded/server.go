@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -42,9 +43,15 @@ type Server struct {
 	redis  *miniredis.Miniredis
 	socket *socket
 	found  Found
+	saved  time.Time
 	spool  [][]byte // what it took of the spool, and the files that this is in
 	taken  []string
-	closed func() // ends the expiry of keys
+	closed func() // ends what goes on beside: keys expire and are saved
+	beside sync.WaitGroup
+
+	// Saving, if not nil, is called when what the server holds can no longer be saved,
+	// and with nil when it can again.
+	Saving func(error)
 }
 
 // Found is what a server found of the one before it.
@@ -54,7 +61,7 @@ type Found int
 const (
 	Nothing Found = iota // there was none, or it held nothing
 	Kept                 // everything that the one before it held
-	Crashed              // the one before it ended without Close, and what it held is lost
+	Crashed              // what the one before it held a moment before it ended without Close
 )
 
 // Start starts an embedded Redis at a Unix socket, with what the last one
@@ -98,21 +105,18 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		return nil, &StartError{err}
 	}
 	started()
-	go s.expire(closed)
+	s.beside.Go(func() { s.expire(closed) })
+	s.beside.Go(func() { s.saveOn(closed) })
 	return s, nil
 }
 
-// publish lets others find the server, which has by now what was kept. A file of
-// kept keys that stays would bring jobs back that are done, after a crash.
+// publish lets others find the server. What it holds is saved before: what was kept has
+// become another, and what was taken of the spool is in it.
 func (s *Server) publish() error {
-	err := s.folder.write(s.mark)
-	if err != nil || s.found != Kept {
+	if err := s.save(); err != nil {
 		return err
 	}
-	if err = os.Remove(s.folder.keptFile()); err != nil {
-		err = errors.Join(err, os.Remove(s.folder.addrFile()))
-	}
-	return err
+	return s.folder.write(s.mark)
 }
 
 // look takes what earlier servers and callers of Spool have left.
@@ -121,14 +125,17 @@ func (s *Server) look() error {
 	if err != nil {
 		return err
 	}
+	if stat, err := os.Stat(s.folder.keptFile()); err == nil {
+		s.saved = stat.ModTime()
+	}
 	_, err = os.Stat(s.folder.addrFile())
 	switch {
-	case kept:
-		s.found = Kept
 	case err == nil:
 		s.found = Crashed
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
+	case kept:
+		s.found = Kept
 	}
 	s.spool, s.taken, err = s.folder.take()
 	return err
@@ -145,6 +152,7 @@ func (s *Server) listen() (err error) {
 // end ends what runs. No command does from here on.
 func (s *Server) end() {
 	s.closed()
+	s.beside.Wait()
 	if s.socket != nil {
 		s.socket.close()
 	}
@@ -154,6 +162,9 @@ func (s *Server) end() {
 // Addr is the path of the socket that clients connect to.
 func (s *Server) Addr() string { return s.mark.Addr }
 
+// Saved is when the server before saved what this one has: zero if there is no such file.
+func (s *Server) Saved() time.Time { return s.saved }
+
 // Found is what there was of the server before.
 func (s *Server) Found() Found { return s.found }
 
@@ -161,6 +172,7 @@ func (s *Server) Found() Found { return s.found }
 // next one, and its address file is removed. A second Close does nothing.
 func (s *Server) Close() error {
 	s.closed()
+	s.beside.Wait() // before the lock, which saving takes, too
 	unlock, err := s.folder.lock()
 	s.end()
 	if err != nil {
@@ -170,10 +182,8 @@ func (s *Server) Close() error {
 	if found, err := s.folder.read(); err != nil || found != s.mark {
 		return s.replaced()
 	}
-	if len(s.redis.Keys()) > 0 {
-		if err := keep(s.redis, s.folder.keptFile()); err != nil {
-			return err // The address file tells the next server that something is lost.
-		}
+	if err := s.save(); err != nil {
+		return err // The address file tells the next server that something is lost.
 	}
 	return errors.Join(os.Remove(s.folder.addrFile()), s.socket.remove())
 }

@@ -107,7 +107,7 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 		lines, err = readLines(append(names, f.spoolFile()))
 	}
 	if err == nil {
-		_, err = readKept(f.keptFile(), func(k kept) error {
+		err = readKept(f.keptFile(), func(k kept) error {
 			keys = append(keys, k.Key)
 			return nil
 		})

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/throttle"
@@ -111,7 +109,7 @@ func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO)
 		return err
 	}
 	defer sink.close()
-	err = fill(ctx, sink, source.jobs(), cli.Bar(stdio.Err, -1, "enqueue"))
+	err = fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
 	return source.finish(stdio.Out, sink.added(), err)
 }
 
@@ -126,7 +124,7 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 		return err
 	}
 	defer sink.close()
-	err = fill(ctx, sink, slices.Values(lines), cli.Bar(stdio.Err, len(lines), "enqueue"))
+	err = fill(ctx, sink, slices.Values(lines), cli.NewBar(stdio.Err, len(lines), "enqueue"))
 	if err == nil {
 		return source.finish(stdio.Out, sink.added(), nil)
 	}
@@ -139,13 +137,13 @@ func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.
 	return err
 }
 
-func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *progressbar.ProgressBar) error {
+func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error {
 	defer bar.Finish()
 	for l := range jobs {
 		if err := to.add(ctx, l); err != nil {
 			return err
 		}
-		_ = bar.Add(1)
+		bar.Add()
 	}
 	return to.flush(ctx)
 }

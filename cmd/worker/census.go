@@ -67,7 +67,8 @@ func (q *queues) status(ctx context.Context) (progressView, error) {
 		}
 		s.Queues = append(s.Queues, of)
 	}
-	return s, nil
+	s.Limits, err = q.standing(ctx)
+	return s, err
 }
 
 func (c *census) task(name string) *taskStatus {

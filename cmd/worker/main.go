@@ -46,7 +46,6 @@ type commands struct {
 	Crawls    crawlsCommand    `cmd:"" help:"Show how far crawls have come."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Count the jobs of each queue and type: pending, waiting, running, done, failed; how fast, and until when."`
-	Top       topCommand       `cmd:"" help:"Watch limits and lanes, and pause, resume and change them."`
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
 
 	Health healthCommand `cmd:"" help:"Ask a worker that listens whether it is well."`

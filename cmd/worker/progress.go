@@ -21,7 +21,9 @@ func (statusCommand) Help() string {
 
 Where no Redis is configured and no worker runs, it is told of what is kept for the next one.
 
-Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.`
+Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
+
+Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of its busiest keys would run; and whether it is paused or blocked.`
 }
 
 // Run implements "worker status".
@@ -69,6 +71,7 @@ func (c *statusCommand) once(ctx context.Context, q *queues, out io.Writer, asJS
 type progressView struct {
 	At     time.Time     `json:"at"`
 	Queues []queueStatus `json:"queues"`
+	Limits []limitStatus `json:"limits"`
 }
 
 // queueStatus is how far a queue is.
@@ -124,10 +127,13 @@ func (s progressView) print(out io.Writer, bars bool) error {
 		}
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(out, "there are no jobs, and none have run")
+		if _, err := fmt.Fprintln(out, "there are no jobs, and none have run"); err != nil {
+			return err
+		}
+	} else if err := cli.Table(out, titles, rows); err != nil {
 		return err
 	}
-	return cli.Table(out, titles, rows)
+	return printLimits(out, s.Limits)
 }
 
 func (t taskStatus) cells(now time.Time) []string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -51,7 +52,10 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	complete(parser)
+	if line := os.Getenv("COMP_LINE"); line != "" {
+		complete(parser, line, stdio.Out)
+		return 0
+	}
 	command, err := parser.Parse(args)
 	if err == nil {
 		err = globals.check()

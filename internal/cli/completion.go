@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	kongcompletion "github.com/jotaen/kong-completion"
 )
 
 // completionHelp is the manual of shell completion, for a command's name and how
@@ -77,8 +76,49 @@ func printCompletion(out io.Writer, name, shell string) error {
 	return err
 }
 
-// complete answers a shell that asks what could follow, and then ends the
-// command.
-func complete(parser *kong.Kong) {
-	kongcompletion.Register(parser, kongcompletion.WithErrorHandler(func(error) {}))
+// complete answers a shell that asks what could follow the words of COMP_LINE, one
+// candidate a line, and then ends the command: commands, flags, and the values of
+// those that take one of some. Without a candidate the shell completes files.
+func complete(parser *kong.Kong, line string, out io.Writer) {
+	words := strings.Fields(line)
+	last := ""
+	if len(words) > 1 && !strings.HasSuffix(line, " ") {
+		last, words = words[len(words)-1], words[:len(words)-1]
+	}
+	node := parser.Model.Node
+	for _, word := range words[min(1, len(words)):] {
+		for _, child := range node.Children {
+			if child.Name == word {
+				node = child
+			}
+		}
+	}
+	for _, candidate := range candidates(node, strings.HasPrefix(last, "-")) {
+		if strings.HasPrefix(candidate, last) {
+			fmt.Fprintln(out, candidate)
+		}
+	}
+}
+
+// candidates are the flags that a command takes, or what else may follow it.
+func candidates(node *kong.Node, flags bool) (names []string) {
+	if flags {
+		for _, group := range node.AllFlags(true) {
+			for _, flag := range group {
+				names = append(names, "--"+flag.Name)
+			}
+		}
+		return names
+	}
+	for _, child := range node.Children {
+		if !child.Hidden {
+			names = append(names, child.Name)
+		}
+	}
+	for _, positional := range node.Positional {
+		if positional.Enum != "" {
+			names = append(names, positional.EnumSlice()...)
+		}
+	}
+	return names
 }

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
-
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 )
 
 // How much of a foreign text is shown: of a value that has a line of its own, and
@@ -47,7 +44,7 @@ func foreign(text string, most int) string {
 		i += size
 	}
 	if len(cut) < len(text) {
-		b.WriteString(counted("… (%d bytes; --json for all)", len(text)))
+		fmt.Fprintf(&b, "… (%s bytes; --json for all)", thousands(len(text)))
 	}
 	return b.String()
 }
@@ -57,9 +54,13 @@ func plain(r rune, size int) bool {
 	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
 }
 
-// counted writes numbers with commas between thousands.
-func counted(format string, args ...any) string {
-	return message.NewPrinter(language.English).Sprintf(format, args...)
+// thousands writes 10000 as 10,000.
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
 
 // Table writes rows under their titles, in columns. The cells may be foreign.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -28,9 +29,15 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	if !traced(os.Environ()) {
 		return func() {}, nil
 	}
-	exporter, err := autoexport.NewSpanExporter(ctx)
+	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
+		return nil, Usagef("OTEL_TRACES_EXPORTER: %q: want otlp or none", name)
+	}
+	if name := otlpProtocol(); name != "" && name != "http/protobuf" {
+		return nil, Usagef("OTEL_EXPORTER_OTLP_PROTOCOL: %q: want http/protobuf, which collectors take at port 4318", name)
+	}
+	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, Usagef("OTEL_TRACES_EXPORTER %q: %w: want otlp, console or none", os.Getenv("OTEL_TRACES_EXPORTER"), err)
+		return nil, Usagef("OTEL_EXPORTER_OTLP_ENDPOINT: %w", err)
 	}
 	service, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes after, and wins
@@ -49,6 +56,11 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 			otel.Handle(err)
 		}
 	}, nil
+}
+
+// otlpProtocol is how the environment wants spans to be sent.
+func otlpProtocol() string {
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"))
 }
 
 // traced reports whether an environment asks for traces.

@@ -53,12 +53,17 @@ func TestTracesReachCollector(t *testing.T) {
 }
 
 func TestBadTraceSettings(t *testing.T) {
-	t.Setenv("OTEL_TRACES_EXPORTER", "pigeon")
-	var stderr bytes.Buffer
-	var c traceCommand
-	code := Main(t.Context(), "worker", "", &c, &c.Globals, nil, IO{Out: io.Discard, Err: &stderr})
-	if code != exitUsage || !strings.Contains(stderr.String(), "pigeon") {
-		t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, &stderr, exitUsage)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+	for _, name := range []string{"OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "pigeon")
+			var stderr bytes.Buffer
+			var c traceCommand
+			code := Main(t.Context(), "worker", "", &c, &c.Globals, nil, IO{Out: io.Discard, Err: &stderr})
+			if code != exitUsage || !strings.Contains(stderr.String(), name+`: "pigeon": want`) {
+				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, &stderr, exitUsage)
+			}
+		})
 	}
 }
 
@@ -70,7 +75,7 @@ func TestTraced(t *testing.T) {
 		{"", false},
 		{"OTEL_SERVICE_NAME=x", false},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318", true},
-		{"OTEL_TRACES_EXPORTER=console", true},
+		{"OTEL_TRACES_EXPORTER=otlp", true},
 		{"OTEL_TRACES_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318", false},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://localhost:4318 OTEL_SDK_DISABLED=true", false},
 	} {

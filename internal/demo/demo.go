@@ -177,7 +177,7 @@ func (d *demo) enqueue(ctx context.Context, url string) error {
 // wait shows progress until all jobs have run, or have had far more time than
 // they need.
 func (d *demo) wait(ctx context.Context) error {
-	bar := cli.Bar(d.Progress, d.Jobs, "calls")
+	bar := cli.NewBar(d.Progress, d.Jobs, "calls")
 	defer bar.Finish()
 	ctx, cancel := context.WithTimeout(ctx, 3*d.ideal()+30*time.Second)
 	defer cancel()
@@ -193,7 +193,7 @@ func (d *demo) wait(ctx context.Context) error {
 			}
 			return context.Cause(ctx)
 		case <-tick.C:
-			_ = bar.Set(d.result().Done)
+			bar.Set(d.result().Done)
 		}
 	}
 }

@@ -35,9 +35,9 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	}
 }
 
-// TestTopAsksLittle: a look says since when and until when is waited, and asks
+// TestLimitsAskLittle: a look says since when and until when is waited, and asks
 // Redis as little with ten thousand keys as with ten.
-func TestTopAsksLittle(t *testing.T) {
+func TestLimitsAskLittle(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
 	ctx := t.Context()
@@ -53,11 +53,11 @@ func TestTopAsksLittle(t *testing.T) {
 	}
 	counted := &commandCount{}
 	rdb.AddHook(counted)
-	r := topRedis{&queues{rdb, &config.Config{Scope: "default"}, asynq.NewInspectorFromRedisClient(rdb), limiter}}
+	q := &queues{rdb, &config.Config{Scope: "default"}, asynq.NewInspectorFromRedisClient(rdb), limiter}
 
-	view, err := r.look(ctx, "")
-	if err != nil || view.told || view.jobs != 2 || view.chosen != "api" {
-		t.Fatalf("%+v, %v; want two jobs, and that nobody has counted them", view, err)
+	limits, err := q.standing(ctx)
+	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {
+		t.Fatalf("%+v, %v; want two limits, for which nobody has counted what waits", limits, err)
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
@@ -75,7 +75,7 @@ func TestTopAsksLittle(t *testing.T) {
 		rdb.HSet(ctx, "hg:{default}:demand", demand)
 		rdb.Set(ctx, "hg:{default}:survey", text, time.Minute)
 		counted.n = 0
-		if view, err = r.look(ctx, ""); err != nil {
+		if limits, err = q.standing(ctx); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, counted.n)
@@ -83,40 +83,8 @@ func TestTopAsksLittle(t *testing.T) {
 	if asked[0] != asked[1] || asked[1] > 15 {
 		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 15 times", asked)
 	}
-	l := view.limits[0]
-	if l.Name != "api" || l.waiting != 20_000 || l.keys != 10_000 || l.since < time.Hour || l.last < time.Hour || !l.known {
+	l := limits[0]
+	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || l.Since < 3600 || l.LastIn == nil || *l.LastIn < 3600 {
 		t.Errorf("%+v; want 20000 that wait at 10000 keys since an hour, and when the last runs", l)
-	}
-	if len(view.keys) != 2 || view.keys[0].Key != "k" || view.keys[0].Wanted != 2 || view.keys[0].jobs != 2 {
-		t.Errorf("the keys are %+v, want k and l", view.keys)
-	}
-}
-
-// TestTopSparesWhoWaits: a limit is not made so low that a job which waits could never
-// run.
-func TestTopSparesWhoWaits(t *testing.T) {
-	_, rdb := redistest.Mini(t)
-	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
-	api := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
-	if err := limiter.Define(t.Context(), api); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"runs", "waits"} {
-		if _, err := limiter.Acquire(t.Context(), throttle.Job{JobID: throttle.JobID{ID: id}}, throttle.Need{Limit: "api", Cost: 9}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := topRedis{&queues{rdb: rdb, limiter: limiter}}
-	to := func(n int) error {
-		next := api
-		next.Rate.N = n
-		return r.set(t.Context(), api, next)
-	}
-	want := `limit api has 1 job waiting for more permits at once than 8, which are then archived; "worker limits set" with --yes if that is meant`
-	if err := to(8); err == nil || err.Error() != want {
-		t.Errorf("8 permits: %v, want %s", err, want)
-	}
-	if err := to(9); err != nil {
-		t.Errorf("9 permits: %v", err)
 	}
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/throttle"
+)
+
+// limitStatus is how a limit is. What waits is as it was counted some seconds ago.
+type limitStatus struct {
+	Name    string   `json:"name"`
+	Rate    string   `json:"limit"`
+	State   string   `json:"state,omitempty"`
+	Allowed float64  `json:"allowed_a_second"`
+	Denied  float64  `json:"denied_a_second"`
+	Waiting int      `json:"waiting"` // jobs
+	Keys    int      `json:"keys"`    // that they wait for
+	Since   float64  `json:"waiting_since_s"`
+	LastIn  *float64 `json:"last_in_s"` // null where nobody knows
+}
+
+// busiest is how many keys of each limit are looked at, and looks how many meters
+// at once. So a look costs the same however much waits.
+const (
+	busiest = 3
+	looks   = 100
+)
+
+// standing is how all limits stand.
+func (q *queues) standing(ctx context.Context) ([]limitStatus, error) {
+	limits, err := q.limiter.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := q.rdb.Time(ctx).Result() // the summaries go by Redis's clock
+	if err != nil {
+		return nil, err
+	}
+	rates, err := q.rates(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	survey, err := history.ReadSurvey(ctx, q.rdb, q.config.Scope)
+	if err != nil {
+		return nil, err
+	}
+	var found map[string]history.Waiting
+	if survey != nil {
+		found = survey.Limits
+	}
+	meters, err := q.busiest(ctx, limits, found)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]limitStatus, len(limits))
+	for i, l := range limits {
+		of := rates[l.Name]
+		all[i] = limitStatus{
+			Name: l.Name, Rate: l.String(), Allowed: float64(of.Allowed) / recently.Seconds(), Denied: float64(of.Denied) / recently.Seconds(),
+		}
+		all[i].wait(found[l.Name], meters[l.Name], now)
+	}
+	return all, nil
+}
+
+// busiest are the meters of each limit that most jobs wait for, or else that of the
+// empty key.
+func (q *queues) busiest(ctx context.Context, limits []throttle.Limit, found map[string]history.Waiting) (map[string][]throttle.Meter, error) {
+	var needs []throttle.Need
+	for _, l := range limits {
+		keys := found[l.Name].Busiest
+		for _, b := range keys[:min(len(keys), busiest)] {
+			needs = append(needs, throttle.Need{Limit: l.Name, Key: b.Key})
+		}
+		if len(keys) == 0 {
+			needs = append(needs, throttle.Need{Limit: l.Name})
+		}
+	}
+	meters := map[string][]throttle.Meter{}
+	for some := range slices.Chunk(needs, looks) {
+		looked, err := q.limiter.Look(ctx, some...)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range looked {
+			meters[m.Limit] = append(meters[m.Limit], m)
+		}
+	}
+	return meters, nil
+}
+
+// wait fills in what waits for the limit, and why it is shut.
+func (l *limitStatus) wait(w history.Waiting, meters []throttle.Meter, now time.Time) {
+	l.Waiting, l.Keys = w.Jobs, w.Keys
+	if w.Jobs > 0 {
+		l.Since = max(0, now.Sub(w.Oldest)).Seconds()
+	}
+	last, known := time.Duration(0), true
+	for _, m := range meters {
+		last, known = max(last, m.LastIn), known && m.Known
+		switch {
+		case m.Paused:
+			l.State = "paused"
+		case m.Blocked == 1:
+			l.State = "1 key blocked"
+		case m.Blocked > 1:
+			l.State = fmt.Sprintf("%d keys blocked", m.Blocked)
+		}
+	}
+	l.LastIn = lastSeconds(last, !known)
+}
+
+// rates is what was decided within recently, by limit.
+func (q *queues) rates(ctx context.Context, now time.Time) (map[string]history.Limited, error) {
+	summaries, err := history.Read(ctx, q.rdb, q.config.Scope, history.StreamID(now.Add(-recently)))
+	sums := map[string]history.Limited{}
+	for _, s := range summaries {
+		for name, of := range s.Limits {
+			sum := sums[name]
+			sum.Allowed += of.Allowed
+			sum.Denied += of.Denied
+			sums[name] = sum
+		}
+	}
+	return sums, err
+}
+
+// printLimits writes them for people.
+func printLimits(out io.Writer, limits []limitStatus) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, l := range limits {
+		since, last := "-", "-"
+		if l.Waiting > 0 {
+			since, last = in(duration(l.Since)), "unknown"
+			if l.LastIn != nil {
+				last = "in " + in(duration(*l.LastIn))
+			}
+		}
+		rows = append(rows, []string{
+			l.Name, l.Rate, fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
+			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, l.State,
+		})
+	}
+	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -1,5 +1,6 @@
 -- Moves denied jobs from asynq's retry set to the head of their queue's pending
--- list, behind those moved before.
+-- list, behind those moved before. Their Unique locks go on from where they were
+-- when the jobs were denied.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
@@ -9,12 +10,13 @@
 --   already or with asynq's next poll, done (it waits for no permit: archived,
 --   completed, scheduled …), or gone
 -- @include denied
+-- @include let_unique
 local pending, retry = KEYS[1], KEYS[2]
 local prefix, now_ns = ARGV[1], ARGV[2]
 
 local function move(id)
   local hash = prefix .. id
-  local state, at = unpack(redis.call('HMGET', hash, 'state', 'denied'))
+  local state, at, lock_ms = unpack(redis.call('HMGET', hash, 'state', 'denied', 'lock_ms'))
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
   if state ~= 'retry' then return 'done' end
@@ -23,6 +25,7 @@ local function move(id)
   end
   redis.call('ZREM', retry, id)
   redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', CALLED)
+  if lock_ms then let_unique(hash, id, lock_ms) end
   return 'moved'
 end
 

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
 )
 
 // The layout that promote relies on, held against asynq's own client, server
@@ -184,6 +185,46 @@ func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 		}
 		if got := ttl(); got != 3*time.Hour+time.Minute {
 			t.Errorf("the lock holds %s, want 3h1m", got)
+		}
+		if _, err := p.promote(t.Context(), []job{it}); err != nil {
+			t.Fatal(err)
+		}
+		if got := ttl(); got != time.Minute {
+			t.Errorf("the lock of a called job holds %s, want what was left of its minute", got)
+		}
+		if rdb.HExists(t.Context(), "asynq:{default}:t:it", "lock_ms").Val() {
+			t.Error("what was left is kept")
+		}
+	})
+}
+
+// A Unique lock ends when it would have ended, had its job not waited.
+func TestUniqueEndsWhenItShould(t *testing.T) {
+	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
+	config := quick
+	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	virtual(t, settings{config: config, limits: []throttle.Limit{hourly}, handle: fail}, func(t *testing.T, st *stack) {
+		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
+			t.Fatal(d, err)
+		}
+		task := asynq.NewTask("job", nil, asynq.Unique(5*time.Second))
+		id := st.enqueue(task)
+		time.Sleep(10 * time.Second)
+		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("a second of it while it waits: %v, want ErrDuplicateTask", err)
+		}
+		st.must(st.limiter.Set(t.Context(), funnel("api", 10, 10)))
+		time.Sleep(3 * time.Second)
+		if info := st.info(id); info == nil || info.LastErr != "boom" {
+			t.Errorf("job: %+v, want that it has run and failed", info)
+		}
+		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("a second of it 3 s after it was called: %v, want ErrDuplicateTask", err)
+		}
+		time.Sleep(3 * time.Second)
+		if _, err := st.client.Enqueue(task); err != nil {
+			t.Errorf("another 6 s after it was called: %v, want that the lock has ended", err)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -33,7 +32,7 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return cli.Usagef("--listen: want HOST:PORT or :PORT, such as :8080")
 	}
 	upstream := demo.NewUpstream(c.Rate)
-	l.server = http.Server{Handler: upstream, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout}
+	l.server = newServer(upstream)
 	served := make(chan error, 1)
 	go func() { served <- l.server.Serve(l.Listener) }()
 	fmt.Fprintf(stdio.Out, "an API that allows %d calls a second is at http://%s\n", c.Rate, l.Addr())

@@ -16,18 +16,19 @@ import (
 type healthCommand struct {
 	Address string `arg:"" default:":9090" help:"Where the worker listens, as --listen of worker run says (default ${default}); with https:// before it where that has a certificate."`
 	Ready   bool   `help:"Ask whether it does its work: Redis answers and takes writes, and the config has no errors."`
+	pageSecrets
 }
 
 // Help is the manual of "worker health".
 func (healthCommand) Help() string {
-	return `Asks /healthz, or with --ready /readyz, of a worker, and prints what it says. The exit code is 0 only if that is ok. It is for health checks where there is no shell and no curl, as in a container. The certificate of a worker on this machine is taken as it is: it bears the name that browsers use.`
+	return `Asks /healthz, or with --ready /readyz, of a worker, and prints what it says. The exit code is 0 only if that is ok. It is for health checks where there is no shell and no curl, as in a container. With --ready it shows the token of the page, or its user and password, from the flags, the environment or the config. The certificate of a worker on this machine is taken as it is: it bears the name that browsers use.`
 }
 
 // healthTimeout is how long a worker may take to say how it is.
 const healthTimeout = 3 * time.Second
 
 // Run implements "worker health".
-func (c *healthCommand) Run(ctx context.Context, stdio cli.IO) error {
+func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	scheme, given := "http://", strings.TrimPrefix(c.Address, "http://")
 	if rest, secure := strings.CutPrefix(c.Address, "https://"); secure {
 		scheme, given = "https://", rest
@@ -46,6 +47,9 @@ func (c *healthCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return cli.Usagef("address %q: %w", c.Address, err)
 	}
+	if c.Ready {
+		c.authorize(req, g)
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// Nobody stands between two programs of one machine.
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: ofThisMachine(address)}
@@ -61,4 +65,19 @@ func (c *healthCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	fmt.Fprintln(stdio.Out, says)
 	return nil
+}
+
+// authorize shows who asks, if there is anything to show. A config with errors is what
+// the worker tells of, and no reason not to ask.
+func (c *healthCommand) authorize(req *http.Request, g *cli.Globals) {
+	var p config.Page
+	if conf, err := g.Load(); err == nil {
+		p = conf.Page
+	}
+	switch p = c.over(p); {
+	case p.Token != "":
+		req.Header.Set("Authorization", "Bearer "+string(p.Token))
+	case p.User != "":
+		req.SetBasicAuth(p.User, string(p.Password))
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -23,7 +24,10 @@ const (
 	// requestTimeout bounds how long a client may take to say what it wants, and
 	// idleTimeout for how long it may keep a connection for later.
 	requestTimeout = 5 * time.Second
-	idleTimeout    = time.Minute
+	// answerTimeout bounds how long it may take to have its answer and read it. Streams
+	// of the page set their own for each event.
+	answerTimeout = 30 * time.Second
+	idleTimeout   = time.Minute
 	// closeTimeout is how long requests may take to end when the worker has.
 	closeTimeout = 2 * time.Second
 	// maxScrapes bounds the scrapes at the same time, for each asks Redis.
@@ -33,7 +37,7 @@ const (
 // listener serves what a worker tells by HTTP. Nil serves nothing.
 type listener struct {
 	net.Listener
-	server http.Server
+	server *http.Server
 	page   *page.Page
 }
 
@@ -55,7 +59,7 @@ func listen(ctx context.Context, text string) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", text, err)
 	}
-	return &listener{Listener: taken}, nil
+	return &listener{Listener: &bounded{Listener: taken}}, nil
 }
 
 // serve answers for a worker until close.
@@ -74,12 +78,8 @@ func (l *listener) serve(w *worker, who config.Page) (err error) {
 	if cert != nil {
 		l.Listener, url = tls.NewListener(l.Listener, cert.config()), "https://"+l.Addr().String()
 	}
-	mux := newMux(w)
-	mux.Handle("/", l.page)
-	l.server = http.Server{
-		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: 16 << 10,
-	}
+	l.server = newServer(newMux(w, l.page, who.OpenMetrics))
+	l.server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
 	w.log.Info("listening", "address", url)
 	go func() {
 		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
@@ -87,6 +87,14 @@ func (l *listener) serve(w *worker, who config.Page) (err error) {
 		}
 	}()
 	return nil
+}
+
+// newServer is for clients that may be slow or mean.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+	}
 }
 
 // close ends it once requests that have begun are answered.
@@ -99,27 +107,34 @@ func (l *listener) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if l.server.Shutdown(ctx) != nil {
+	if l.server != nil && l.server.Shutdown(ctx) != nil {
 		_ = l.server.Close()
 	}
 	_ = l.Listener.Close() // it was never served if the worker did not start
 }
 
-// newMux has everything that the listener serves, by path.
-func newMux(w *worker) *http.ServeMux {
+// newMux has everything that the listener serves, by path. Metrics, and why a worker is
+// not ready, have names of limits, queues and hosts in them: they are for whom the page
+// is for, unless they are open. Whether the worker lives everybody may know.
+func newMux(w *worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.status.reloads, w.status.success)
+	guard := p.Guard
+	if open {
+		guard = func(h http.Handler) http.Handler { return h }
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
-	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, r *http.Request) {
+	mux.Handle("GET /metrics", guard(whole{promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})}))
+	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if err := w.status.ready(r.Context(), w.server); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(out, "ok")
-	})
+	})))
+	mux.Handle("/", p)
 	return mux
 }

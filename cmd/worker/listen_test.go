@@ -199,7 +199,7 @@ func TestPortInUse(t *testing.T) {
 
 // What can be guessed opens nothing, wherever it is written.
 func TestShortPageSecrets(t *testing.T) {
-	for flags, want := range map[pageFlags]string{
+	for flags, want := range map[pageSecrets]string{
 		{PageToken: "1234567"}:                      "--page-token: want at least 8 characters",
 		{PageToken: "äöüä"}:                         "--page-token: want at least 8 characters",
 		{PageUser: "ops", PagePassword: "1234567"}:  "--page-password: want at least 8 characters",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -23,21 +22,32 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// pageFlags say who may see the page, instead of what the config says.
-type pageFlags struct {
+// pageSecrets open the page, instead of what the config says.
+type pageSecrets struct {
 	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token of at least 8 characters that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
 	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
 	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
+}
+
+// pageFlags say who may see the page and how, instead of what the config says.
+type pageFlags struct {
+	pageSecrets
 	PageReadOnly bool   `help:"Nothing can be changed on the page."`
 	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: what is at --listen is served by https. When the files change the new ones are taken."`
 	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
 }
 
 // over is the config's page with what the flags say instead.
-func (f pageFlags) over(p config.Page) config.Page {
+func (f pageSecrets) over(p config.Page) config.Page {
 	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
 	p.User = cmp.Or(f.PageUser, p.User)
 	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
+	return p
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageFlags) over(p config.Page) config.Page {
+	p = f.pageSecrets.over(p)
 	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
 	p.ReadOnly = p.ReadOnly || f.PageReadOnly
 	return p
@@ -112,9 +122,9 @@ func watcher(stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, stri
 		if err != nil {
 			return nil, err
 		}
-		server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
+		server := newServer(p)
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
+		go func() { served <- server.Serve(&bounded{Listener: listener}) }()
 		url := "http://" + listener.Addr().String() + "/"
 		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
 		if cli.IsTerminal(stderr) {

@@ -57,6 +57,39 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
+// Guard lets in to next whom the page lets in, and tells others no more than that they may
+// not, in a line of text: for what a program serves beside the page, such as metrics.
+func (p *Page) Guard(next http.Handler) http.Handler {
+	g := p.guard
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, code := g.who(r)
+		if code == 0 {
+			next.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+			return
+		}
+		g.challenge(w, code)
+		http.Error(w, refused[code], code)
+	})
+}
+
+// refused says why a request is not let in where there is no form to sign in with.
+var refused = map[int]string{
+	http.StatusUnauthorized:    "want the page's token in \"Authorization: Bearer TOKEN\", or its user and password",
+	http.StatusForbidden:       "this is for programs on the machine it runs on that ask for a name such as localhost",
+	http.StatusTooManyRequests: tooMany,
+}
+
+// challenge says in the header what HTTP wants beside a code. For Basic, browsers
+// would open a window of their own in front of the page's form.
+func (g *guard) challenge(w http.ResponseWriter, code int) {
+	switch {
+	case code == http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+	case code == http.StatusUnauthorized && g.credentials():
+		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
+	}
+}
+
 // userKey is the key under which a request's context has its user.
 type userKey struct{}
 
@@ -146,14 +179,7 @@ func (g *guard) refuse(w http.ResponseWriter, code int, says string) {
 		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: says})
 		return
 	}
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
-	// HTTP wants one of these with a 401. For Basic, browsers would open a window
-	// of their own in front of the page's form.
-	if code == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
-	}
+	g.challenge(w, code)
 	p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: says})
 }
 

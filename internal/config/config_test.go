@@ -70,7 +70,7 @@ func TestFull(t *testing.T) {
 		Queues: map[string]int{"default": 1, "critical": 6},
 		Page: Page{
 			Token: "swordfish-and-chips", User: "ops", Password: "hunter2hunter2", ReadOnly: true,
-			HTTPS: true, TLSCert: "page.crt", TLSKey: "page.key",
+			HTTPS: true, OpenMetrics: true, TLSCert: "page.crt", TLSKey: "page.key",
 			Redact: []string{"iban", "x-*-key"},
 		},
 		Limits: []throttle.Limit{

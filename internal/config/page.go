@@ -20,6 +20,9 @@ type Page struct {
 	// TLSCert and TLSKey are files in PEM with which the worker itself speaks TLS.
 	TLSCert string `yaml:"tls_cert"`
 	TLSKey  string `yaml:"tls_key"`
+	// OpenMetrics has /metrics and /readyz answer everybody, and not only those whom
+	// the page lets in.
+	OpenMetrics bool `yaml:"open_metrics"`
 	// ReadOnly takes away everything that changes anything.
 	ReadOnly bool `yaml:"read_only"`
 	// Redact names fields of payloads and headers that are not shown, where *

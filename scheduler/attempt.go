@@ -52,7 +52,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)
 		}
-		return err
+		return withStorableText(err)
 	})
 }
 

@@ -43,9 +43,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	c.BaseContext = runContexts(c.BaseContext)
 	c.IsFailure = isFailure(c.IsFailure)
 	c.RetryDelayFunc = retryDelay(c.RetryDelayFunc)
-	if c.ErrorHandler != nil {
-		c.ErrorHandler = failuresOnly{c.ErrorHandler}
-	}
+	c.ErrorHandler = failuresOnly{c.ErrorHandler}
 	return c
 }
 
@@ -82,12 +80,14 @@ func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 }
 
 // failuresOnly keeps from the program's error handler what is no failure. Jobs that
-// can never have their permits are failures: it hears of them as a RefusedError.
-type failuresOnly struct{ next asynq.ErrorHandler }
+// can never have their permits are failures: it hears of them as a RefusedError. It is
+// also where asynq shows its own errors before it stores their text.
+type failuresOnly struct{ next asynq.ErrorHandler } // nil if the program has none
 
 // HandleError implements asynq.ErrorHandler.
 func (h failuresOnly) HandleError(ctx context.Context, task *asynq.Task, err error) {
-	if _, ok := errors.AsType[*putBackError](err); !ok {
+	mendPanic(err)
+	if _, ok := errors.AsType[*putBackError](err); !ok && h.next != nil {
 		h.next.HandleError(ctx, task, cause(err))
 	}
 }

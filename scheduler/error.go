@@ -2,7 +2,10 @@ package scheduler
 
 import (
 	"errors"
+	"reflect"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -56,4 +59,38 @@ func cause(err error) error {
 		return spaced.error
 	}
 	return err
+}
+
+// storable is a text as asynq can store it: in a protobuf string, which must be UTF-8.
+// With any other asynq can end no attempt, and the job stays active.
+func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// storableError is an error whose own text could not be stored.
+type storableError struct{ error }
+
+// Error is the text without what is not UTF-8.
+func (e storableError) Error() string { return storable(e.error.Error()) }
+
+// Unwrap lets errors.Is and errors.As see the error itself.
+func (e storableError) Unwrap() error { return e.error }
+
+// withStorableText returns err, or if its text could not be stored one like it.
+func withStorableText(err error) error {
+	if err == nil || utf8.ValidString(err.Error()) {
+		return err
+	}
+	return storableError{err}
+}
+
+// mendPanic does the same to the error that asynq itself makes of a panic. Nothing of
+// ours can return that one: a panic that was recovered here would have lost its line.
+func mendPanic(err error) {
+	if !asynq.IsPanicError(err) || utf8.ValidString(err.Error()) {
+		return
+	}
+	if e := reflect.Indirect(reflect.ValueOf(err)); e.Kind() == reflect.Struct {
+		if text := e.FieldByName("ErrMsg"); text.CanSet() && text.Kind() == reflect.String {
+			text.SetString(storable(text.String()))
+		}
+	}
 }

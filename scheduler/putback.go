@@ -75,6 +75,9 @@ type putBackError struct {
 // atOnce reports whether the job is to come back without a wait.
 func (e *putBackError) atOnce() bool { return !e.denied && !e.at.After(time.Now()) }
 
+// Error is the wrapped error's text as asynq stores it.
+func (e *putBackError) Error() string { return storable(e.error.Error()) }
+
 // Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
 

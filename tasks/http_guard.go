@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+
+	"github.com/headgate/headgate/internal/hostname"
 )
 
 // AddressError refuses to connect to an address that is not public. It is a
@@ -52,7 +54,7 @@ var (
 // public reports whether the address is one of the public internet. One that
 // holds an IPv4 address is what that is: a gateway would lead from there to it.
 func public(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
+	a = hostname.Address(a)
 	b := a.As16()
 	switch {
 	case nat64.Contains(a):
@@ -84,7 +86,7 @@ func (g guard) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
 	}
-	a := to.Addr().Unmap().WithZone("")
+	a := hostname.Address(to.Addr())
 	if public(a) || anyContains(g, a) {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/hostname"
 )
 
 // Redirects is what becomes of an answer that redirects. One whose status is
@@ -160,12 +162,11 @@ func private(name, value string) bool {
 func sameHost(from, to string) bool {
 	a, errA := url.Parse(from)
 	b, errB := url.Parse(to)
-	return errA == nil && errB == nil && hostName(a) == hostName(b) &&
-		(a.Scheme == b.Scheme || b.Scheme == "https")
-}
-
-// hostName is the host as it is compared: in lower case, without a port or a dot
-// at its end. Limits count by hosts without ports, so redirects do, too.
-func hostName(u *url.URL) string {
-	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if errA != nil || errB != nil || a.Scheme != b.Scheme && b.Scheme != "https" {
+		return false
+	}
+	// Limits count by hosts without ports, so redirects do, too.
+	hostA, errA := hostname.Of(a.Hostname())
+	hostB, errB := hostname.Of(b.Hostname())
+	return errA == nil && errB == nil && hostA == hostB
 }

@@ -30,6 +30,9 @@ func TestKey(t *testing.T) {
 		{text: `host(payload.url)`, payload: `{"url":"https://Example.COM:8443/a?b"}`, key: "example.com"},
 		{text: `host(payload.url)`, payload: `{"url":"http://example.com./"}`, key: "example.com"},
 		{text: `host(payload.url)`, payload: `{"url":"http://[::1]:80/"}`, key: "::1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://[0:0:0:0:0:0:0:1]/"}`, key: "::1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://[::ffff:127.0.0.1]/"}`, key: "127.0.0.1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://MÜNCHEN.x:80"}`, key: "xn--mnchen-3ya.x"},
 		{text: `payload.account`, payload: `{"account":9007199254740993}`, key: "9007199254740993"},
 		{text: `payload.account`, payload: `{"account":1e6}`, key: "1000000"},
 		{text: `payload.account`, payload: `{"account":0.25}`, key: "0.25"},
@@ -47,6 +50,10 @@ func TestKey(t *testing.T) {
 		{
 			text: `host(payload.url)`, payload: `{"url":"http://a b/"}`,
 			err: `key expression host(payload.url): "http://a b/" is not a URL`,
+		},
+		{
+			text: `host(payload.url)`, payload: `{"url":"http://ü\u200d/"}`,
+			err: `key expression host(payload.url): "ü\u200d" is not the name of a host`,
 		},
 		{
 			text: `host(payload.url)`, payload: `{}`,

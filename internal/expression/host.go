@@ -4,17 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/expr-lang/expr"
+
+	"github.com/headgate/headgate/internal/hostname"
 )
 
 var hostFunction = expr.Function("host", func(args ...any) (any, error) {
 	return host(args[0])
 }, func(any) string { return "" })
 
-// host is the host name of an absolute URL, in lower case and without port or
-// final dot, so that all ways to write it count as one.
+// host is the host name of an absolute URL, without its port, in the form in which all
+// ways to write it count as one: see package hostname.
 func host(value any) (string, error) {
 	text, ok := value.(string)
 	if value == nil {
@@ -28,7 +29,10 @@ func host(value any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a URL", shown)
 	}
-	name := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	name, err := hostname.Of(u.Hostname())
+	if err != nil {
+		return "", err
+	}
 	if u.Scheme == "" || name == "" {
 		return "", fmt.Errorf("%q has no host: want an absolute URL such as https://example.com/", shown)
 	}

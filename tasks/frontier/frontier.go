@@ -26,6 +26,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/hostname"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -236,12 +237,13 @@ func Digest(url string) string {
 	return string(sum[:16])
 }
 
-// Host is the host of a URL, by which a crawl counts: in lower case, without a port
-// or a dot at its end. It is empty for what is no URL.
+// Host is the host of a URL, by which a crawl counts: without a port, in the one form
+// that it has for limits, too. It is empty for what is no URL.
 func Host(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	host, _ := hostname.Of(u.Hostname())
+	return host
 }

@@ -9,6 +9,8 @@ import (
 
 	whatwgerrors "github.com/nlnwa/whatwg-url/errors"
 	whatwg "github.com/nlnwa/whatwg-url/url"
+
+	"github.com/headgate/headgate/internal/hostname"
 )
 
 // MaxURL is how long a URL may be, in bytes of its canonical form. Longer ones are
@@ -52,10 +54,23 @@ func Canonical(base, reference string) (string, error) {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
 	// What is fetched is read by net/url, which must see the same host.
-	if again, err := url.Parse(text); err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") {
+	again, err := url.Parse(text)
+	if err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") || base == "" && !sameHost(again, reference) {
 		return "", fmt.Errorf("%.100q is a URL to browsers only", shown(reference))
 	}
 	return text, nil
+}
+
+// sameHost reports whether net/url, too, reads the host out of a text, if it reads any:
+// that is the one which the permit was asked for.
+func sameHost(u *url.URL, text string) bool {
+	named, err := url.Parse(text)
+	if err != nil || named.Hostname() == "" {
+		return true
+	}
+	a, errA := hostname.Of(u.Hostname())
+	b, errB := hostname.Of(named.Hostname())
+	return errA == nil && errB == nil && a == b
 }
 
 // shown is a reference as errors may show it: what is before an @ may be a password.
@@ -116,20 +131,17 @@ func unreserved(c byte) bool {
 }
 
 // Within reports whether the URL's host is one of those allowed: "example.com"
-// is that host alone, "*.example.com" all below it and not that host itself. Case
-// and a dot at the host's end do not matter, nor does the port. Without any pattern
-// no host is allowed.
+// is that host alone, "*.example.com" all below it and not that host itself. How it is
+// written does not matter, nor does the port. Without any pattern no host is allowed.
 func Within(text string, allowed []string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
 		return false
 	}
-	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-	return slices.ContainsFunc(allowed, func(pattern string) bool {
-		pattern = strings.ToLower(pattern)
-		if below, ok := strings.CutPrefix(pattern, "*."); ok {
-			return strings.HasSuffix(host, "."+below)
-		}
-		return host == pattern
+	host, err := hostname.Of(u.Hostname())
+	return err == nil && slices.ContainsFunc(allowed, func(pattern string) bool {
+		pattern, wild := strings.CutPrefix(pattern, "*.")
+		pattern, err := hostname.Of(pattern)
+		return err == nil && (!wild && host == pattern || wild && strings.HasSuffix(host, "."+pattern))
 	})
 }

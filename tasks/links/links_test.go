@@ -67,6 +67,15 @@ func TestNoURLsToCrawl(t *testing.T) {
 	}
 }
 
+// What net/url reads another host out of is not fetched: the permit was for that.
+func TestURLsOfTwoHosts(t *testing.T) {
+	for _, text := range []string{"http://0+0/", "http://+127.0.0.1/"} {
+		if got, err := Canonical("", text); err == nil || !strings.Contains(err.Error(), "is a URL to browsers only") {
+			t.Errorf("Canonical(%q) = %q, %v", text, got, err)
+		}
+	}
+}
+
 func FuzzCanonical(f *testing.F) {
 	f.Add("https://h.example/a", "../b?%41#c")
 	f.Add("", "http://%68/%2e/%")
@@ -94,6 +103,10 @@ func TestWithin(t *testing.T) {
 		{"https://evilh.example/", "*.h.example", false},
 		{"https://h.example.evil.example/", "h.example", false},
 		{"https://%", "h.example", false},
+		{"https://münchen.example./", "xn--MNCHEN-3ya.example", true},
+		{"https://a.xn--mnchen-3ya.example./", "*.münchen.example", true},
+		{"https://[::1]/", "0:0:0:0:0:0:0:1", true},
+		{"https://[::ffff:7f00:1]/", "127.0.0.1", true},
 	}
 	for _, tt := range tests {
 		if got := Within(tt.url, []string{"other.example", tt.allowed}); got != tt.want {

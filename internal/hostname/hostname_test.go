@@ -1,0 +1,121 @@
+package hostname_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/tasks/links"
+)
+
+// Each of the lists is one host, and the first its one form.
+var spellings = [][]string{
+	{
+		"localhost", "LOCALHOST", "localhost.", "ｌｏｃａｌｈｏｓｔ", "local\u200bhost", "local\u00adhost", "ⓛocalhost", "localhost。", "ℒocalhost",
+	},
+	{
+		"127.0.0.1", "127.0.0.1.", "１２７.０.０.１", "127。0。0。1", "127\uff0e0.0.1", "127.1", "127.0.1", "2130706433", "0x7f.1", "0X7F000001", "0177.0.0.01", "0x7f.0x0.0x0.0x1",
+		"[::ffff:127.0.0.1]", "[::FFFF:7f00:1]", "[0:0:0:0:0:ffff:7f00:0001]", "[::ffff:127.0.0.1%25lo]",
+	},
+	{"::1", "[::1]", "[0:0:0:0:0:0:0:1]", "[0000::0001]", "[::0.0.0.1]", "[::1%25lo]", "[::1%251]"},
+	{"2001:db8::a", "[2001:DB8::A]", "[2001:db8:0:0::00a]"},
+	{"xn--mnchen-3ya.x", "münchen.x", "MÜNCHEN.x", "mu\u0308nchen.x", "XN--MNCHEN-3YA.X", "münchen.x.", "münchen．x", "ｍünchen.x"},
+	{"xn--strae-oqa.x", "straße.x"},
+	{"a_b.example", "A_B.example"},
+	{"1.2.3.4.5", "1.2.3.4.5."},
+	{"256.1.1.1"}, {"09.1"}, {"0xg.1"}, {"1..2"}, {"4294967296"},
+}
+
+// dialled is the host that net/http connects to for a URL.
+func dialled(text string) (string, error) {
+	var host string
+	t := &http.Transport{DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+		host, _, _ = net.SplitHostPort(address)
+		return nil, errors.New("no network")
+	}}
+	r, err := http.NewRequest(http.MethodGet, text, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	_, _ = t.RoundTrip(r)
+	return host, nil
+}
+
+// of is the one form of a URL's host.
+func of(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	return hostname.Of(u.Hostname())
+}
+
+// All spellings of a host are one: as the URL has it, as a crawl has that URL, and as
+// net/http dials it.
+func TestOneHostIsOneName(t *testing.T) {
+	for _, host := range spellings {
+		for _, name := range host {
+			text := "http://" + name + "/"
+			if name == "::1" || name == "2001:db8::a" {
+				text = "http://[" + name + "]/"
+			}
+			if got, err := of(text); err != nil || got != host[0] {
+				t.Errorf("%s is %q, %v; want %q", text, got, err, host[0])
+			}
+			if to, err := dialled(text); err != nil || to == "" {
+				t.Errorf("%s: %v", text, err)
+			} else if got, err := hostname.Of(to); err != nil || got != host[0] {
+				t.Errorf("%s: net/http dials %q, which is %q, %v; want %q", text, to, got, err, host[0])
+			}
+			if canonical, err := links.Canonical("", text); err == nil {
+				if got, err := of(canonical); err != nil || got != host[0] {
+					t.Errorf("%s is %s to a crawl, which is %q, %v; want %q", text, canonical, got, err, host[0])
+				}
+			}
+		}
+	}
+}
+
+func TestNoHosts(t *testing.T) {
+	for _, name := range []string{"a\u200dü.x", "\u0301.x", "☕\u202e.x", "xn--ü.x"} {
+		if got, err := hostname.Of(name); err == nil {
+			t.Errorf("%q is %q, want an error", name, got)
+		}
+	}
+}
+
+// What is one form stays it, and no URL is of one host here and of another to a crawl or
+// to net/http.
+func FuzzOf(f *testing.F) {
+	for _, host := range spellings {
+		for _, name := range host {
+			f.Add("http://" + name + ":8080/a@b?c#d")
+		}
+	}
+	for _, text := range []string{"http://a@b/", `http://a\@b/`, "http://a:80:90/", "http://%6cocalhost/", "http://%EF%BD%8Cocalhost/", "http://[::1]x/", "//h/", "http://h%00/"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		host, err := of(text)
+		if err != nil || host == "" {
+			return
+		}
+		if again, err := hostname.Of(host); again != host {
+			t.Errorf("%q is %q, and that is %q, %v", text, host, again, err)
+		}
+		if canonical, err := links.Canonical("", text); err == nil {
+			if crawled, err := of(canonical); crawled != host {
+				t.Errorf("%q is of %q, and to a crawl %s of %q, %v", text, host, canonical, crawled, err)
+			}
+		}
+		if to, err := dialled(text); err == nil && to != "" {
+			if called, err := hostname.Of(to); called != host {
+				t.Errorf("%q is of %q, and net/http dials %q, %v", text, host, to, err)
+			}
+		}
+	})
+}

@@ -103,6 +103,7 @@ func needRestart(old, next *config.Config) []string {
 		}
 	}
 	changed("redis", old.Redis.String() != next.Redis.String())
+	changed("redis_tls", old.RedisTLS != next.RedisTLS)
 	changed("app", old.App != next.App)
 	changed("scope", old.Scope != next.Scope)
 	changed("concurrency", old.Concurrency != next.Concurrency)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,14 +56,31 @@ func Dial(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reason := &dialError{start: time.Now(), giveUp: cancel}
 	rdb.AddHook(reason)
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot reach Redis at %s: %w", r, reason.or(err)), rdb.Close())
+	if err := rdb.Ping(patient).Err(); err != nil {
+		err = reason.or(err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = cmp.Or(once(ctx, r), err)
+		}
+		return nil, errors.Join(fmt.Errorf("cannot reach Redis at %s: %w", r, err), rdb.Close())
 	}
 	return rdb, nil
+}
+
+// once says why a server does not answer that was dialled: one that wants a certificate
+// says so only then, and a patient client forgets what the last try came to.
+func once(ctx context.Context, r config.Redis) error {
+	rdb, err := r.Impatient().Client()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	ctx, cancel := context.WithTimeout(ctx, refusedPatience)
+	defer cancel()
+	return rdb.Ping(ctx).Err()
 }
 
 // dialError keeps the last reason for which a client could not connect: what

@@ -44,6 +44,12 @@ func (g *Globals) Load() (*config.Config, error) {
 		if c.Redis, err = config.ParseRedisURL(g.Redis); err != nil {
 			return nil, Usagef("--redis: %w", err)
 		}
+		if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
+			return nil, Usagef("--redis: %w, as the config has redis_tls", err)
+		}
+	}
+	if c.Redis.IsZero() && c.RedisTLS != (config.TLS{}) {
+		return nil, Usagef("redis_tls: there is no redis that it is for: want redis: rediss://HOST:PORT, or --redis")
 	}
 	if g.Scope != "" {
 		if err := config.CheckName(g.Scope); err != nil {

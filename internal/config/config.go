@@ -22,6 +22,8 @@ import (
 type Config struct {
 	// Redis is where jobs and limits live. The zero value means embedded.
 	Redis Redis `yaml:"redis"`
+	// RedisTLS says whom to trust and what to show where Redis is over TLS.
+	RedisTLS TLS `yaml:"redis_tls"`
 	// App is the name that the apps of a limit are compared with.
 	App string `yaml:"app"`
 	// Scope is the part of Redis's keys that keeps one set of limits apart
@@ -101,6 +103,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	doc := document{Config: *Default()}
 	d.decode(data, &doc)
 
+	d.checkRedis(&doc.Config)
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.limits(doc.Limits)
 	d.checkCommands(doc.Commands)

@@ -83,11 +83,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 	if d.has("http.max_save") && h.SaveDir == "" {
 		d.errorf("http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
 	}
-	for _, pair := range [][2]string{{"cert", "key"}, {"key", "cert"}} {
-		if at := "http.tls." + pair[0]; d.has(at) && !d.has("http.tls."+pair[1]) {
-			d.errorf(at, "%s is missing: want both, or neither", pair[1])
-		}
-	}
+	d.checkTLS("http.tls")
 }
 
 // checkSecret reports a pattern that no secret can match.

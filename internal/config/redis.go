@@ -23,6 +23,7 @@ type Redis struct {
 	single   *redis.Options
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
+	tls      TLS
 	shown    string
 }
 
@@ -182,21 +183,78 @@ func (r *Redis) tune() {
 	}
 }
 
+// checkRedis reports what is wrong with redis_tls, as far as the file tells.
+func (d *decoder) checkRedis(c *Config) {
+	d.checkTLS("redis_tls")
+	if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
+		d.errorf("redis", "%v, as there is redis_tls", err)
+	}
+}
+
 // IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
-// Client makes a client; it connects with its first command. The error is
-// ErrNoRedis if there is none to connect to.
-func (r Redis) Client() (redis.UniversalClient, error) {
+// UseTLS has connections trust and show what t says, beside what the URL says. The files
+// are read by Client. A URL that is not by TLS is refused.
+func (r *Redis) UseTLS(t TLS) error {
+	if t != (TLS{}) && !r.IsZero() && r.byTLS() == nil {
+		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
+	}
+	r.tls = t
+	return nil
+}
+
+// Impatient is r with clients that try each command once.
+func (r Redis) Impatient() Redis {
 	switch {
 	case r.single != nil:
 		opts := *r.single
+		opts.MaxRetries, r.single = -1, &opts
+	case r.sentinel != nil:
+		opts := *r.sentinel
+		opts.MaxRetries, r.sentinel = -1, &opts
+	case r.cluster != nil:
+		opts := *r.cluster
+		opts.MaxRedirects, r.cluster = -1, &opts
+	}
+	return r
+}
+
+// byTLS is what the URL says of TLS, nil for one without.
+func (r Redis) byTLS() *tls.Config {
+	switch {
+	case r.single != nil:
+		return r.single.TLSConfig
+	case r.sentinel != nil:
+		return r.sentinel.TLSConfig
+	case r.cluster != nil:
+		return r.cluster.TLSConfig
+	}
+	return nil
+}
+
+// Client makes a client; it connects with its first command. The error is
+// ErrNoRedis if there is none to connect to, or begins with redis_tls.
+func (r Redis) Client() (redis.UniversalClient, error) {
+	by := r.byTLS()
+	if own, err := r.tls.config(); err != nil {
+		return nil, fmt.Errorf("redis_tls.%w", err)
+	} else if own != nil && by != nil {
+		own.ServerName, own.MinVersion = by.ServerName, max(own.MinVersion, by.MinVersion)
+		by = own
+	}
+	switch {
+	case r.single != nil:
+		opts := *r.single
+		opts.TLSConfig = by
 		return redis.NewClient(&opts), nil
 	case r.sentinel != nil:
 		opts := *r.sentinel
+		opts.TLSConfig = by
 		return redis.NewFailoverClient(&opts), nil
 	case r.cluster != nil:
 		opts := *r.cluster
+		opts.TLSConfig = by
 		return redis.NewClusterClient(&opts), nil
 	}
 	return nil, ErrNoRedis

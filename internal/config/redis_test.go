@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 func parseRedis(t *testing.T, text string) Redis {
@@ -96,6 +99,36 @@ func TestRedisCluster(t *testing.T) {
 	client.Close()
 	if tls := parseRedis(t, "rediss-cluster://h1,h2").cluster.TLSConfig; tls == nil || tls.ServerName != "" {
 		t.Errorf("TLS %+v", tls)
+	}
+}
+
+// An own authority and a certificate go to every kind of Redis that is over TLS, and
+// leave alone by which name each server is checked.
+func TestRedisTLS(t *testing.T) {
+	files, err := redistest.WriteCertificates(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for url, name := range map[string]string{"rediss://h": "h", "rediss-sentinel://h1,h2/it": "", "rediss-cluster://h1,h2": ""} {
+		r := parseRedis(t, url)
+		if err := r.UseTLS(TLS{CA: files.CA, Cert: files.ClientCert, Key: files.ClientKey, MinVersion: tls.VersionTLS13}); err != nil {
+			t.Fatal(err)
+		}
+		client, err := r.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		var c *tls.Config
+		switch client := client.(type) {
+		case *redis.Client:
+			c = client.Options().TLSConfig
+		case *redis.ClusterClient:
+			c = client.Options().TLSConfig
+		}
+		if c.RootCAs == nil || c.GetClientCertificate == nil || c.MinVersion != tls.VersionTLS13 || c.ServerName != name {
+			t.Errorf("%s: TLS %+v, want what the config says, and the name %q", url, c, name)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// TLS is for calls over https.
+// TLS is for calls over https, and for Redis over TLS.
 type TLS struct {
 	// CA is a file of certificates in PEM that count beside the system's.
 	CA string `yaml:"ca"`
@@ -56,11 +56,24 @@ func (t TLS) config() (*tls.Config, error) {
 		c.RootCAs = roots
 	}
 	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			return &pair, err
+		}
+		if _, err := load(nil); err != nil {
 			return nil, fmt.Errorf("cert: %w", err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		// Anew for each connection: certificates are renewed while workers run.
+		c.GetClientCertificate = load
 	}
 	return c, nil
+}
+
+// checkTLS reports a certificate without a key, and a key without a certificate.
+func (d *decoder) checkTLS(at string) {
+	for _, pair := range [][2]string{{"cert", "key"}, {"key", "cert"}} {
+		if d.has(join(at, pair[0])) && !d.has(join(at, pair[1])) {
+			d.errorf(join(at, pair[0]), "%s is missing: want both, or neither", pair[1])
+		}
+	}
 }

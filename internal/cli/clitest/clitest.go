@@ -10,8 +10,10 @@
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
 //	release                   lets the calls of $API/slow be answered
-//	redis [KIND]              starts Redis (plain, durable, evicting, tls,
-//	                          sentinel or cluster) and sets $REDIS to its URL
+//	redis [KIND]              starts Redis (plain, durable, evicting, tls, mtls,
+//	                          sentinel or cluster) and sets $REDIS to its URL; mtls
+//	                          asks for a certificate, and sets $CERTIFICATES to a
+//	                          folder of those that it takes
 //	redis stop|restart        what it says, to a durable one
 //	jobs STATE N [QUEUE]      the queue has so many jobs in this state
 package clitest

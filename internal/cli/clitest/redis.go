@@ -3,6 +3,7 @@ package clitest
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -60,6 +61,11 @@ func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
 		s, err := redistest.StartTLS()
 		ts.Check(err)
 		ts.Setenv("SSL_CERT_FILE", s.Certificates().CA)
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "mtls":
+		s, err := redistest.StartTLS("--tls-auth-clients", "yes")
+		ts.Check(err)
+		ts.Setenv("CERTIFICATES", filepath.Dir(s.Certificates().CA))
 		return &redisServer{s, s.Client(), s.URL()}, s
 	case "sentinel":
 		s, err := redistest.StartSentinel()

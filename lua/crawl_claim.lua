@@ -14,11 +14,15 @@
 -- ARGV[7] job
 -- ARGV[8] milliseconds after which the crawl is forgotten
 -- ARGV[9] milliseconds after which a run is over whose jobs take no more URLs
+-- ARGV[10] how many URLs a run may find; those that somebody enqueued are above that
+-- ARGV[11] how many on a host
 -- Returns the run, what becomes of the job ("take" the URL, "old" run, "other"
---   job has it, or "done"), and the largest depth that was asked for
+--   job has it, "done", or "full" for one that is beyond what the run may find), and
+--   the largest depth that was asked for
 -- @include crawl
 local crawl, run, kind, page, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local depth, job, life, patience = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
+local most, most_of_host = tonumber(ARGV[10]), tonumber(ARGV[11])
 local about = hg('crawl', crawl)
 
 local current = call('HGET', about, 'run')
@@ -59,6 +63,9 @@ local state, known, owner = read_page(seen, page)
 depth = math.max(depth, known)
 if state == 'w' and owner ~= '' and owner ~= job then return { current, 'other', depth } end
 if state and state ~= 'w' and state ~= 'f' then return { current, 'done', known } end
+if not state and kind == '' and (pages_left(hosts, '', most) <= 0 or pages_left(hosts, host, most_of_host) <= 0) then
+  return { current, 'full', depth }
+end
 call('ZADD', hg('crawls'), int(now_us), crawl)
 write_page(seen, page, 'w', depth, job)
 move_page(hosts, host, state, 'w')

@@ -25,6 +25,10 @@ const TypeCrawlFetch = "crawl:fetch"
 // those of calendars and the like, which have no end.
 const MaxDepth = 1000
 
+// MaxNested is how many sitemaps may list one another up to the one that is read:
+// sitemaps.org has an index and the sitemaps that it lists.
+const MaxNested = 1
+
 // The words of CrawlFetch.Allow.
 const (
 	SameHost = "same-host" // URL's host alone
@@ -59,6 +63,8 @@ type CrawlFetch struct {
 	Anew bool `json:"anew,omitempty"`
 	// Sitemap is whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty"`
+	// Nested is how many sitemaps list one another up to this one, up to MaxNested.
+	Nested int `json:"nested,omitempty"`
 	// From is the URL that led to this one: the crawl itself enqueued the job,
 	// as a part of Run.
 	From string `json:"from,omitempty"`
@@ -107,6 +113,7 @@ func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
 		field{"run", &read.Run, `a text such as "2026-01-02"`},
 		field{"anew", &read.Anew, `true or false`},
 		field{"sitemap", &read.Sitemap, `true or false`},
+		field{"nested", &read.Nested, `a number of sitemaps`},
 		field{"from", &read.From, `a URL`},
 		field{"hops", &read.Hops, `a number of redirects`},
 		field{"robots", &read.Robots, `an origin such as "https://example.com"`},
@@ -151,6 +158,9 @@ func (c CrawlFetch) Validate() error {
 	}
 	if c.Hops < 0 || c.Hops > MaxRedirects {
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", c.Hops, MaxRedirects)
+	}
+	if c.Nested < 0 || c.Nested > MaxNested {
+		return fmt.Errorf("nested %d: want from 0 to %d sitemaps", c.Nested, MaxNested)
 	}
 	for _, host := range c.Allow {
 		if err := ValidateAllow(host); err != nil {

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,13 @@ import (
 // DefaultMaxPage is how many bytes of a page a crawl reads if the handler does
 // not say.
 const DefaultMaxPage = 10 << 20
+
+// How many URLs a run of a crawl may find, in all and on a host, if the handler does not
+// say. A site can make up links faster than anybody can fetch them.
+const (
+	DefaultMaxPages     = 100_000
+	DefaultMaxHostPages = 10_000
+)
 
 // CrawlHandler runs crawl:fetch tasks. HTTP, Frontier and Client are required;
 // without them each job is archived. It is safe for concurrent use, but must not be
@@ -64,6 +72,10 @@ type CrawlHandler struct {
 	// MaxPage is how many bytes of a page are read; of a longer one the beginning
 	// is kept and its links are followed. The zero value means DefaultMaxPage.
 	MaxPage int64
+	// MaxPages and MaxHostPages are how many URLs a run may find, in all and on a host;
+	// what somebody enqueued himself is fetched beyond that. Links beyond are counted and
+	// not followed. The zero values mean DefaultMaxPages and DefaultMaxHostPages.
+	MaxPages, MaxHostPages int
 	// PutBack makes the error that puts a job back for so long without a failure:
 	// scheduler.RetryAfter where that package runs the job. Nil makes it one, so
 	// that the first page of each origin spends an attempt on its robots.txt.
@@ -80,8 +92,8 @@ type CrawlHandler struct {
 // archive alone. Like every result it is kept for as long as the task: see HTTPResult.
 type CrawlResult struct {
 	// Outcome is "fetched", "unchanged", "redirected", "missing", "disallowed",
-	// "seen" if the run has the URL already, "over" if the run is, and "robots"
-	// for a job that fetched a robots.txt.
+	// "seen" if the run has the URL already, "over" if the run is, "beyond" if the run
+	// has no room for the URL, and "robots" for a job that fetched a robots.txt.
 	Outcome string `json:"outcome"`
 	// Reason says more, in words.
 	Reason string `json:"reason,omitempty"`
@@ -96,6 +108,9 @@ type CrawlResult struct {
 	// was the first to find.
 	Links int `json:"links,omitempty"`
 	New   int `json:"new,omitempty"`
+	// Beyond is how many links were left out: of a page that has more than are read, and
+	// of a run that has as many URLs as it may have.
+	Beyond int `json:"beyond,omitempty"`
 	// File and Offset are where the page is in the archive.
 	File   string `json:"file,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
@@ -106,6 +121,8 @@ type CrawlResult struct {
 // takes them.
 type crawlJob struct {
 	*CrawlHandler
+	Frontier *frontier.Frontier // the handler's with its bounds
+
 	task   *asynq.Task
 	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
 	run    frontier.Run            // the one that it belongs to, after claim
@@ -125,7 +142,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	if h.HTTP == nil || h.Frontier == nil || h.Client == nil {
 		return fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)
 	}
-	j := &crawlJob{CrawlHandler: h, task: task, page: page, robots: map[string]*robots.File{}}
+	j := h.job(task, page)
 	if err := j.prepare(); err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
@@ -146,6 +163,11 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
+func (h *CrawlHandler) job(task *asynq.Task, page CrawlFetch) *crawlJob {
+	bounded := h.Frontier.Bounded(cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages))
+	return &crawlJob{CrawlHandler: h, Frontier: bounded, task: task, page: page, robots: map[string]*robots.File{}}
+}
+
 // Failed notes that a job is archived or dropped, whose error that was: what calls it
 // is the server's ErrorHandler, with what that was given. It passes over tasks of other
 // types, and failures after which the job is tried again. Without it the crawl goes
@@ -162,7 +184,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	if malformed != nil || page.Robots != "" {
 		return nil
 	}
-	j := &crawlJob{CrawlHandler: h, task: task, page: page}
+	j := h.job(task, page)
 	if err := j.prepare(); err != nil {
 		return nil
 	}
@@ -180,13 +202,16 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 // that another job has, may have been found on a shorter way this time, so that its
 // links can be followed further: that is spread, without another request.
 func (j *crawlJob) do(ctx context.Context) error {
-	asked := lead{Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, hops: j.page.Hops, sitemap: j.page.Sitemap}
+	asked := lead{Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, hops: j.page.Hops, sitemap: j.page.Sitemap, nested: j.page.Nested}
 	answer, err := j.claim(ctx)
 	switch {
 	case err != nil:
 		return err
 	case answer == frontier.Old:
 		j.result.Outcome = "over"
+		return nil
+	case answer == frontier.Full:
+		j.result.Outcome, j.result.Reason = "beyond", j.full()
 		return nil
 	case answer != frontier.Take:
 		j.result.Outcome = "seen"
@@ -201,6 +226,11 @@ func (j *crawlJob) do(ctx context.Context) error {
 		return j.finish(ctx, frontier.Disallowed, nil)
 	}
 	return j.fetch(ctx, file)
+}
+
+// full says why links are left out.
+func (j *crawlJob) full() string {
+	return fmt.Sprintf("the crawl may have %d pages, and %d of a host", cmp.Or(j.MaxPages, DefaultMaxPages), cmp.Or(j.MaxHostPages, DefaultMaxHostPages))
 }
 
 // claim takes the URL. After it the job has its run, and the depth to which the

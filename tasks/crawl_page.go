@@ -48,15 +48,14 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	}
 	defer a.resp.Body.Close()
 	j.result.Status = a.resp.StatusCode
-	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file)}
+	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
 	// A 304 that was not asked for is a status as any other.
 	switch status := a.resp.StatusCode; {
 	case status == http.StatusNotModified && condition != nil:
 		a.drop()
 		j.result.Outcome = "unchanged"
-		// It leads where it led; the sitemaps of robots.txt may be others by now.
-		page.ETag, page.Modified, page.Links = last.ETag, last.Modified, last.Links
-		page.Sitemaps = append(page.Sitemaps, last.Sitemaps...)
+		// It leads where it led; the sitemaps of robots.txt are those of today.
+		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(status):
 		return j.moved(ctx, a, page)
@@ -68,7 +67,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
-	noIndex := j.follow(a, body, page)
+	noIndex := j.follow(ctx, a, body, page)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if j.Archive != nil && !noIndex {
 		if err := j.archive(a, body, address); err != nil {
 			return err
@@ -154,7 +156,7 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 // kept. It writes that to page, without what lies on hosts that the crawl does not go
 // to. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it.
-func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex bool) {
+func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool) {
 	kind := a.resp.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(kind)
 	if media == "" {
@@ -164,21 +166,44 @@ func (j *crawlJob) follow(a *answer, body []byte, page *frontier.Page) (noIndex 
 	noIndex = links.FromPage(j.page.URL, kind, tags, agent, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
-		found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
-		if err != nil { // what was read before the mistake counts
+		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
+		switch {
+		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
+		case found.More:
+			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
 		}
-		page.Links = entries(found.Pages)
-		page.Sitemaps = append(page.Sitemaps, entries(found.Sitemaps)...)
+		page.Links, page.Nested = entries(found.Pages), entries(found.Sitemaps)
+		if page.Level >= MaxNested && len(page.Nested) > 0 {
+			j.result.Beyond += len(page.Nested)
+			j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", len(page.Nested))
+			page.Nested = nil
+		}
 	case media == "text/html" || media == "application/xhtml+xml":
 		found := links.FromPage(j.page.URL, kind, tags, agent, body)
 		page.Links, noIndex = found.Links, found.NoIndex
+		j.result.Beyond += found.Beyond
 	}
 	// Before they are kept: most links of many pages lead elsewhere.
 	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !links.Within(to, j.hosts) })
-	page.Sitemaps = slices.DeleteFunc(page.Sitemaps, func(to string) bool { return !links.Within(to, j.hosts) })
-	j.result.Links = len(page.Links) + len(page.Sitemaps)
+	page.Nested = slices.DeleteFunc(page.Nested, func(to string) bool { return !links.Within(to, j.hosts) })
+	j.result.Links = len(page.Links) + len(page.Sitemaps) + len(page.Nested)
 	return noIndex
+}
+
+// until is a reader that fails once the context has ended: of what is packed a thousand-
+// fold it can take seconds to see the end.
+type until struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+// Read implements io.Reader.
+func (u until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.in.Read(p)
 }
 
 // isSitemap reports whether a page that was found as any other is a sitemap: a link

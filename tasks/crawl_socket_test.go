@@ -19,7 +19,6 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/robots"
 	"github.com/headgate/headgate/tasks/warc"
 )
 
@@ -38,7 +37,7 @@ func (noClient) EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*
 func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, within time.Duration) (CrawlResult, error) {
 	t.Helper()
 	for {
-		j := &crawlJob{CrawlHandler: h, page: CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1}, robots: map[string]*robots.File{}}
+		j := h.job(nil, CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1})
 		if err := j.prepare(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,25 +14,28 @@ type lead struct {
 	frontier.Link
 	hops    int  // redirects in a row that have led there
 	sitemap bool // whether it is read as a sitemap, whatever it says of itself
+	nested  int  // how many sitemaps list one another up to it
 }
 
 // leads are those of a page that so many redirects have led to, from which the
-// crawl may go on to a depth. A link costs one of it. A redirect costs none, since it
-// leads to the page that was meant, and neither does a sitemap, which is a list of
-// pages and not one of them; but at depth 0 there is nothing to list.
+// crawl may go on to a depth. A link costs one of it, to a page or a sitemap: both lead
+// on. A redirect costs none, since it leads to the page that was meant.
 func leads(page *frontier.Page, depth, hops int) []lead {
 	if page == nil {
 		return nil
 	}
 	var to []lead
 	if page.To != "" {
-		to = append(to, lead{Link: frontier.Link{URL: page.To, Depth: depth}, hops: min(hops+1, MaxRedirects)})
+		to = append(to, lead{Link: frontier.Link{URL: page.To, Depth: depth}, hops: min(hops+1, MaxRedirects), sitemap: page.Level > 0, nested: page.Level})
 	}
 	if depth == 0 {
 		return to
 	}
 	for _, url := range page.Sitemaps {
-		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth}, sitemap: true})
+		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}, sitemap: true})
+	}
+	for _, url := range page.Nested {
+		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}, sitemap: true, nested: page.Level + 1})
 	}
 	for _, url := range page.Links {
 		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}})
@@ -110,9 +113,13 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
 		return nil, err
 	}
-	var found, disallowed []frontier.Link
+	var found, disallowed, beyond []frontier.Link
 	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
+		if seen[i].State == frontier.Beyond {
+			beyond = append(beyond, l.Link)
+			continue
+		}
 		if seen[i].State != "" { // there is a job for it, or it needs none
 			if l.Depth > seen[i].Depth {
 				found = append(found, l.Link)
@@ -136,6 +143,12 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
 		return nil, err
 	}
+	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Beyond, beyond); err != nil {
+		return nil, err
+	}
+	if len(beyond) > 0 {
+		j.result.Beyond, j.result.Reason = j.result.Beyond+len(beyond), j.full()
+	}
 	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
 	j.result.New += added
 	return deeper, err
@@ -146,6 +159,6 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 func (j *crawlJob) next(l lead) CrawlFetch {
 	return CrawlFetch{
 		Crawl: j.page.Crawl, URL: l.URL, Depth: l.Depth, Allow: j.hosts, Run: j.run.Name,
-		Sitemap: l.sitemap, From: j.page.URL, Hops: l.hops,
+		Sitemap: l.sitemap, Nested: l.nested, From: j.page.URL, Hops: l.hops,
 	}
 }

@@ -50,6 +50,7 @@ const crawlFields = `  crawl         name of the crawl; a URL is fetched once in
                 joins that in progress, or begins its own (its own)
   anew          true to begin a run although another is in progress
   sitemap       true if url is a sitemap
+  nested        how many sitemaps list one another up to it, 0 or 1
   from          the page that led to url
   hops          how many redirects have led to url (0)
   robots        the origin whose robots.txt url is`

@@ -16,7 +16,7 @@ type crawlsCommand struct {
 
 // Help is the manual of "worker crawls".
 func (crawlsCommand) Help() string {
-	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run. A crawl is forgotten 90 days after its last job.`
+	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run, and "beyond" says how often links were left out because the crawl or their host has as many pages as crawl.max_pages and crawl.max_host_pages allow. A crawl is forgotten 90 days after its last job.`
 }
 
 // Run implements "worker crawls".
@@ -80,11 +80,11 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
 }
 
-var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED"}
+var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}
 
 func columns(c frontier.Counts) []string {
 	var texts []string
-	for _, n := range []int{c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed} {
+	for _, n := range []int{c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond} {
 		texts = append(texts, fmt.Sprint(n))
 	}
 	return texts

@@ -23,12 +23,19 @@ type Crawl struct {
 	// MaxPage is how much of a page is read. The zero value means
 	// tasks.DefaultMaxPage.
 	MaxPage Size `yaml:"max_page"`
+	// MaxPages and MaxHostPages are how many URLs a run of a crawl may find, in all and on
+	// a host. The zero values mean tasks.DefaultMaxPages and tasks.DefaultMaxHostPages.
+	MaxPages     int `yaml:"max_pages"`
+	MaxHostPages int `yaml:"max_host_pages"`
 }
 
 // Handler is the handler of crawl:fetch jobs, but for what is in Redis. The error
 // says if the folder cannot be used.
 func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
-	h := &tasks.CrawlHandler{HTTP: calls, Agent: c.Agent, MaxPage: int64(c.MaxPage), PutBack: scheduler.RetryAfter}
+	h := &tasks.CrawlHandler{
+		HTTP: calls, Agent: c.Agent, PutBack: scheduler.RetryAfter,
+		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages,
+	}
 	if c.Dir == "" {
 		return h, nil
 	}
@@ -70,6 +77,12 @@ var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 func (d *decoder) checkCrawl(c Crawl) {
 	if d.has("crawl.agent") && !agentForm.MatchString(c.Agent) {
 		d.errorf("crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	}
+	if d.has("crawl.max_pages") && c.MaxPages < 1 {
+		d.errorf("crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
+	}
+	if d.has("crawl.max_host_pages") && c.MaxHostPages < 1 {
+		d.errorf("crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
 	}
 	if d.has("crawl.dir") && c.Dir == "" {
 		d.errorf("crawl.dir", `"": want a folder; leave it out to keep no pages`)

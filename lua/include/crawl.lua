@@ -13,6 +13,15 @@ local function write_page(seen, page, state, depth, owner)
   call('HSET', seen, page, state .. int(depth) .. '|' .. owner)
 end
 
+-- How many more URLs a run may find, on a host and in all.
+local function pages_left(hosts, host, most)
+  local fields = {}
+  for state in string.gmatch('wdurmxf', '%a') do fields[#fields + 1] = host .. '|' .. state end
+  local left = most
+  for _, n in ipairs(call('HMGET', hosts, unpack(fields))) do left = left - (tonumber(n or 0)) end
+  return left
+end
+
 -- Counts a URL among those of another state, for its host and for all.
 local function move_page(hosts, host, from, to)
   if from == to then return end

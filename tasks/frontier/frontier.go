@@ -19,9 +19,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,7 +57,13 @@ const (
 	Missing    State = "m" // a 4xx that stays one
 	Disallowed State = "x" // by robots.txt
 	Failed     State = "f" // its job is archived or dropped
+	// Beyond is no state of a URL: it counts those that were found when a run had as
+	// many as it may have, each time that they were.
+	Beyond State = "b"
 )
+
+// states are those that a URL can be in.
+var states = []State{Waiting, Fetched, Unchanged, Redirected, Missing, Disallowed, Failed}
 
 // Frontier is the frontier of all crawls of a scope. It is safe for concurrent
 // use, by any number of processes. Its methods take one round trip each, if they do
@@ -62,6 +72,8 @@ const (
 type Frontier struct {
 	rdb    redis.UniversalClient
 	prefix string
+	// How many URLs a run may find, in all and on a host.
+	most, mostOfHost int
 }
 
 // New returns the frontier in a Redis. An empty scope means "default". Nothing is
@@ -70,7 +82,15 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 	if scope == "" {
 		scope = "default"
 	}
-	return &Frontier{rdb, "hg:{" + scope + "}:"}
+	return &Frontier{rdb, "hg:{" + scope + "}:", math.MaxInt32, math.MaxInt32}
+}
+
+// Bounded is the frontier with bounds for what a run may find: so many URLs, and so many
+// of one host. What is found beyond is only counted. URLs of a Seed are above that.
+func (f *Frontier) Bounded(urls, ofHost int) *Frontier {
+	bounded := *f
+	bounded.most, bounded.mostOfHost = urls, ofHost
+	return &bounded
 }
 
 // Run is one run of a crawl. A crawl has one at a time: when the next begins, what
@@ -109,6 +129,7 @@ const (
 	Done  = "done"  // the URL has been fetched in this run
 	Other = "other" // another job has it
 	Old   = "old"   // the run is over
+	Full  = "full"  // the URL is new, and the run has as many as it may have
 )
 
 // Claim has a job take its URL. It returns the run that the job belongs to, the
@@ -129,7 +150,7 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, 
 		kind = "seed"
 	}
 	reply, err := lua.CrawlClaim.Run(ctx, f.rdb, f.keys(),
-		c.Crawl, c.Name, kind, Digest(c.URL), Host(c.URL), c.Depth, c.Job, life.Milliseconds(), patience.Milliseconds()).Slice()
+		c.Crawl, c.Name, kind, Digest(c.URL), Host(c.URL), c.Depth, c.Job, life.Milliseconds(), patience.Milliseconds(), f.most, f.mostOfHost).Slice()
 	if err != nil {
 		return run, "", 0, fmt.Errorf("crawl %s: %w", c.Crawl, err)
 	}
@@ -141,7 +162,7 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, 
 
 // Seen is what is known of a URL.
 type Seen struct {
-	State State // empty for one that is new
+	State State // empty for one that is new, and Beyond for one that the run has no room for
 	Depth int
 }
 
@@ -155,6 +176,7 @@ func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, err
 	}
 	pipe := f.rdb.Pipeline()
 	current := pipe.HGet(ctx, f.key("crawl", run.Crawl), "run")
+	room := f.room(ctx, pipe, run, links)
 	values := pipe.HMGet(ctx, f.key("crawl_seen", run.Crawl+"|"+run.Name), fields...)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
@@ -168,9 +190,44 @@ func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, err
 			depth, _, _ := strings.Cut(text[1:], "|")
 			seen[i].State = State(text[:1])
 			seen[i].Depth, _ = strconv.Atoi(depth)
+		} else if !room(Host(links[i].URL)) {
+			seen[i].State = Beyond
 		}
 	}
 	return seen, nil
+}
+
+// room asks in a pipeline how many more URLs the run may find. Once that is answered,
+// take reports whether it may find one more of the host, which it counts then.
+func (f *Frontier) room(ctx context.Context, pipe redis.Pipeliner, run Run, links []Link) (take func(host string) bool) {
+	left := map[string]int{"": f.most}
+	for _, l := range links {
+		left[Host(l.URL)] = f.mostOfHost
+	}
+	hosts := slices.Collect(maps.Keys(left))
+	var fields []string
+	for _, host := range hosts {
+		for _, state := range states {
+			fields = append(fields, host+"|"+string(state))
+		}
+	}
+	counts := pipe.HMGet(ctx, f.key("crawl_hosts", run.Crawl+"|"+run.Name), fields...)
+	read := sync.OnceFunc(func() {
+		for i, value := range counts.Val() {
+			text, _ := value.(string)
+			n, _ := strconv.Atoi(text)
+			left[hosts[i/len(states)]] -= n
+		}
+	})
+	return func(host string) bool {
+		read()
+		if left[""] <= 0 || left[host] <= 0 {
+			return false
+		}
+		left[""]--
+		left[host]--
+		return true
+	}
 }
 
 // Found notes URLs, each in the state that it has if it is new, and says how many
@@ -178,12 +235,13 @@ func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, err
 // the jobs of new ones were enqueued: a job that is enqueued twice is refused, a
 // URL that is noted and has no job would never be fetched. Those that have been
 // fetched by now with a smaller depth, or redirected, are left to Followed, and
-// returned. Where the run is over it notes nothing, and none is new.
+// returned. Where the run is over it notes nothing, and none is new. New ones that the
+// run has no room for, or in the state Beyond, are counted and not noted.
 func (f *Frontier) Found(ctx context.Context, run Run, state State, links []Link) (added int, deeper []Link, err error) {
 	if len(links) == 0 {
 		return 0, nil, nil
 	}
-	args := []any{run.Crawl, run.Name, life.Milliseconds()}
+	args := []any{run.Crawl, run.Name, life.Milliseconds(), f.most, f.mostOfHost}
 	for _, l := range links {
 		args = append(args, Digest(l.URL), Host(l.URL), l.Depth, string(state))
 	}

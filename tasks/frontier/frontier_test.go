@@ -364,3 +364,46 @@ func TestForgotten(t *testing.T) {
 		}
 	})
 }
+
+// What a run has no room for is counted and not noted, and nobody fetches it.
+func TestARunIsBounded(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "").Bounded(5, 3)
+		urls := func(host string, n int) (links []frontier.Link) {
+			for i := range n {
+				links = append(links, frontier.Link{URL: fmt.Sprintf("http://%s/%d", host, i), Depth: 1})
+			}
+			return links
+		}
+		seed(t, f, "1", "http://a.test/seed", false)
+		if added, _ := found(t, f, first, urls("a.test", 4)...); added != 2 {
+			t.Errorf("%d are new of a host that may have 3, want 2", added)
+		}
+		seen, err := f.Look(t.Context(), first, append(urls("a.test", 3), urls("b.test", 3)...))
+		want := []frontier.Seen{{frontier.Waiting, 1}, {frontier.Waiting, 1}, {State: frontier.Beyond}, {}, {}, {State: frontier.Beyond}}
+		if diff := cmp.Diff(want, seen); diff != "" || err != nil {
+			t.Error(err, diff)
+		}
+		if added, _ := found(t, f, first, urls("b.test", 3)...); added != 2 {
+			t.Errorf("%d are new of a run that may have 5, want 2", added)
+		}
+		if _, _, err := f.Found(t.Context(), first, frontier.Beyond, urls("b.test", 3)); err != nil {
+			t.Error(err)
+		}
+		if answer, _ := claim(t, f, first, "http://c.test/", "default/new", 0); answer != frontier.Full {
+			t.Errorf("a job beyond: %s, want %s", answer, frontier.Full)
+		}
+		if answer, _ := claim(t, f, first, "http://b.test/1", "default/b1", 0); answer != frontier.Take {
+			t.Errorf("a job within: %s, want %s", answer, frontier.Take)
+		}
+		if _, answer := seed(t, f, "1", "http://a.test/mine", false); answer != frontier.Take {
+			t.Errorf("what somebody enqueued: %s, want %s", answer, frontier.Take)
+		}
+		if diff := cmp.Diff(frontier.Counts{Found: 6, Waiting: 6, Beyond: 4}, counts(t, f)); diff != "" {
+			t.Error(diff)
+		}
+		if added, _ := found(t, frontier.New(rdb, ""), first, urls("a.test", 4)...); added != 2 {
+			t.Errorf("%d are new of a run without bounds, want 2", added)
+		}
+	})
+}

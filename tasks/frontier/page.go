@@ -21,8 +21,10 @@ type Page struct {
 	ETag     string   `json:"etag,omitempty"`
 	Modified string   `json:"modified,omitempty"` // its Last-Modified
 	Links    []string `json:"links,omitempty"`
-	Sitemaps []string `json:"sitemaps,omitempty"`
-	To       string   `json:"to,omitempty"` // where it redirects
+	Sitemaps []string `json:"sitemaps,omitempty"` // that its origin's robots.txt names
+	Nested   []string `json:"nested,omitempty"`   // sitemaps that it lists, being one itself
+	Level    int      `json:"level,omitempty"`    // how many sitemaps list one another up to it, without itself
+	To       string   `json:"to,omitempty"`       // where it redirects
 }
 
 // encode packs the page: links repeat themselves, and gzip makes a fraction of them.

@@ -11,7 +11,7 @@ import (
 )
 
 // Counts is how many URLs a crawl has found, and what has become of them. Found is
-// the sum of all others. Redis counts as URLs change their state, so what it costs
+// the sum of all others but Beyond. Redis counts as URLs change their state, so what it costs
 // to read them grows with the hosts of a crawl and not with its URLs.
 type Counts struct {
 	Found      int `json:"found"`
@@ -22,6 +22,9 @@ type Counts struct {
 	Disallowed int `json:"disallowed"`
 	Failed     int `json:"failed"`
 	Waiting    int `json:"waiting"`
+	// Beyond is how often URLs were found that the run had no room for. They are not
+	// among Found.
+	Beyond int `json:"beyond"`
 }
 
 // Progress is how far a run of a crawl has come. A run in which nothing waits is
@@ -87,6 +90,10 @@ func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok b
 // add counts n URLs of a state. One that it does not know, of a later version, is
 // among Found alone.
 func (c *Counts) add(state State, n int) {
+	if state == Beyond {
+		c.Beyond += n
+		return
+	}
 	c.Found += n
 	switch state {
 	case Waiting:

@@ -171,8 +171,25 @@ func TestLinksOfAPageAreBounded(t *testing.T) {
 	for i := range MaxLinks + 10 {
 		fmt.Fprintf(&page, "<a href=%d>", i)
 	}
-	if got := len(FromPage("http://h/", "", nil, "a", page.Bytes()).Links); got != MaxLinks {
-		t.Errorf("%d links, want %d", got, MaxLinks)
+	for range 3 { // what is there again in the same words costs nothing
+		page.WriteString("<a href=0><a href=1>")
+	}
+	got := FromPage("http://h/", "", nil, "a", page.Bytes())
+	if len(got.Links) != MaxLinks || got.Beyond != 10 {
+		t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Beyond, MaxLinks)
+	}
+}
+
+// What is no new link counts, too: it takes as long to read.
+func TestReferencesOfAPageAreBounded(t *testing.T) {
+	var page bytes.Buffer
+	for i := range MaxLinks {
+		fmt.Fprintf(&page, "<a href=#%d>", i)
+	}
+	page.WriteString("<a href=beyond>")
+	got := FromPage("http://h/", "", nil, "a", page.Bytes())
+	if diff := cmp.Diff(Page{Links: []string{"http://h/"}, Beyond: 1}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
@@ -245,6 +262,23 @@ func TestEntriesOfASitemapAreBounded(t *testing.T) {
 	got, err := ReadSitemap("https://h.example/sitemap.txt", strings.NewReader(text.String()))
 	if err != nil || len(got.Pages) != MaxSitemapEntries {
 		t.Errorf("%d entries, %v; want %d", len(got.Pages), err, MaxSitemapEntries)
+	}
+}
+
+func TestASitemapSaysThatItHasMore(t *testing.T) {
+	for name, text := range map[string]func(n int) string{
+		"XML":   func(n int) string { return "<urlset>" + strings.Repeat("<url/>", n) + "</urlset>" },
+		"lines": func(n int) string { return strings.Repeat("x\n", n) },
+	} {
+		for _, more := range []bool{false, true} {
+			n := MaxSitemapEntries
+			if more {
+				n++
+			}
+			if got, err := ReadSitemap("https://h.example/", strings.NewReader(text(n))); got.More != more || err != nil {
+				t.Errorf("%s of %d entries: more %t, %v", name, n, got.More, err)
+			}
+		}
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is how many different links are taken from one page. A page with more is
-// mostly made by a program that has no end of them.
+// MaxLinks is how many references are read of one page, those that are there in the same
+// words once. A page with more is mostly made by a program that has no end of them, and
+// each takes as long to read as its base is.
 const MaxLinks = 10_000
 
 // Page is what a crawl needs of an HTML page.
@@ -22,6 +23,8 @@ type Page struct {
 	// NoIndex is whether the page asks not to be kept. Its links may be followed all
 	// the same, unless it asks against that, too.
 	NoIndex bool
+	// Beyond is how many references were left out because there are more than MaxLinks.
+	Beyond int
 }
 
 // FromPage reads a page that was fetched from the URL, with the Content-Type
@@ -32,9 +35,9 @@ type Page struct {
 // Links are those of a, area, iframe and frame elements and of link elements that
 // are next or canonical: what leads to pages, not what a page is made of, such as
 // images, styles and scripts. Forms are not followed. The text is read tag by tag,
-// and no tree is made of it; from the MaxLinks'th link on it is not read further.
+// and no tree is made of it.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
-	r := reader{agent: strings.ToLower(agent), base: url, seen: map[string]bool{}}
+	r := reader{agent: strings.ToLower(agent), base: url, read: map[string]bool{}, seen: map[string]bool{}}
 	// The header first: what it forbids, no element of the page can allow again.
 	for _, tag := range robotsTags {
 		r.header(tag)
@@ -44,14 +47,14 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 		text = bytes.NewReader(page)
 	}
 	z := html.NewTokenizer(text)
-	for z.Next() != html.ErrorToken && len(r.page.Links) < MaxLinks {
+	for z.Next() != html.ErrorToken {
 		token := z.Token()
 		if token.Type == html.StartTagToken || token.Type == html.SelfClosingTagToken {
 			r.tag(token)
 		}
 	}
 	if r.noFollow {
-		r.page.Links = nil
+		r.page.Links, r.page.Beyond = nil, 0
 	}
 	return r.page
 }
@@ -63,7 +66,8 @@ type reader struct {
 	base     string
 	based    bool // whether there has been a base with href: the first counts, even a wrong one
 	noFollow bool
-	seen     map[string]bool
+	read     map[string]bool // references, as they are written
+	seen     map[string]bool // links
 	page     Page
 }
 
@@ -104,6 +108,14 @@ func (r *reader) tag(token html.Token) {
 // or what is no URL. A fragment leads to the page itself, whose URL is a link then.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
+	if r.read[reference] {
+		return
+	}
+	if len(r.read) >= MaxLinks {
+		r.page.Beyond++
+		return
+	}
+	r.read[reference] = true
 	if to, err := Canonical(r.base, reference); err == nil && !r.seen[to] {
 		r.seen[to] = true
 		r.page.Links = append(r.page.Links, to)

@@ -28,6 +28,8 @@ type Sitemap struct {
 	// Sitemaps are others, of a sitemap index. To follow them is for the caller,
 	// who has to see to it that this comes to an end.
 	Sitemaps []Entry
+	// More is whether there are more than MaxSitemapEntries, which are left out.
+	More bool
 }
 
 // Entry is one URL, in canonical form.
@@ -81,7 +83,7 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 	raw := xml.NewDecoder(in)
 	raw.CharsetReader = charset.NewReaderLabel
 	dec := xml.NewTokenDecoder(&shallow{raw: raw})
-	for entries := 0; entries < MaxSitemapEntries; {
+	for entries := 0; ; {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -93,7 +95,10 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		if !ok || start.Name.Local != "url" && start.Name.Local != "sitemap" {
 			continue
 		}
-		entries++
+		if entries++; entries > MaxSitemapEntries {
+			s.More = true
+			return nil
+		}
 		var e struct {
 			Loc     string `xml:"loc"`
 			Lastmod string `xml:"lastmod"`
@@ -108,7 +113,6 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		}
 		add(to, url, strings.TrimSpace(e.Loc), e.Lastmod)
 	}
-	return nil
 }
 
 // maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
@@ -140,9 +144,12 @@ func (s *shallow) Token() (xml.Token, error) {
 // left out, as any text would be one. Bad lines count, but for those that are empty.
 func (s *Sitemap) readLines(_ string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
-	for entries := 0; entries < MaxSitemapEntries && lines.Scan(); {
+	for entries := 0; lines.Scan(); {
 		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
-			entries++
+			if entries++; entries > MaxSitemapEntries {
+				s.More = true
+				return nil
+			}
 			add(&s.Pages, "", string(line), "")
 		}
 	}

@@ -301,7 +301,7 @@ func (r *rig) promote(ids ...string) error {
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	return lua.Promote.Run(r.ctx, r.rdb, []string{rigKeys + "pending", rigKeys + "retry"}, args...).Err()
+	return lua.Promote.Run(r.ctx, r.rdb, []string{rigKeys + "pending", rigKeys + "retry", rigKeys + "headgate"}, args...).Err()
 }
 
 func isNil(err error) bool { return err == redis.Nil }

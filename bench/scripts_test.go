@@ -15,7 +15,7 @@ func TestCommandsOfScripts(t *testing.T) {
 		"Allow":          4, // redis_rate's
 		"allow, 1 limit": 6, "allow, 3 limits": 12,
 		"acquire, 1 limit": 9, "acquire, 3 limits": 15, "acquire, denied": 11, "acquire, called": 12,
-		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 7, "promote, 8 jobs": 35,
+		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
 		"lead":                             11,
 		"a throttled job, enqueue to done": 59, "an undenied job, 1 limit": 23, "an undenied job, 3 limits": 29, "a job": 14,
 	}

@@ -3,6 +3,7 @@
 -- when the jobs were denied.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
+-- KEYS[3] asynq:{queue}:headgate, where servers wait for jobs
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] the time in nanoseconds, by the caller's clock as everywhere in asynq
 -- ARGV[3…] jobs, the one to run first in front
@@ -11,7 +12,7 @@
 --   completed, scheduled …), or gone
 -- @include denied
 -- @include let_unique
-local pending, retry = KEYS[1], KEYS[2]
+local pending, retry, bell = KEYS[1], KEYS[2], KEYS[3]
 local prefix, now_ns = ARGV[1], ARGV[2]
 
 local function move(id)
@@ -55,5 +56,6 @@ end
 if line then -- asynq pops from the right
   for i = 1, math.floor(#line / 2) do line[i], line[#line + 1 - i] = line[#line + 1 - i], line[i] end
   redis.call('RPUSH', pending, unpack(line))
+  redis.call('ZADD', bell, 0, '0')
 end
 return fates

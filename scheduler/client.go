@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -59,17 +60,32 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 type headersKey struct{}
 
 // enqueuing is the Redis client of a Client's asynq. All of its calls pass as they
-// are, but that scripts get the headers which their context has.
+// are, but that scripts get the headers which their context has, and that a server is
+// woken where a job becomes pending.
 type enqueuing struct{ redis.UniversalClient }
 
 // EvalSha implements redis.Scripter.
 func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return e.UniversalClient.EvalSha(ctx, sha1, keys, withHeaders(ctx, args)...)
+	return e.ringing(ctx, keys, func(c redis.Cmdable) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, withHeaders(ctx, args)...) })
 }
 
 // Eval implements redis.Scripter.
 func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return e.UniversalClient.Eval(ctx, script, keys, withHeaders(ctx, args)...)
+	return e.ringing(ctx, keys, func(c redis.Cmdable) *redis.Cmd { return c.Eval(ctx, script, keys, withHeaders(ctx, args)...) })
+}
+
+// ringing makes a call, and rings in the same round trip if it makes a job pending.
+func (e enqueuing) ringing(ctx context.Context, keys []string, call func(redis.Cmdable) *redis.Cmd) (cmd *redis.Cmd) {
+	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "}:pending") })
+	if i < 0 {
+		return call(e.UniversalClient)
+	}
+	_, _ = e.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		cmd = call(p)
+		ring(ctx, p, strings.TrimSuffix(keys[i], "pending")+bellName)
+		return nil
+	})
+	return cmd
 }
 
 // withHeaders puts the headers into the message among a script's arguments: in

@@ -10,16 +10,19 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The polls that a Server sets unless the program did. asynq's own, one second
-// and five, would let permits lie idle.
+// What a Server sets unless the program did. asynq's own, five seconds for delayed jobs,
+// would let permits lie idle.
 const (
 	// minGrant is how long permits are kept for a called job that has not come:
 	// as long as the polls of its queue may take, and no longer than a job that
 	// nobody takes should hold up others.
 	minGrant = throttle.DefaultGrant
 
-	taskCheckInterval        = 10 * time.Millisecond
 	delayedTaskCheckInterval = time.Second
+
+	// atOnce is how long asynq is to sleep between two looks at its queues: the second
+	// waits, see bell. Zero would be its own second.
+	atOnce = time.Microsecond
 )
 
 // config is the program's configuration for asynq, in which putting a job back
@@ -30,9 +33,7 @@ const (
 // worker died, and never of a job on its last attempt: that it archives whatever
 // the error is, which is why queueRedis is there.
 func (s *Server) config(c asynq.Config) asynq.Config {
-	if c.TaskCheckInterval <= 0 {
-		c.TaskCheckInterval = taskCheckInterval
-	}
+	c.TaskCheckInterval = atOnce
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}

@@ -53,7 +53,7 @@ func (p promoter) promote(ctx context.Context, jobs []job) ([]turns.Fate, error)
 		for _, i := range indexes {
 			args = append(args, jobs[i].id)
 		}
-		reply, err := lua.Promote.Run(ctx, p.rdb, []string{prefix + "pending", prefix + "retry"}, args...).StringSlice()
+		reply, err := lua.Promote.Run(ctx, p.rdb, []string{prefix + "pending", prefix + "retry", bellKey(queue)}, args...).StringSlice()
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +165,7 @@ func (p promoter) check(ctx context.Context) (err error) {
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
 	defer func() {
 		if gone := tasks.DeleteQueue(queue, true); info != nil { // else it may be there, or not
-			err = errors.Join(err, gone)
+			err = errors.Join(err, gone, p.rdb.Del(ctx, bellKey(queue)).Err())
 		}
 	}()
 	if err != nil {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type queueRedis struct {
 	promotes *atomic.Bool // whether jobs can be moved
 	scope    string       // the limiter's, as its keys begin
 	outage   *outageLog
+	bell     *bell
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -48,8 +50,11 @@ func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, arg
 }
 
 // pass runs asynq's script, or one of ours in its place. asynqs runs the former,
-// with arguments that may have been changed: see crashed. Since asynq polls all the
+// with arguments that may have been changed: see crashed. Since asynq asks all the
 // time, it is also what hears first that the queues' Redis is away or back.
+//
+// A Dequeue that finds the last of the queues empty returns only when there may be a
+// job again: asynq asks in one goroutine, and would poll.
 func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(args []any) *redis.Cmd) *redis.Cmd {
 	began := time.Now()
 	if i := messageAt(keys, args); i > 0 {
@@ -60,8 +65,17 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 		cmd = asynqs(args)
 	}
 	q.outage.note(ctx, began, unreachable(cmd.Err()))
-	if queue, ok := asDequeue(keys); ok && cmd.Err() == nil {
+	queue, isDequeue := asDequeue(keys)
+	switch {
+	case isDequeue && cmd.Err() == nil:
 		q.terms.note(queue, cmd)
+		q.bell.looked(true)
+	case isDequeue && errors.Is(cmd.Err(), redis.Nil):
+		q.bell.looked(false)
+	case !isDequeue && cmd.Err() == nil:
+		if queue, ok := filled(keys, cmd); ok {
+			ring(ctx, q.UniversalClient, bellKey(queue))
+		}
 	}
 	return cmd
 }
@@ -99,6 +113,19 @@ func asDequeue(keys []string) (queue string, ok bool) {
 	queue, isPending := strings.CutSuffix(keys[0], "}:pending")
 	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
 	return queue, isPending && isQueue
+}
+
+// filled recognises a script of asynq's that has made jobs of a queue pending, such as
+// Forward and Requeue: it has the queue's pending list among its keys. Where it counts
+// them there were some.
+func filled(keys []string, cmd *redis.Cmd) (queue string, ok bool) {
+	for _, key := range keys {
+		if prefix, is := strings.CutSuffix(key, "}:pending"); is {
+			queue, ok = strings.CutPrefix(prefix, "asynq:{")
+			return queue, ok && cmd.Val() != int64(0)
+		}
+	}
+	return "", false
 }
 
 // messageAt is where a script's arguments have a job that was active as it is to be

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,8 @@ type Server struct {
 	putBacks putBacks
 	terms    terms
 	promoter promoter
-	queues   []string      // by name
+	queues   []string // by name
+	bell     *bell
 	passes   time.Duration // between two comparisons of what waits with asynq
 	quiet    time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes atomic.Bool   // whether called jobs can be moved, and so come in time
@@ -118,8 +120,10 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 // NewServer returns a server for the asynq queues in rdb, in place of
 // asynq.NewServer. The configuration is asynq's, and means what it does there,
-// but that queues are polled more often if it does not say how often: each 10 ms,
-// and each second for delayed jobs. Its ErrorHandler, IsFailure and RetryDelayFunc
+// but that delayed jobs are looked for each second if it does not say how often, and
+// that queues are not polled: a server waits in Redis until a Client, another server or
+// its own wakes it, and looks by itself after 10 ms to a second, or TaskCheckInterval.
+// Its ErrorHandler, IsFailure and RetryDelayFunc
 // hear of failures only, never of denials.
 //
 // It returns an error if a limit of the rules is not valid, if For is nil, or if an
@@ -149,9 +153,9 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.history = history.New(limits, scope)
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
-	cfg = s.config(cfg)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
-	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage}, cfg)
+	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell}, s.config(cfg))
 	return s, nil
 }
 
@@ -254,7 +258,10 @@ func (s *Server) endGiving() {
 
 // Stop has the server take no more jobs, as the first half of Shutdown. Those that
 // run go on, and waiting ones are called for other servers of the queues.
-func (s *Server) Stop() { s.asynq.Stop() }
+func (s *Server) Stop() {
+	s.bell.stop() // asynq waits for whoever waits for jobs
+	s.asynq.Stop()
+}
 
 // Shutdown stops calling waiting jobs and taking new ones, and waits for those
 // that run as long as the configuration's ShutdownTimeout says. What then still
@@ -262,6 +269,7 @@ func (s *Server) Stop() { s.asynq.Stop() }
 // concurrency limits are kept until they return.
 func (s *Server) Shutdown() {
 	s.endGiving()
+	s.bell.stop()
 	s.asynq.Shutdown()
 	s.mu.Lock()
 	defer s.mu.Unlock()

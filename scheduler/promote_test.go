@@ -310,7 +310,7 @@ func (elsewhere) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func (elsewhere) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
-		if strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(args[2]) == "2" && strings.HasSuffix(fmt.Sprint(args[4]), ":retry") {
+		if strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(args[2]) == "3" && strings.HasSuffix(fmt.Sprint(args[4]), ":retry") {
 			args[4] = fmt.Sprint(args[4]) + "-elsewhere"
 		}
 		return next(ctx, cmd)

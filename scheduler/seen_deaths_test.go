@@ -81,7 +81,7 @@ func (f *fuse) pass(redis func() error) error {
 // isPromote reports whether a command is lua/promote.lua of the queue "default".
 func isPromote(cmd redis.Cmder) bool {
 	args := cmd.Args()
-	return strings.HasPrefix(cmd.Name(), "eval") && len(args) > 4 && fmt.Sprint(args[2]) == "2" &&
+	return strings.HasPrefix(cmd.Name(), "eval") && len(args) > 4 && fmt.Sprint(args[2]) == "3" &&
 		fmt.Sprint(args[3]) == "asynq:{default}:pending" && fmt.Sprint(args[4]) == "asynq:{default}:retry"
 }
 

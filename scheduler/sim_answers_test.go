@@ -156,7 +156,7 @@ func (w *sim) settle(ctx context.Context, h *handling, id string, much int) {
 	for _, a := range w.meters[meter] { // the clock may have stepped back
 		now = latest(now, a.byRedis)
 	}
-	debt := &admission{at: time.Now(), byRedis: now.Add(time.Microsecond), cost: cost - taken.Cost, debt: true}
+	debt := &admission{at: time.Now(), byRedis: now, cost: cost - taken.Cost, debt: true}
 	w.meters[meter] = append(w.meters[meter], debt)
 }
 

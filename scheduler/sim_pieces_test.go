@@ -91,12 +91,12 @@ func tellOnce() func(cmd redis.Cmder) bool {
 		defer mu.Unlock()
 		script, ok := cmd.(*redis.Cmd)
 		args := cmd.Args()
-		if !ok || !strings.HasPrefix(cmd.Name(), "eval") || len(args) < 8 || args[2] != 2 || !strings.HasSuffix(fmt.Sprint(args[4]), ":retry") || !strings.HasSuffix(fmt.Sprint(args[3]), ":pending") {
+		if !ok || !strings.HasPrefix(cmd.Name(), "eval") || len(args) < 9 || args[2] != 3 || !strings.HasSuffix(fmt.Sprint(args[4]), ":retry") || !strings.HasSuffix(fmt.Sprint(args[3]), ":pending") {
 			return false
 		}
 		var fates []any
 		known := true
-		for _, id := range args[7:] {
+		for _, id := range args[8:] {
 			fates = append(fates, "moved")
 			known = known && told[fmt.Sprint(id)]
 			told[fmt.Sprint(id)] = true

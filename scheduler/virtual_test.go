@@ -34,28 +34,34 @@ func perMinute(n, capacity int) throttle.Limit {
 func TestDeniedJobsComeBackOnce(t *testing.T) {
 	one := idle
 	one.Concurrency = 1
-	virtual(t, settings{config: one, limits: []throttle.Limit{perMinute(6, 3)}}, func(t *testing.T, st *stack) {
-		var want []string
-		for i := range 60 {
-			want = append(want, st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
-		}
-		time.Sleep(15 * time.Minute)
-		st.wantOnce(60)
-		st.wantClean()
-		var got []string
-		for _, r := range st.ran() {
-			got = append(got, r.id)
-		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("order:\n got %v\nwant %v", got, want)
-		}
-		if len(st.reported) != 0 {
-			t.Errorf("the program's error handler heard of denials: %v", st.reported)
-		}
-		if stats, err := st.tasks.GetQueueInfo("default"); err != nil || stats.FailedTotal != 0 || stats.Archived != 0 {
-			t.Errorf("queue: %+v, %v; want no failures and nothing archived", stats, err)
-		}
-	})
+	log := perMinute(6, 3)
+	log.Kind, log.Capacity = throttle.SlidingLog, 0 // six are called at once
+	for _, limit := range []throttle.Limit{perMinute(6, 3), log} {
+		t.Run(string(limit.Kind), func(t *testing.T) {
+			virtual(t, settings{config: one, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
+				var want []string
+				for i := range 60 {
+					want = append(want, st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
+				}
+				time.Sleep(15 * time.Minute)
+				st.wantOnce(60)
+				st.wantClean()
+				var got []string
+				for _, r := range st.ran() {
+					got = append(got, r.id)
+				}
+				if strings.Join(got, " ") != strings.Join(want, " ") {
+					t.Errorf("order:\n got %v\nwant %v", got, want)
+				}
+				if len(st.reported) != 0 {
+					t.Errorf("the program's error handler heard of denials: %v", st.reported)
+				}
+				if stats, err := st.tasks.GetQueueInfo("default"); err != nil || stats.FailedTotal != 0 || stats.Archived != 0 {
+					t.Errorf("queue: %+v, %v; want no failures and nothing archived", stats, err)
+				}
+			})
+		})
+	}
 }
 
 // TestLateJobsCostNoSecondDenial: with the polls that a Server sets, each job comes

@@ -6,22 +6,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// judge says what is wrong with the history.
-func (w *sim) judge() {
+// shutdown has all processes leave.
+func (w *sim) shutdown() {
 	for _, p := range w.processes {
 		if !p.dead() {
 			p.server.Shutdown()
 		}
 	}
+}
+
+// judge says what is wrong with the history.
+func (w *sim) judge() {
+	w.shutdown()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judgeJobs()
 	w.judgeMeters()
 	w.judgeWaits()
+	w.judgeForecasts()
 	for _, key := range w.hand.left() {
 		w.breaks(w.lanes, 0, w.now(), "%q is left behind", key)
 	}
@@ -37,12 +45,13 @@ func (w *sim) judgeJobs() {
 		}
 	}
 	for id, job := range w.jobs {
+		over := job.deleted || !job.ended.IsZero() || !job.until.IsZero() && time.Now().After(job.until)
 		switch {
-		case job.runs == 0 && !job.deleted:
+		case job.runs == 0 && !over:
 			w.breaksFor(id, "it never ran")
-		case w.answers != nil && !job.deleted && (job.ends == 0 || job.ends > 1+crashes):
+		case !over && (job.ends == 0 || job.ends > 1+crashes):
 			w.breaksFor(id, "it ended %d times", job.ends)
-		case w.answers == nil && job.runs > 1+crashes:
+		case !w.has(answers) && job.runs > 1+crashes:
 			w.breaksFor(id, "it ran %d times", job.runs)
 		}
 		if explained := w.explained(job); job.denials > explained {
@@ -50,9 +59,23 @@ func (w *sim) judgeJobs() {
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
-		if q, err := w.hand.tasks.GetQueueInfo(queue); err == nil && q.Size > 0 {
+		if q, err := w.hand.tasks.GetQueueInfo(queue); err == nil && q.Size > q.Archived {
 			w.breaks(w.lanes, 0, w.now(), "queue %s: %+v", queue, *q)
 		}
+		archived, _ := w.hand.tasks.ListArchivedTasks(queue, asynq.PageSize(1000))
+		for _, task := range archived {
+			if job := w.jobs[task.ID]; job.ended.IsZero() && job.until.IsZero() {
+				w.breaksFor(task.ID, "it is archived: %s", task.LastErr)
+			}
+		}
+	}
+}
+
+// crashed sees that no job counts as one whose worker died unless one may have.
+func (w *sim) crashed(id string) {
+	w.tell(id, "taken for one whose worker died")
+	if !w.unheard() {
+		w.breaksFor(id, "its worker counts as dead")
 	}
 }
 
@@ -104,7 +127,7 @@ func (w *sim) judgeMeters() {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) || e.meter != "" && e.meter != meter || own && !e.lost && e.meter == "" {
 				continue
 			}
-			own = e.meter != ""
+			own = e.meter != "" && !e.unset
 			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
 				from, to := from.Sub(w.began), e.at.Sub(w.began)
 				w.breaks(w.lanesAt(meter), from.Microseconds(), to.Microseconds(), "meter %s, from %s to %s: %v", meter, from, to, err)
@@ -175,13 +198,32 @@ func (w *sim) round(l *simLane) (round time.Duration) {
 		for _, o := range w.lanes {
 			for _, n := range o.parsed {
 				if n.Limit == need.Limit && n.Key == need.Key {
-					sum += w.turn(o, n)
+					sum += w.turn(o, w.dearest(o, n))
 				}
+			}
+		}
+		for _, c := range w.direct {
+			if c.need.Limit == need.Limit && c.need.Key == need.Key {
+				sum += w.turn(l, c.need)
 			}
 		}
 		round = max(round, sum)
 	}
 	return round
+}
+
+// dearest is what the dearest job of a lane takes of a meter.
+func (w *sim) dearest(l *simLane, n throttle.Need) throttle.Need {
+	for _, job := range w.jobs {
+		if job.lane == l {
+			for _, o := range w.ruleOf(job).Needs {
+				if o.Limit == n.Limit && o.Key == n.Key {
+					n.Cost = max(n.Cost, o.Cost)
+				}
+			}
+		}
+	}
+	return n
 }
 
 // turn is how long a lane's turn keeps a meter busy. A window gives all its

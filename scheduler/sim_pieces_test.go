@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,6 @@ import (
 type piece struct {
 	name   string
 	breaks string // test, as -test.run names it, that fails without it
-	seed   uint64 // where that is TestSimulation, the first of twenty worlds
 	// In a script's text, with stands for what it is, without for what it is not.
 	with, without string
 	// instead answers a command in Redis's place.
@@ -38,14 +36,14 @@ var pieces = []*piece{
 		tickets.SetVal(nil, 0)
 		return true
 	}},
-	{name: "put-backs that are about to end are moved on", breaks: "TestSimulation$", seed: 5, instead: func(cmd redis.Cmder) bool {
+	{name: "put-backs that are about to end are moved on", breaks: "TestSimulation$", instead: func(cmd redis.Cmder) bool {
 		_, ok := cmd.(*redis.ZSliceCmd)
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
 	{name: "a called job is told again", breaks: "TestSimulation$", instead: tellOnce()},
 	{name: "who takes over reads the lanes", breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "if not holder then seen = '-1' end", without: "if not holder then seen = int(FAR) end"},
 	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = 1, math.floor(#line / 2) do", without: "for i = 1, 0 do"},
-	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", seed: 2, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(meters) if at <= now_us then"},
+	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestSeen/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
 	{name: "a new lane is said", breaks: "TestSeen/one_queue_paused", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
@@ -177,7 +175,7 @@ func TestEveryPieceIsNeeded(t *testing.T) {
 	for _, p := range pieces {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			run := exec.CommandContext(t.Context(), os.Args[0], "-test.run", p.breaks, "-seeds", "20", "-first", strconv.FormatUint(p.seed, 10))
+			run := exec.CommandContext(t.Context(), os.Args[0], "-test.run", p.breaks, "-seeds", "20")
 			run.Env = append(os.Environ(), withoutEnv+"="+p.name, "GOMAXPROCS=1") // as others run beside it
 			out, err := run.CombinedOutput()
 			_, failed := errors.AsType[*exec.ExitError](err)

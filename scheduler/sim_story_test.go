@@ -16,13 +16,14 @@ import (
 // simBreak is a promise that broke, and where to look for why: at some lanes, from
 // one time to another.
 type simBreak struct {
+	promise  string // the same for all that break it
 	text     string
 	lanes    []*simLane
 	from, to int64
 }
 
 func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...any) {
-	b := simBreak{fmt.Sprintf(format, args...), lanes, from, to}
+	b := simBreak{format, fmt.Sprintf(format, args...), lanes, from, to}
 	w.broken = append(w.broken, b)
 	w.history.Note(to, "", "BREAKS: %s", b.text)
 }
@@ -31,7 +32,7 @@ func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...an
 // ended with what happened to it last.
 func (w *sim) breaksFor(id, format string, args ...any) {
 	job := w.jobs[id]
-	w.breaks(w.near(job.lane), job.came, job.last, "%s of %s: %s", id, job.lane.name, fmt.Sprintf(format, args...))
+	w.breaks(w.near(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{id, job.lane.name}, args...)...)
 }
 
 // near lists the lanes that share a meter with one, and that one.
@@ -71,12 +72,15 @@ func (w *sim) story() string {
 		}
 		fmt.Fprintf(&s, "  %s\n", b.text)
 	}
-	fmt.Fprintf(&s, "%d processes of %d workers\n", len(w.processes), w.config.Concurrency)
+	fmt.Fprintf(&s, "a world of %s; %d processes of %d workers\n", w.mixture, len(w.processes), w.config.Concurrency)
 	for _, l := range w.limits {
 		fmt.Fprintf(&s, "  limit %s: %s\n", l.Name, l)
 	}
 	for _, l := range w.lanes {
-		fmt.Fprintf(&s, "  %s: queue %s, needs %s, its jobs take %s\n", l.name, l.queue, strings.TrimSpace(l.needs), l.takes)
+		fmt.Fprintf(&s, "  %s: queue %s, needs %v, its jobs take %s\n", l.name, l.queue, l.parsed, l.takes)
+	}
+	for _, c := range w.direct {
+		fmt.Fprintf(&s, "  a caller %s\n", c)
 	}
 	for _, e := range w.events {
 		fmt.Fprintf(&s, "  after %s: %s\n", e.at.Sub(w.began), e.text)
@@ -91,8 +95,21 @@ func (w *sim) story() string {
 	return s.String() + w.history.Story(b.from-before, b.to, 150, lanes...)
 }
 
-// A teller notes what a process does for the lanes: the turns that it gives, and
-// since when it does.
+// line tells which promises broke, each once.
+func (w *sim) line() string {
+	var texts []string
+	broken := map[string]bool{}
+	for _, b := range w.broken {
+		if !broken[b.promise] {
+			texts = append(texts, b.text)
+		}
+		broken[b.promise] = true
+	}
+	return strings.Join(texts, "; ")
+}
+
+// A teller notes what a process does for the lanes: the turns that it gives, since
+// when it does, and whose workers it takes for dead.
 type teller struct {
 	w *sim
 	p *simProcess
@@ -123,6 +140,8 @@ func (t *teller) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		case text == lua.Grant.Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
 			t.turns(args[6:], reply)
+		case text == lua.Crash.Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
+			t.w.crashed(fmt.Sprint(args[7]))
 		}
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 var (
 	seeds = flag.Int("seeds", 25, "how many random worlds are simulated")
 	first = flag.Uint64("first", 0, "the first of their seeds")
+	every = flag.Bool("every", false, "go on after a world that fails, and tell of each in a line")
 )
 
 // TestSimulation is the second floor of the proof: the real scripts and real
@@ -48,21 +49,25 @@ type simWorlds struct {
 // play simulates one world after the other.
 func (s *simWorlds) play(t *testing.T) {
 	defer func() {
-		if t.Failed() {
+		if t.Failed() && !*every {
 			s.stop()
 		}
 	}()
-	for seed, ok := s.seed(); ok && !t.Failed(); seed, ok = s.seed() {
+	for seed, ok := s.seed(); ok; seed, ok = s.seed() {
 		var w *sim
 		synctest.Test(t, func(t *testing.T) {
-			w = newSim(t, seed)
+			w = newSim(t, seed, "")
 			w.play()
 			w.judge()
-			if len(w.broken) > 0 {
-				t.Errorf("seed %d:\n%s", seed, w.story())
-			}
 		})
-		s.count(t, w)
+		twins := w.judgeTwin(t)
+		if len(w.broken) > 0 && *every {
+			t.Errorf("seed %d (%s): %s", seed, w.mixture, w.line())
+		} else if len(w.broken) > 0 {
+			t.Errorf("seed %d:\n%s", seed, w.story())
+			return
+		}
+		s.count(t, w, twins)
 	}
 }
 
@@ -81,10 +86,11 @@ func (s *simWorlds) stop() {
 }
 
 // count adds what happened in a world, and tells what has in each hundred of them.
-func (s *simWorlds) count(t *testing.T, w *sim) {
+func (s *simWorlds) count(t *testing.T, w *sim, twins int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.count(&s.sum)
+	s.sum.twins += twins
 	if s.sum.worlds%100 == 0 {
 		t.Logf("%d of %d worlds, %s", s.sum.worlds, *seeds, s.sum.line())
 	}
@@ -92,10 +98,11 @@ func (s *simWorlds) count(t *testing.T, w *sim) {
 
 // simFigures are what simulations count.
 type simFigures struct {
-	worlds, jobs, denials int
-	denied                map[int]int    // times → jobs that were denied so often
-	events                map[string]int // by their kind
-	rounds                []float64      // worst waits, of worlds in which nothing happened
+	worlds, twins       int
+	jobs, denials, late int
+	denied              map[int]int    // times → jobs that were denied so often
+	events              map[string]int // by their kind
+	rounds              []float64      // worst waits, of worlds in which nothing happened
 }
 
 // count adds what happened in a world.
@@ -108,6 +115,9 @@ func (w *sim) count(f *simFigures) {
 	for _, job := range w.jobs {
 		f.denials += job.denials
 		f.denied[job.denials]++
+		if !job.ended.IsZero() {
+			f.late++
+		}
 	}
 	for _, e := range w.events {
 		f.events[e.kind]++
@@ -132,7 +142,7 @@ func (f simFigures) line() string {
 
 func (f simFigures) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d worlds, %d jobs, %.3f denials a job", f.worlds, f.jobs, float64(f.denials)/float64(f.jobs))
+	fmt.Fprintf(&s, "%d worlds, %d twins, %d jobs, %.3f denials a job, %d too late", f.worlds, f.twins, f.jobs, float64(f.denials)/float64(f.jobs), f.late)
 	for _, times := range slices.Sorted(maps.Keys(f.denied)) {
 		fmt.Fprintf(&s, "\n%8d jobs denied %d times", f.denied[times], times)
 	}

@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,18 +16,23 @@ import (
 var errLost = errors.New("connection reset by peer")
 
 // play has jobs come and troubles happen for ten seconds, and then waits until
-// all is done.
+// all is done. Each of twenty steps has its own dice.
 func (w *sim) play() {
 	left := 0
 	if w.rand.IntN(3) > 0 {
-		left = between(w.rand, 1, 4)
+		left = between(w.rand, 1, 4+len(w.mixture)/3)
+	}
+	stop := func() {}
+	if w.has(callers) {
+		stop = w.startCallers()
 	}
 	for _, l := range w.lanes {
 		for range l.jobs/2 + 1 {
 			w.enqueue(l)
 		}
 	}
-	for range 20 {
+	for step := range uint64(20) {
+		w.rand = rand.New(rand.NewPCG(w.seed, 1000+step))
 		time.Sleep(milliseconds(between(w.rand, 1, 1000)))
 		l := w.lanes[w.rand.IntN(len(w.lanes))]
 		for range between(w.rand, 0, 6) {
@@ -33,11 +40,7 @@ func (w *sim) play() {
 		}
 		if left > 0 && w.rand.IntN(4) == 0 {
 			left--
-			all := troubles
-			if w.answers != nil {
-				all = slices.Concat(troubles, answersTroubles)
-			}
-			all[w.rand.IntN(len(all))](w)
+			w.trouble()(w)
 		}
 	}
 	if w.slow != nil {
@@ -46,14 +49,18 @@ func (w *sim) play() {
 		w.open()
 	}
 	seconds := 600
-	if w.answers != nil { // refusals that do not say when may shut a meter for minutes
+	if w.has(answers) { // refusals that do not say when may shut a meter for minutes
 		seconds = 3600
 	}
-	for range seconds {
+	for i := range seconds {
 		if time.Sleep(time.Second); w.done() {
 			break
 		}
+		if i == 60 {
+			stop()
+		}
 	}
+	stop()
 	time.Sleep(5 * time.Second)
 	if len(w.events) > 0 {
 		time.Sleep(65 * time.Second) // by then all is healed that can be
@@ -64,15 +71,15 @@ func (w *sim) play() {
 func (w *sim) open() {
 	limit := *w.slow
 	limit.Rate = throttle.PerSecond(20)
-	w.note(simEvent{kind: "limits opened", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
+	w.note(simEvent{loosens: true, kind: "limits opened", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Set(w.t.Context(), limit))
 }
 
-// done reports whether no queue has anything left.
+// done reports whether no queue has anything left but what is archived.
 func (w *sim) done() bool {
 	for _, queue := range []string{"one", "two"} {
 		q, err := w.hand.tasks.GetQueueInfo(queue)
-		if err == nil && q.Size > 0 {
+		if err == nil && q.Size > q.Archived {
 			return false
 		}
 	}
@@ -81,28 +88,56 @@ func (w *sim) done() bool {
 
 // simEvent is a trouble: it explains what would be wrong without it.
 type simEvent struct {
-	at    time.Time
-	kind  string
-	text  string
-	limit *throttle.Limit // what is in force from then on; nil where none changed
-	meter string          // of which alone limit is
-	lost  bool            // all meters
-	crash bool
-	times int // that it explains a second denial, of each job that it explains one of
+	at      time.Time
+	lasts   time.Duration
+	kind    string
+	text    string
+	limit   *throttle.Limit // what is in force from then on; nil where none changed
+	meter   string          // of which alone limit is
+	lost    bool            // all meters
+	crash   bool
+	unheard bool // answers may have got lost
+	unset   bool // and counts as its limit says from then on
+	loosens bool // jobs may run sooner for it
+	times   int  // that it explains a second denial, of each job that it explains one of
 	// whose denials it explains; nil: everybody's
 	whose func(l *simLane) bool
 }
 
-// troubles are what happens between jobs.
+// troubles are what may happen between jobs in every world.
 var troubles = []func(w *sim){
 	(*sim).pauseLimit, (*sim).changeLimit, (*sim).pauseQueue, (*sim).delete,
 	(*sim).crash, (*sim).loseAnswers, (*sim).loseData, (*sim).stepClock, (*sim).loseWordsFor,
 }
 
+// troublesOf are what happens only where that is an ingredient.
+var troublesOf = map[ingredient][]func(w *sim){
+	answers: {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
+	changes: {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
+	outages: {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave, (*sim).failOver, (*sim).failOver},
+	rules:   {(*sim).changeRule},
+	vandals: {(*sim).changeRecords},
+}
+
+// trouble draws one; half of them are of the world's ingredients, where these have any.
+func (w *sim) trouble() func(w *sim) {
+	var of []ingredient
+	for _, i := range w.mixture {
+		if troublesOf[i] != nil {
+			of = append(of, i)
+		}
+	}
+	all := troubles
+	if len(of) > 0 && w.rand.IntN(2) == 0 {
+		all = troublesOf[of[w.rand.IntN(len(of))]]
+	}
+	return all[w.rand.IntN(len(all))]
+}
+
 // any limit, or none where their data were lost: until a job asks there may be no
 // limit to change.
 func (w *sim) anyLimit() (limit throttle.Limit, ok bool) {
-	lost := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.lost })
+	lost := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "data lost" })
 	return w.limits[w.rand.IntN(len(w.limits))], !lost
 }
 
@@ -118,7 +153,7 @@ func (w *sim) pauseLimit() {
 		return
 	}
 	wait := w.while()
-	w.note(simEvent{kind: "limits paused", text: fmt.Sprintf("limit %s is paused for %s", limit.Name, wait), whose: lanesOf(limit.Name)})
+	w.note(simEvent{lasts: wait, kind: "limits paused", text: fmt.Sprintf("limit %s is paused for %s", limit.Name, wait), whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Pause(w.t.Context(), limit.Name))
 	time.Sleep(wait)
 	w.hand.must(w.hand.limiter.Resume(w.t.Context(), limit.Name))
@@ -129,10 +164,10 @@ func (w *sim) changeLimit() {
 	if !ok || w.slow != nil && limit.Name == w.slow.Name {
 		return
 	}
-	if limit.Kind != throttle.Concurrency { // jobs need what they need: only the rate
-		limit.Rate = throttle.PerSecond(max(3, between(w.rand, limit.Rate.N/2, 2*limit.Rate.N)))
+	if limit = w.inForce(limit.Name); limit.Kind != throttle.Concurrency { // jobs need what they need: only the rate
+		limit.Rate = w.rate(limit)
 	}
-	w.note(simEvent{kind: "limits changed", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
+	w.note(simEvent{loosens: true, kind: "limits changed", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Set(w.t.Context(), limit))
 }
 
@@ -141,15 +176,15 @@ func (w *sim) pauseQueue() {
 	if w.hand.tasks.PauseQueue(queue) != nil { // nothing came there yet
 		return
 	}
-	w.note(simEvent{kind: "queues paused", text: fmt.Sprintf("queue %s is paused for %s", queue, wait), whose: func(l *simLane) bool { return l.queue == queue }})
+	w.note(simEvent{lasts: wait, kind: "queues paused", text: fmt.Sprintf("queue %s is paused for %s", queue, wait), whose: func(l *simLane) bool { return l.queue == queue }})
 	time.Sleep(wait)
 	w.hand.must(w.hand.tasks.UnpauseQueue(queue))
 }
 
 // crash has a process die between any two of its next calls.
 func (w *sim) crash() {
-	p := w.processes[w.rand.IntN(len(w.processes))]
-	if p.dead() || p.doomed > 0 {
+	p := w.process()
+	if p == nil {
 		return
 	}
 	calls := between(w.rand, 1, 30)
@@ -160,17 +195,31 @@ func (w *sim) crash() {
 	w.startProcess()
 }
 
-func (w *sim) loseAnswers() {
+// process is one that is to live on, if any.
+func (w *sim) process() *simProcess {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	p := w.processes[w.rand.IntN(len(w.processes))]
+	if p.dead() || p.doomed > 0 || p.leaves {
+		return nil
+	}
+	return p
+}
+
+func (w *sim) loseAnswers() {
+	p := w.process()
+	if p == nil {
+		return
+	}
 	n := between(w.rand, 1, 4)
-	w.note(simEvent{kind: "answers lost", text: fmt.Sprintf("process %d loses %d answers", p.index, n), times: n})
+	w.note(simEvent{kind: "answers lost", text: fmt.Sprintf("process %d loses %d answers", p.index, n), times: n, unheard: true})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.lossy += n
 }
 
 func (w *sim) loseData() {
-	w.note(simEvent{kind: "data lost", text: "the limiter's data are lost", lost: true})
+	w.note(simEvent{kind: "data lost", text: "the limiter's data are lost", lost: true, loosens: true})
 	w.limiter.FlushAll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,15 +239,20 @@ func (w *sim) stepClock() {
 // loseWordsFor has words to who gives turns get lost for a while.
 func (w *sim) loseWordsFor() {
 	wait := w.while()
-	w.note(simEvent{kind: "words lost", text: fmt.Sprintf("words get lost for %s", wait)})
+	w.note(simEvent{kind: "words lost", text: fmt.Sprintf("words get lost for %s", wait), lasts: wait})
 	w.deaf.Store(true)
 	time.Sleep(wait)
 	w.deaf.Store(false)
 }
 
-// loseWords has the limiter lose them while w is deaf.
-func (w *sim) loseWords() {
+// hookLimiter has the limiter's Redis lose words while w is deaf, and hang. Those who
+// only listen would hold go-redis's locks meanwhile, for which no bubble's clock goes on.
+func (w *sim) hookLimiter() {
+	listens := []string{"PING", "HELLO", "CLIENT", "SUBSCRIBE"}
 	w.limiter.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if !slices.Contains(listens, cmd) {
+			_ = w.hung.wait(context.Background())
+		}
 		if cmd != "PUBLISH" || !w.deaf.Load() {
 			return false
 		}
@@ -214,7 +268,7 @@ func (w *sim) while() time.Duration { return milliseconds(between(w.rand, 100, 3
 func (w *sim) delete() {
 	for _, id := range w.ids() {
 		if w.hand.tasks.DeleteTask(w.jobs[id].lane.queue, id) == nil {
-			w.note(simEvent{kind: "jobs deleted", text: id + " is deleted", whose: func(*simLane) bool { return false }})
+			w.note(simEvent{loosens: true, kind: "jobs deleted", text: id + " is deleted", whose: func(*simLane) bool { return false }})
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.jobs[id].deleted = true
@@ -224,21 +278,17 @@ func (w *sim) delete() {
 	}
 }
 
-// ids lists the jobs, from a random one on.
-func (w *sim) ids() (ids []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first := w.rand.IntN(len(w.jobs))
-	for i := range len(w.jobs) {
-		ids = append(ids, fmt.Sprintf("job%d", (first+i)%len(w.jobs)))
-	}
-	return ids
-}
-
 func (w *sim) note(e simEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.at, e.times = time.Now(), max(1, e.times)
 	w.events = append(w.events, e)
 	w.history.Note(w.now(), "", "%s", e.text)
+}
+
+// noteOf notes what happens to a job, for the story.
+func (w *sim) noteOf(id, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tell(id, format, args...)
 }

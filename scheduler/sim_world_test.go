@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,16 +21,22 @@ import (
 
 // sim is one random world: limits, lanes, jobs, processes, and what happened.
 type sim struct {
-	t         *testing.T
+	t    *testing.T
+	seed uint64
+	mixture
 	rand      *rand.Rand
+	patient   string // a job that has all the time here, and not in the world that this is the twin of
 	limiter   *miniredis.Miniredis
 	clock     *simClock   // the limiter's
 	deaf      atomic.Bool // words to who gives turns get lost
+	hung      gate        // of the limiter's Redis
+	wires     wires       // to it
 	queues    *miniredis.Miniredis
 	limits    []throttle.Limit
 	slow      *throttle.Limit // so slow that its jobs wait for minutes; in most worlds none is
 	lanes     []*simLane
 	processes []*simProcess
+	direct    []*simCaller
 	hand      *stack // of the operator; its server takes no jobs
 	config    asynq.Config
 
@@ -45,37 +50,8 @@ type sim struct {
 	flushed time.Time // when the limiter's data were lost
 	worst   float64   // wait of a lane, in rounds
 	broken  []simBreak
-	answers *rand.Rand // of handlers; nil where all are that the job is done
+	early   []string // jobs that were told that it is too late before their patience had ended
 	shuts   []simShut
-}
-
-// simLane makes jobs that need the same.
-type simLane struct {
-	name, needs, queue string
-	parsed             []throttle.Need
-	takes              time.Duration // by its handler
-	jobs, open         int           // open: enqueued and not admitted
-}
-
-type simJob struct {
-	lane                  *simLane
-	runs, denials, admits int
-	denied                time.Time // last
-	late                  int       // denials since workers were busy
-	again                 int       // times that it had to ask anew
-	ends                  int       // runs after which it was done
-	deleted               bool
-	came, last            int64 // when it was enqueued, and when anything happened to it last
-}
-
-// admission is what one job took of one meter.
-type admission struct {
-	at, until time.Time
-	byRedis   time.Time // at, by the limiter's clock
-	cost      int
-	holder    string
-	job       string
-	debt      bool
 }
 
 // simProcess dies, or loses answers, some calls after it was told to.
@@ -86,10 +62,12 @@ type simProcess struct {
 	running int // handlers
 	doomed  int // dies at so many calls from now; 0 where it lives on
 	lossy   int // answers to lose
+	leaves  bool
+	hangs   gate
 }
 
-func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{t: t, rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+func newSim(t *testing.T, seed uint64, patient string) *sim {
+	w := &sim{t: t, seed: seed, mixture: newMixture(seed), rand: rand.New(rand.NewPCG(seed, 2)), patient: patient, jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	w.limiter, _ = redistest.Mini(t)
 	w.clock = &simClock{redis: w.limiter}
@@ -106,7 +84,10 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	w.config = asynq.Config{
 		Concurrency: between(w.rand, 2, 6), TaskCheckInterval: 50 * time.Millisecond,
-		Queues: map[string]int{"one": between(w.rand, 1, 3), "two": between(w.rand, 1, 3)},
+		Queues:         map[string]int{"one": between(w.rand, 1, 3), "two": between(w.rand, 1, 3)},
+		StrictPriority: w.has(strict),
+		// asynq's own is left to chance.
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 2 * time.Second },
 	}
 	for range between(w.rand, 1, 3) {
 		w.startProcess()
@@ -116,7 +97,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
 	w.hand.limits = limiter
 	w.hand.limiter = &spy{Lanes: throttle.NewLanes(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
-	w.loseWords()
+	w.hookLimiter()
 	return w
 }
 
@@ -135,22 +116,11 @@ func (w *sim) limit(name string) throttle.Limit {
 	default:
 		l.Rate = throttle.PerSecond(between(w.rand, 3, 40))
 	}
-	return l
-}
-
-func (w *sim) lane(i int) *simLane {
-	l := &simLane{queue: []string{"one", "two"}[w.rand.IntN(2)], jobs: between(w.rand, 1, 30)}
-	if w.rand.IntN(3) == 0 {
-		l.takes = milliseconds(between(w.rand, 1, 400))
+	if w.has(costs) { // dear jobs are many permits
+		if l.Rate.N *= 2; l.Capacity > 0 {
+			l.Capacity *= 8
+		}
 	}
-	for _, k := range w.rand.Perm(len(w.limits))[:between(w.rand, 1, min(3, len(w.limits)))] {
-		limit := w.limits[k]
-		key := []string{"", "/a", "/b"}[w.rand.IntN(3)]
-		l.needs += fmt.Sprintf("%s%s:%d ", limit.Name, key, between(w.rand, 1, min(3, capacityOf(limit))))
-	}
-	l.name = fmt.Sprintf("lane %d", i)
-	rule, _ := ruleOfPayload(asynq.NewTask("job", []byte(l.needs)))
-	l.parsed = rule.Needs
 	return l
 }
 
@@ -174,22 +144,17 @@ func (w *sim) startProcess() {
 	queues, limiter := redistest.MiniClient(w.t, w.queues), redistest.MiniClient(w.t, w.limiter)
 	queues.AddHook(idlePolls{w.queues})
 	limiter.AddHook(w.clock)
+	limiter.AddHook(&w.wires)
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
+		rdb.AddHook(&p.hangs)
 		rdb.AddHook(p.fuse)
 		rdb.AddHook(&loser{w, p})
 	}
+	queues.AddHook(&teller{w, p})
 	limiter.AddHook(&teller{w, p})
 	p.stack = start(w.t, queues, settings{
-		config: w.config, redis: limiter, limits: w.limits, rule: ruleOfPayload,
-		asked: func(job throttle.Job, needs []throttle.Need, d throttle.Decision) { w.asked(job, needs, d) },
-		freed: w.freed,
-		handle: func(ctx context.Context, _ *asynq.Task) error {
-			id, _ := asynq.GetTaskID(ctx)
-			if err := w.handle(p, id); w.answers == nil {
-				return err
-			}
-			return w.answer(ctx, id)
-		},
+		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
+		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },
 	})
 	p.stack.limiter.refused = w.refused
 	w.t.Cleanup(func() { close(p.released) })
@@ -197,110 +162,6 @@ func (w *sim) startProcess() {
 }
 
 func (w *sim) now() int64 { return time.Since(w.began).Microseconds() }
-
-// handle is what all jobs do.
-func (w *sim) handle(p *simProcess, id string) error {
-	w.mu.Lock()
-	job := w.jobs[id]
-	job.runs++
-	p.running++
-	w.tell(id, "running in process %d", p.index)
-	w.mu.Unlock()
-	time.Sleep(job.lane.takes)
-	if p.dead() {
-		<-p.released
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.allBusy() {
-		w.busy = time.Now()
-	}
-	p.running--
-	return nil
-}
-
-// allBusy reports whether no worker is free.
-func (w *sim) allBusy() bool {
-	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool { return !p.dead() && p.running < w.config.Concurrency })
-}
-
-func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	job := w.jobs[asks.ID]
-	switch d.Outcome {
-	case throttle.Denied:
-		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
-			job.late++
-		}
-		job.denied = time.Now()
-		w.tell(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
-	case throttle.Allowed:
-		if other := w.before(job); job.denials+job.again == 0 && other != "" && !w.unheard() {
-			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
-		}
-		if job.admits++; job.admits == 1 {
-			job.lane.open--
-		}
-		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
-		for _, need := range needs {
-			meter := need.Limit + "|" + need.Key
-			w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder, job: asks.ID})
-			w.judgeShut(meter, asks.ID, d)
-		}
-	default:
-		w.tell(asks.ID, "told: %s", d)
-		w.breaksFor(asks.ID, "%s", d)
-	}
-}
-
-// unheard reports whether a job may have been denied and nobody heard of it.
-func (w *sim) unheard() bool {
-	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash || e.kind == "answers lost" })
-}
-
-// before returns a job that waits in the lane of another, since before now. One that the
-// limiter's data were lost of has to come once more.
-func (w *sim) before(job *simJob) string {
-	for _, key := range w.limiter.Keys() {
-		if !strings.HasPrefix(key, "hg:{default}:lane:"+job.lane.queue+"\n") {
-			continue
-		}
-		waiting, _ := w.limiter.ZMembers(key)
-		for _, id := range waiting {
-			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.denied.After(w.flushed) && o.denied.Before(time.Now()) {
-				return id
-			}
-		}
-	}
-	return ""
-}
-
-func (w *sim) freed(holder string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, admissions := range w.meters {
-		for _, a := range admissions {
-			if a.holder == holder {
-				a.until = time.Now()
-			}
-		}
-	}
-}
-
-// enqueue adds a job to a lane.
-func (w *sim) enqueue(l *simLane) {
-	w.mu.Lock()
-	id := fmt.Sprintf("job%d", len(w.jobs))
-	w.jobs[id] = &simJob{lane: l, came: w.now()}
-	if l.open++; l.open == 1 {
-		w.history.Waits(w.now(), l.name)
-	}
-	w.tell(id, "enqueued")
-	w.mu.Unlock()
-	priority := []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[w.rand.IntN(5)]
-	w.hand.enqueue(NewTask("job", []byte(l.needs), asynq.MaxRetry(w.rand.IntN(2)), Priority(priority)), asynq.TaskID(id), asynq.Queue(l.queue))
-}
 
 // A loser loses answers: the command is carried out and nobody hears of it.
 type loser struct {

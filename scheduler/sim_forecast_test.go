@@ -1,0 +1,29 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// judgeForecasts sees that a job which was denied was told when it would run, where that
+// hangs on nothing but the jobs before it in its lane: nobody else needs its meter, and
+// nothing happened.
+func (w *sim) judgeForecasts() {
+	if len(w.events) > 0 || !w.busy.IsZero() || w.has(settles) || w.has(answers) || w.has(patience) {
+		return
+	}
+	for _, l := range w.lanes {
+		if !l.even || len(l.parsed) > 1 || len(w.near(l)) > 1 || len(w.direct) > 0 || w.defined(l.parsed[0].Limit).Kind == throttle.Concurrency {
+			continue
+		}
+		for id, job := range w.jobs {
+			ran := job.ran.Sub(w.began).Microseconds()
+			late := time.Duration(ran-job.told) * time.Microsecond
+			waited := time.Duration(ran-job.came) * time.Microsecond
+			if job.lane == l && job.denials > 0 && (late > time.Second+waited/5 || late < -time.Second-waited/5) {
+				w.breaksFor(id, "it was told that it would run %s sooner than it did after %s", late, waited)
+			}
+		}
+	}
+}

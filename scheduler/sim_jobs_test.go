@@ -1,0 +1,270 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// simLane makes jobs that need the same.
+type simLane struct {
+	name, queue string
+	parsed      []throttle.Need
+	takes       time.Duration // by its handler
+	even        bool          // no job goes before others
+	impatient   bool
+	patience    time.Duration
+	jobs, open  int       // open: enqueued and not admitted
+	ruled       time.Time // when its rule changed last
+}
+
+// simJob is one of them, and what became of it.
+type simJob struct {
+	simOrder
+	lane                  *simLane
+	runs, denials, admits int
+	denied                time.Time // last
+	late                  int       // denials since workers were busy
+	again                 int       // times that it had to ask anew
+	ends                  int       // runs after which it was done
+	deleted               bool
+	since                 time.Time // when its wait began, by the limiter's clock; zero where it does not wait
+	ended                 time.Time // when it was told that it is too late
+	until                 time.Time // until when it was enqueued to be done; zero is any time
+	ran                   time.Time // when it ran first
+	told                  int64     // when it was to run, as it was told first
+	came, last            int64     // when it was enqueued, and when anything happened to it last
+}
+
+// admission is what one job took of one meter.
+type admission struct {
+	at, until time.Time
+	byRedis   time.Time // at, by the limiter's clock
+	cost      int
+	holder    string
+	job       string
+	debt      bool
+}
+
+func (w *sim) lane(i int) *simLane {
+	l := &simLane{queue: []string{"one", "two"}[w.rand.IntN(2)], jobs: between(w.rand, 1, 30)}
+	if w.rand.IntN(3) == 0 {
+		l.takes = milliseconds(between(w.rand, 1, 400))
+	}
+	l.parsed = w.needs()
+	l.name = fmt.Sprintf("lane %d", i)
+	l.even = w.rand.IntN(2) == 0
+	if w.has(settles) {
+		l.takes = milliseconds(between(w.rand, 1, 3000))
+	}
+	if w.has(patience) {
+		l.impatient, l.patience = w.rand.IntN(3) > 0, milliseconds(between(w.rand, 1000, 30_000))
+	}
+	return l
+}
+
+// needs draws what the jobs of a lane need, where they cost as little as they can.
+func (w *sim) needs() (needs []throttle.Need) {
+	for _, k := range w.rand.Perm(len(w.limits))[:between(w.rand, 1, min(3, len(w.limits)))] {
+		limit := w.limits[k]
+		need := throttle.Need{Limit: limit.Name, Key: []string{"", "a", "b"}[w.rand.IntN(3)], Cost: 1}
+		if most := min(3, capacityOf(limit)); !w.has(costs) {
+			need.Cost = between(w.rand, 1, most)
+		}
+		needs = append(needs, need)
+	}
+	return needs
+}
+
+// rule is what a job needs now.
+func (w *sim) rule(task *asynq.Task) (Rule, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ruleOf(w.jobs[string(task.Payload())]), nil
+}
+
+func (w *sim) ruleOf(job *simJob) Rule {
+	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait}
+	if job.dear > 0.5 {
+		rule.OnMaxWait = Drop
+	}
+	if job.outlives && job.runs > 0 {
+		for _, limit := range w.limits {
+			if !slices.ContainsFunc(rule.Needs, func(n throttle.Need) bool { return n.Limit == limit.Name }) {
+				rule.Needs = append(rule.Needs, throttle.Need{Limit: limit.Name, Cost: 1})
+				break
+			}
+		}
+	}
+	for i, n := range rule.Needs {
+		rule.Needs[i].Cost += int(math.Round(job.dear * float64(capacityOf(w.defined(n.Limit))-n.Cost)))
+	}
+	return rule
+}
+
+// handle is what all jobs do.
+func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
+	w.mu.Lock()
+	job := w.jobs[id]
+	first := job.runs == 0
+	if job.runs++; first {
+		job.ran = time.Now()
+	}
+	p.running++
+	w.tell(id, "running in process %d", p.index)
+	if ctx.Err() != nil {
+		w.breaksFor(id, "its handler began when its context was over: %v", ctx.Err())
+	}
+	w.mu.Unlock()
+	w.judgeLock(id)
+	for _, s := range job.settles {
+		time.Sleep(s.after)
+		w.settle(ctx, id, s)
+	}
+	time.Sleep(job.takes / time.Duration(len(job.settles)+1))
+	if job.outlives && first {
+		time.Sleep(job.timeout + milliseconds(w.dice(id, -1).IntN(5000)))
+	}
+	if p.dead() {
+		<-p.released
+	}
+	w.mu.Lock()
+	if w.allBusy() {
+		w.busy = time.Now()
+	}
+	p.running--
+	w.mu.Unlock()
+	return w.answer(ctx, id)
+}
+
+// allBusy reports whether no worker is free.
+func (w *sim) allBusy() bool {
+	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool {
+		return !p.dead() && !p.leaves && p.running < w.config.Concurrency
+	})
+}
+
+func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.jobs[asks.ID]
+	switch d.Outcome {
+	case throttle.Denied:
+		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
+			job.late++
+		}
+		if job.denied = time.Now(); job.since.IsZero() {
+			job.since = d.At
+		}
+		if job.told == 0 {
+			job.told = w.now() + d.RetryAfter.Microseconds()
+		}
+		w.tell(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
+	case throttle.Allowed:
+		if other := w.before(job); job.denials+job.again == 0 && !job.outlives && other != "" && !w.unheard() {
+			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
+		}
+		w.judgePatience(asks.ID, job, d)
+		if job.admits++; job.admits == 1 {
+			job.lane.open--
+		}
+		job.since = time.Time{}
+		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
+		for _, need := range needs {
+			w.admit(need, d, asks.ID)
+		}
+	case throttle.TooLate:
+		w.tell(asks.ID, "told: %s", d)
+		w.tooLate(asks.ID, job, d)
+	default:
+		w.tell(asks.ID, "told: %s", d)
+		w.breaksFor(asks.ID, "%s", d)
+	}
+}
+
+// admit notes that permits of a meter were given.
+func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) {
+	meter := need.Limit + "|" + need.Key
+	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder, job: id})
+	w.judgeShut(meter, id, d)
+}
+
+// unheard reports whether a job may have been denied and nobody heard of it.
+func (w *sim) unheard() bool {
+	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash || e.unheard })
+}
+
+// before returns a job that waits in the lane of another, since before now. One that the
+// limiter's data were lost of has to come once more, and one whose rule has changed.
+func (w *sim) before(job *simJob) string {
+	for _, key := range w.limiter.Keys() {
+		if !strings.HasPrefix(key, "hg:{default}:lane:"+job.lane.queue+"\n") {
+			continue
+		}
+		waiting, _ := w.limiter.ZMembers(key)
+		for _, id := range waiting {
+			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.denied.After(latest(w.flushed, o.lane.ruled)) && o.denied.Before(time.Now()) && !o.outlives {
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+func (w *sim) freed(holder string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, admissions := range w.meters {
+		for _, a := range admissions {
+			if a.holder == holder {
+				a.until = time.Now()
+			}
+		}
+	}
+}
+
+// enqueue adds a job to a lane.
+func (w *sim) enqueue(l *simLane) {
+	w.mu.Lock()
+	id := fmt.Sprintf("job%d", len(w.jobs))
+	job := &simJob{lane: l, simOrder: w.order(l, id), came: w.now()}
+	if id == w.patient {
+		job.maxWait, job.deadline = 0, 0
+	}
+	w.jobs[id] = job
+	if l.open++; l.open == 1 {
+		w.history.Waits(w.now(), l.name)
+	}
+	w.tell(id, "enqueued")
+	opts := []asynq.Option{asynq.TaskID(id), asynq.Queue(l.queue), asynq.MaxRetry(job.maxRetry)}
+	if job.deadline > 0 {
+		job.until = time.Now().Add(job.deadline)
+		opts = append(opts, asynq.Deadline(job.until))
+	}
+	if job.timeout > 0 {
+		opts = append(opts, asynq.Timeout(job.timeout))
+	}
+	if job.unique > 0 {
+		opts = append(opts, asynq.Unique(job.unique))
+	}
+	w.mu.Unlock()
+	w.hand.enqueue(NewTask("job", []byte(id), Priority(job.priority)), opts...)
+}
+
+// ids lists the jobs, from a random one on.
+func (w *sim) ids() (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.rand.IntN(len(w.jobs))
+	for i := range len(w.jobs) {
+		ids = append(ids, fmt.Sprintf("job%d", (first+i)%len(w.jobs)))
+	}
+	return ids
+}

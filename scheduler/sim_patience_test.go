@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// tellsLate is how much later than its patience ends a job may be told so.
+const tellsLate = time.Second
+
+// end is when a job's patience ends, by the limiter's clock; the zero Time where it
+// never does. Of a deadline the limiter hears a second less.
+func (j *simJob) end() (end time.Time) {
+	if j.maxWait > 0 && !j.since.IsZero() {
+		end = j.since.Add(j.maxWait)
+	}
+	if until := j.until.Add(-time.Second); !j.until.IsZero() && (end.IsZero() || until.Before(end)) {
+		end = until
+	}
+	return end
+}
+
+// hurries reports whether there is a moment from which on the job is of no use.
+func (j *simJob) hurries() bool { return j.maxWait > 0 || !j.until.IsZero() }
+
+// oneClock reports whether the limiter's clock is the processes', and keeps what it
+// was told: only then is a job's patience judged.
+func (w *sim) oneClock() bool {
+	for _, e := range w.events {
+		if e.lost || e.kind == "clocks stepped" || e.kind == "records changed" {
+			return false
+		}
+	}
+	return true
+}
+
+// judgePatience sees that nobody is let by whose patience is over.
+func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
+	if end := job.end(); !end.IsZero() && d.At.After(end) && w.oneClock() {
+		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Sub(end))
+	}
+}
+
+// tooLate notes that a job is told that it is too late, and sees that it is as soon as
+// that is known, where nothing happened that it could not be told for.
+func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
+	end := job.end()
+	switch job.ended = time.Now(); {
+	case !job.hurries():
+		w.breaksFor(id, "it has all the time: %s", d)
+	case job.ended.Sub(end) > tellsLate && !job.since.IsZero() && len(w.events) == 0 && !w.allBusy() && w.busy.Before(end):
+		w.breaksFor(id, "it was told so %s after its patience had ended", job.ended.Sub(end))
+	case end.Sub(job.ended) > surely && !w.has(answers) && w.oneClock():
+		w.early = append(w.early, id)
+	}
+	if job.admits == 0 {
+		job.lane.open--
+		w.history.Turn(w.now(), job.lane.name, id, job.lane.open > 0)
+	}
+}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -127,7 +128,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 			continue
 		}
 		file, err := j.knownRobots(ctx, origin(l.URL))
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 			return nil, err
 		}
 		if file != nil && !file.Allowed(j.agent(), l.URL) {

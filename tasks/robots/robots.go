@@ -20,6 +20,12 @@ import (
 // least. A line that this cuts through is left out.
 const MaxSize = 500 << 10
 
+// MaxWildcards is how many rules with a wildcard are taken as they are for a crawler: each
+// has to be tried for each URL. Of more, those that allow are left out, and those that
+// disallow count up to their first wildcard: a file that asks for too much is obeyed
+// too much.
+const MaxWildcards = 500
+
 // maxDelay keeps a nonsensical Crawl-delay from stopping a crawl for good. Such a one
 // is cut down and not dropped: whoever wrote it wants few requests.
 const maxDelay = 24 * time.Hour
@@ -38,7 +44,7 @@ type File struct {
 // group is what the file says to one crawler, in all of its groups for it: the RFC
 // has them combined (2.2.1), wherever in the file they stand.
 type group struct {
-	rules []rule
+	rules rules
 	delay time.Duration
 }
 
@@ -74,6 +80,9 @@ func Parse(text []byte) *File {
 			p.line(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
 		}
 	}
+	for _, g := range p.file.groups {
+		g.rules.order()
+	}
 	return p.file
 }
 
@@ -104,7 +113,7 @@ func (p *parser) line(key, value string) {
 		}
 		r := newRule(value, key == "allow")
 		for _, g := range p.agents {
-			g.rules = append(g.rules, r)
+			g.rules.add(r)
 		}
 	case "crawl-delay":
 		// Not in the RFC, so it does not end a list of crawlers either.
@@ -170,7 +179,8 @@ func (f *File) forAgent(agent string) *group {
 // at the end none. Without such a rule the URL is allowed, and /robots.txt is always.
 //
 // That the URL is of the file's own origin is not checked. It takes time in
-// proportion to the rules and the URL.
+// proportion to the URL and to the rules with a wildcard, of which there are at most
+// MaxWildcards.
 func (f *File) Allowed(agent, url string) bool {
 	target := canonical(pathOf(url), false)
 	if target == "/robots.txt" {
@@ -179,14 +189,7 @@ func (f *File) Allowed(agent, url string) bool {
 	if f.nothing {
 		return false
 	}
-	allowed, longest := true, -1
-	for _, r := range f.forAgent(agent).rules {
-		longer := len(r.path) > longest || len(r.path) == longest && r.allow
-		if longer && r.matches(target) {
-			allowed, longest = r.allow, len(r.path)
-		}
-	}
-	return allowed
+	return f.forAgent(agent).rules.allow(target)
 }
 
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // The cases of RFC 9309 §2 and §5, and what files in the wild hold.
@@ -167,6 +169,53 @@ func TestSitemaps(t *testing.T) {
 	if want := []string{"https://h.example/a.xml", "https://h.example/b.xml"}; !slices.Equal(f.Sitemaps, want) {
 		t.Errorf("got %q, want %q", f.Sitemaps, want)
 	}
+}
+
+// A file can have tens of thousands of rules, and a page as many links: those without a
+// wildcard cost no more the more there are, and of the others only so many count.
+func TestWildcardsAreBounded(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("User-agent: *\n")
+	for i := range 2 * MaxWildcards {
+		fmt.Fprintf(&text, "Disallow: /wild%d/*x\nAllow: /wild%d/*xy\n", i, i)
+	}
+	f := Parse([]byte(text.String()))
+	if n := len(f.groups["*"].rules.wild); n != MaxWildcards {
+		t.Errorf("%d rules are tried for each URL, want %d", n, MaxWildcards)
+	}
+	last := fmt.Sprintf("/wild%d/", 2*MaxWildcards-1)
+	for path, want := range map[string]bool{
+		"/wild0/x": false, "/wild0/xy": true, "/wild0/a": true, // as they are written
+		last + "x": false, last + "xy": false, last + "a": false, "/other": true, // all too much
+	} {
+		if got := f.Allowed("a", path); got != want {
+			t.Errorf("Allowed(%s) = %t, want %t", path, got, want)
+		}
+	}
+}
+
+// However the rules are looked up, the longest that matches decides.
+func TestAllowedIsTheLongestRule(t *testing.T) {
+	path := rapid.StringOfN(rapid.RuneFrom([]rune("ab*$/")), 0, 6, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		text := "User-agent: *\n"
+		var list []rule
+		for range rapid.IntRange(0, 12).Draw(t, "rules") {
+			value, allow := "/"+path.Draw(t, "path"), rapid.Bool().Draw(t, "allow")
+			text += map[bool]string{true: "Allow", false: "Disallow"}[allow] + ": " + value + "\n"
+			list = append(list, newRule(value, allow))
+		}
+		target := canonical("/"+path.Draw(t, "target"), false)
+		want, longest := true, -1
+		for _, r := range list {
+			if longer := len(r.path) > longest || len(r.path) == longest && r.allow; longer && r.matches(target) {
+				want, longest = r.allow, len(r.path)
+			}
+		}
+		if got := Parse([]byte(text)).Allowed("a", target); got != want {
+			t.Fatalf("%q\nAllowed(%q) = %t, want %t", text, target, got, want)
+		}
+	})
 }
 
 // The two ways to write a URL have one answer, and no file makes Parse fail.

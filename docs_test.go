@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/config"
 )
 
 // documents are what users read: README.md, CHANGELOG.md and all of docs.
@@ -24,6 +26,24 @@ func TestREADMEShowsHowToStart(t *testing.T) {
 		if !strings.Contains(text, command) {
 			t.Errorf("README.md does not show %q", command)
 		}
+	}
+}
+
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+
+// What is shown is what a worker takes.
+func TestYAMLThatIsShownIsLoaded(t *testing.T) {
+	blocks := 0
+	for _, path := range documents(t) {
+		for _, match := range yamlBlock.FindAllStringSubmatch(read(t, path), -1) {
+			blocks++
+			if _, err := config.Parse(path, []byte(match[1])); err != nil {
+				t.Errorf("%s, in the YAML that begins with %.60q: %v", path, match[1], err)
+			}
+		}
+	}
+	if blocks < 3 {
+		t.Errorf("%d blocks of YAML, want those of README.md at least", blocks)
 	}
 }
 

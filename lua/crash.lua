@@ -9,10 +9,11 @@
 -- ARGV[3] unix second at which it comes back: now
 -- ARGV[4] seconds that its Unique lock must hold for; 0 if it has none
 -- ARGV[5] how many crashes are forgiven
+-- ARGV[6] unix second at which its lease must end still; none for whenever
 -- Returns 1, 0 if no more are forgiven and nothing was done, or asynq's error
---   NOT FOUND if the job is not active
+--   NOT FOUND if the job is not active, or its lease was extended
 -- @include put_back
-local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1] }
+local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1], ends = ARGV[6] }
 local msg, at, seconds, forgiven = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if tonumber(redis.call('HGET', job.hash, 'crashes') or 0) >= forgiven then return 0 end

@@ -15,8 +15,8 @@ import (
 // takes its worker with it does so each time.
 const forgivenCrashes = 3
 
-// crashed writes a job back whose worker died, as asynq's recoverer found. The
-// first crashes are forgiven: the job runs again and no attempt is spent, also
+// crashed writes a job back whose worker died, as asynq's recoverer found, which
+// comes late: see recovery. The first crashes are forgiven: the job runs again and no attempt is spent, also
 // where it was the last. After that asynq's own script runs, for which a crash
 // is a failure, so that a job that kills its workers ends in the archive: crashed
 // returns nil then.
@@ -24,11 +24,11 @@ const forgivenCrashes = 3
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.
 func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args []any) *redis.Cmd {
-	now, msg := time.Now(), w.msg
+	msg := w.msg
 	if isFailure, _ := args[4].(bool); isFailure && !w.archive { // Retry has counted it
 		msg = withRetried(msg, m.retried-1)
 	}
-	cmd := lua.Crash.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, now.Unix(), w.uniqueSeconds(now), q.forgiven)
+	cmd := q.forgive(ctx, w, msg)
 	if done, err := cmd.Int(); err != nil || done == 1 {
 		return cmd
 	}
@@ -37,4 +37,11 @@ func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args [
 		args[1] = withLastError(w.msg, reason)
 	}
 	return nil
+}
+
+// forgive puts a job back whose worker died, with msg, if that is forgiven still.
+func (q *queueRedis) forgive(ctx context.Context, w writeBack, msg []byte, ends ...any) *redis.Cmd {
+	now := time.Now()
+	args := append([]any{w.id, msg, now.Unix(), w.uniqueSeconds(now), q.forgiven}, ends...)
+	return lua.Crash.Run(ctx, q.UniversalClient, w.keys(), args...)
 }

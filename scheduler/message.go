@@ -17,6 +17,7 @@ const (
 	fieldTimeout  = 8
 	fieldDeadline = 9
 	fieldUnique   = 10
+	fieldFailedAt = 11
 	fieldHeaders  = 15
 )
 
@@ -81,6 +82,12 @@ func parseMessage(encoded []byte) (m message, err error) {
 func withLastError(msg []byte, text string) []byte {
 	msg = protowire.AppendTag(slices.Clip(msg), fieldErrorMsg, protowire.BytesType)
 	return protowire.AppendString(msg, text)
+}
+
+// withFailure is withLastError, and has it that this was at a unix second.
+func withFailure(msg []byte, text string, at int64) []byte {
+	msg = protowire.AppendTag(withLastError(msg, text), fieldFailedAt, protowire.VarintType)
+	return protowire.AppendVarint(msg, uint64(at))
 }
 
 // withPayload returns an encoded TaskMessage with another payload. Like the others

@@ -289,6 +289,39 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 	}
 }
 
+// A stall of a Redis that all share, on a real one: whoever asks meanwhile begins
+// with all of its time.
+func TestAStallSpendsNoAttempt(t *testing.T) {
+	rdb := redistest.Real(t)
+	const jobs = 60
+	began, failed := make(chan time.Duration, jobs), make(chan error, 10*jobs)
+	st := start(t, rdb, settings{
+		config: asynq.Config{Concurrency: 8, IsFailure: func(err error) bool { failed <- err; return true }},
+		limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 10}},
+		handle: func(ctx context.Context, _ *asynq.Task) error {
+			until, _ := ctx.Deadline()
+			began <- time.Until(until)
+			return nil
+		},
+	})
+	for i := range jobs {
+		st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(1), asynq.Timeout(time.Second)))
+		if i == jobs/2 {
+			st.must(rdb.Do(t.Context(), "CLIENT", "PAUSE", 2600).Err())
+		}
+	}
+	for range jobs {
+		select {
+		case left := <-began:
+			if left < 500*time.Millisecond {
+				t.Errorf("a handler began with %s left, want its second", left)
+			}
+		case err := <-failed:
+			t.Fatalf("a job failed: %v", err)
+		}
+	}
+}
+
 // The limiter's Redis comes back empty: the rules' limits are defined again
 // before any job is refused for them.
 func TestALostLimitComesBack(t *testing.T) {

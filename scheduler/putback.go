@@ -99,7 +99,8 @@ type putBacks struct {
 }
 
 // putBackLife is how long a job is remembered at least. asynq stops trying to
-// write it back when its lease ends, after 30 s.
+// write it back when its lease ends, after 30 s. In an outage none is added, and so
+// none is forgotten.
 const putBackLife = time.Minute
 
 // add remembers a job until asynq has written it back, for two lives at most: asynq
@@ -117,13 +118,20 @@ func (p *putBacks) add(j job, err *putBackError) {
 // that text. With another one it failed after all, such as by its timeout: asynq
 // does not wait for the handler then, which may say something else later.
 func (p *putBacks) find(j job, text string) (*putBackError, bool) {
+	err, ok := p.lost(j)
+	return err, ok && err.Error() == text
+}
+
+// lost returns what is to become of a job that asynq did not write back before its
+// lease ended.
+func (p *putBacks) lost(j job) (*putBackError, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err, ok := p.young[j]
 	if !ok {
 		err, ok = p.old[j]
 	}
-	return err, ok && err.Error() == text
+	return err, ok
 }
 
 // has reports whether a job of that ID is being put back, in any queue. It looks
@@ -159,9 +167,10 @@ const uniqueMargin = time.Minute
 //
 // The answer is the one that asynq expects of its own script, NOT FOUND included:
 // if the job is not active any more, asynq's recoverer or an operator has it.
-// Where Redis does not answer, asynq repeats the call until the job's lease ends,
-// so the job is forgotten here only when it was written.
-func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError) *redis.Cmd {
+// Where Redis does not answer, asynq repeats the call until the job's lease ends, and
+// then recovery does it, which says of which lease: so the job is forgotten here only
+// when it was written.
+func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends ...any) *redis.Cmd {
 	scope, atOnce := "", why.atOnce() && q.promotes.Load()
 	if why.denied || atOnce {
 		scope = q.scope
@@ -170,7 +179,8 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 	if why.as != nil {
 		msg = withPayload(msg, why.as.payload)
 	}
-	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope)
+	args := append([]any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope}, ends...)
+	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), args...)
 	if cmd.Err() == nil {
 		q.putBacks.remove(w.job)
 	}

@@ -63,6 +63,7 @@ type Limiter interface {
 // the leases that the job held. A job that needs none costs nothing.
 type Server struct {
 	asynq    *asynq.Server
+	redis    *queueRedis // asynq's
 	limiter  Limiter
 	limits   limits
 	rules    Rules
@@ -155,7 +156,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
-	s.asynq = asynq.NewServerFromRedisClient(&queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell}, s.config(cfg))
+	s.redis = &queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell}
+	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
 
@@ -240,6 +242,7 @@ func (s *Server) beginGiving() bool {
 	s.stop = stop
 	s.giving.Go(func() { s.giveTurns(ctx) })
 	s.giving.Go(func() { s.keepScope(ctx) })
+	s.giving.Go(func() { s.recoverJobs(ctx) })
 	s.written = s.history.Start()
 	return true
 }

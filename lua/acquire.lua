@@ -4,7 +4,7 @@
 -- meters give through the lanes' turns only.
 -- Touches: admitted (rw), blocked (r), called (rw), changes (w),
 --   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (w),
+--   lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (rw),
 --   seq (w), tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it comes from and is called back to
@@ -20,15 +20,15 @@
 -- ARGV[11…] limit, key, cost for each need, sorted by limit and key
 -- Returns {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
---   0 if allowed, and if denied how long to put the job back for; known is 0 where
---   nobody can tell when it will run, or would if it is too late. If allowed,
+--   0 if allowed, and if denied how long to put the job back for; known, if denied,
+--   is 0 where nobody can tell when it will run. If allowed,
 --   instead of that, whether the limiter is to hear how the call goes, until when
 --   each funnel owes; and of a job that waited since when, how often it was denied,
 --   and since when its permits exist or 0. {6, names, now_us} where calendars must
 --   be extended
 -- @include needs
 local queue, id, app, caller, number, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local head_start, max_wait_us, useful_us, grant_us = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local head_start, max_wait_us, useful_us, grant_us = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 local name = queue .. '\n' .. id
 local admitted = hg('admitted', caller)
 
@@ -68,7 +68,7 @@ local called = same and hg('called', lane)
 local until_us = called and tonumber(call('ZSCORE', called, id) or nil)
 if until_us and until_us > 0 then
   -- @include arrive
-  local since_us, denials, from_us = arrive(name, id, lane, called, record, meters, until_us)
+  local since_us, denials, from_us = arrive(name, id, lane, called, record, meters, until_us, max_wait_us, useful_us)
   if since_us then return admit(since_us, denials, from_us) end
 end
 
@@ -76,7 +76,7 @@ end
 
 local job = {
   name = name, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids, costs = costs, meters = meters,
-  since_us = now_us, head_start = tonumber(head_start), max_wait_us = tonumber(max_wait_us), useful_us = tonumber(useful_us),
+  since_us = now_us, head_start = tonumber(head_start), max_wait_us = max_wait_us, useful_us = useful_us,
   grant = grant_us, ticket = nil, before = false, mark = false,
 }
 
@@ -97,12 +97,7 @@ local function come(r)
     bind, at = binding(meters)
   end
   if first and not job.mark and at <= now_us then return admit(r and r.since_us, r and r.denials) end
-  local answer, late = wait(job, nil, true, bind)
-  if late then
-    -- @include empty
-    leave_if_empty(lane)
-  end
-  return answer
+  return wait(job, nil, true, bind)
 end
 
 local r
@@ -118,6 +113,17 @@ if refusal then
   if refusal[1] ~= STALE then forget_job(queue, id, r) end
   return refusal
 end
+
+-- Whose time is up is forgotten from here on. So a repeat of this call would wait
+-- anew: the caller's last word says what it was told.
+if latest(r.since_us, max_wait_us, useful_us) <= now_us then
+  forget_job(queue, id, r)
+  load_reserved(meters)
+  local answer, words = reply(TOO_LATE, (binding(meters)), now_us), {}
+  for i = 1, #answer do words[i] = int(answer[i]) end
+  call('SET', admitted, number .. '\n' .. table.concat(words, ' '), 'PX', int(GRACE))
+  return answer
+end
 local was, late, from_us
 if until_us then was, late, from_us = claim(queue, id, r, until_us) end
 
@@ -128,11 +134,4 @@ if not was and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)
   return come(r)
 end
-local answer = go_on(job, r, was, late)
-if not answer then return admit(r.since_us, r.denials, from_us) end
-if answer[1] == TOO_LATE then -- it is forgotten by now, so a repeat would wait anew
-  local words = {}
-  for i = 1, #answer do words[i] = int(answer[i]) end
-  call('SET', admitted, number .. '\n' .. table.concat(words, ' '), 'PX', int(GRACE))
-end
-return answer
+return go_on(job, r, was, late) or admit(r.since_us, r.denials, from_us)

@@ -42,6 +42,7 @@ var scripts = map[string]*redis.Script{
 	"forget":      Forget,
 	"free":        Free,
 	"grant":       Grant,
+	"late":        Late,
 	"lead":        Lead,
 	"look":        Look,
 	"note":        Note,

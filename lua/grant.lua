@@ -4,7 +4,7 @@
 -- them unjust, never too many.
 -- Touches: blocked (r), called (rw), contended (w), demand (w), full (w),
 --   jobs (r), lane (rw), lanes (rw), limit (r), m (rw), meters (rw),
---   overrides (r), patience (w), tickets (w), turns (r).
+--   overrides (r), patience (r), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
 -- ARGV[2] how far ahead a job may be called, in microseconds

@@ -1,6 +1,6 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard.
--- Touches: changes (r), contended (w), epoch (rw), lanes (r), patience (rw),
+-- Touches: changes (r), contended (w), epoch (rw), lanes (r), patience (r),
 --   turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
@@ -10,8 +10,8 @@
 -- ARGV[5] most lanes to name
 -- Returns {1, 1 where the lease was taken anew, now_us, number of changes to
 --   meters, name of the data, lanes that got their first job since, or all where
---   the lease was taken anew, with their numbers, jobs that have waited for as
---   long as they may}; {0, microseconds until the lease of another process ends}
+--   the lease was taken anew, with their numbers, when the time of the next job is
+--   up or 0}; {0, microseconds until the lease of another process ends}
 -- @include mark
 local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -26,11 +26,8 @@ else -- marks of lanes that came and went unheard of
 end
 call('SET', hg('epoch'), name, 'NX')
 
--- Whoever does not come is told again in a second.
-local late = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, 100)
-for i = 1, #late do call('ZADD', hg('patience'), int(now_us + 1000000), late[i]) end
-
 return {
   1, holder and 0 or 1, now_us, tonumber(call('GET', hg('changes')) or 0), call('GET', hg('epoch')),
-  call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most), late,
+  call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
+  tonumber(call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2] or 0),
 }

@@ -50,6 +50,7 @@ var (
 	Free       = script("free")
 	Grant      = script("grant")
 	Identify   = script("identify")
+	Late       = script("late")
 	Lead       = script("lead")
 	Look       = script("look")
 	Note       = script("note")

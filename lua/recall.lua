@@ -2,8 +2,8 @@
 -- says who of a lane is called and has not come. They keep their tickets. Of the
 -- meters of one without a record nothing is reserved any more: at worst others
 -- that are called there are denied once more.
--- Touches: called (rw), changes (w), demand (w), full (w), jobs (r), lane (r),
---   lanes (rw), meters (w), patience (w), tickets (w), wake (w).
+-- Touches: called (rw), changes (w), demand (w), full (w), jobs (r),
+--   lane (r), lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane {how many of it wait, how many are called, of those up to

@@ -3,9 +3,9 @@
 -- too. The meters that the refusal is about are shut for everybody. A job that waits
 -- by another attempt keeps its place: this call has outlived its timeout.
 -- Touches: blocked (rw), called (rw), changelog (w), changes (w),
---   contended (rw), deleted (r), demand (rw), ending (rw), full (w), jobs (rw),
---   lane (rw), lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw),
---   patience (w), seq (w), tickets (w), wake (w).
+--   contended (rw), deleted (r), demand (rw), ending (rw), full (w),
+--   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw), meters (rw),
+--   overrides (rw), patience (rw), seq (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job
@@ -56,7 +56,6 @@ local job = {
 if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)
-local answer, late = wait(job, r, not r, (binding(meters)))
-if late and r then forget_job(queue, id, r) end
-if late then leave_if_empty(lane) end
+local answer = wait(job, r, not r, (binding(meters)))
+if answer[1] == TOO_LATE and r then forget_job(queue, id, r) end
 return answer

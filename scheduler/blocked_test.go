@@ -125,7 +125,7 @@ func TestBlockedUntilNow(t *testing.T) {
 	})
 }
 
-// TestBlockedTooLong: a job that may not wait so long is archived with the reason.
+// TestBlockedTooLong: a job that may not wait so long is archived when its time is up.
 func TestBlockedTooLong(t *testing.T) {
 	rule := func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Minute}, nil
@@ -134,7 +134,11 @@ func TestBlockedTooLong(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
 		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(5)))
 		time.Sleep(30 * time.Second)
-		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "longer than it may wait") {
+		if info := st.info(id); info.State != asynq.TaskStateRetry {
+			t.Errorf("after 30 s: %v %q, want it to wait: it may be opened before", info.State, info.LastErr)
+		}
+		time.Sleep(45 * time.Second)
+		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "within the time that it may wait") {
 			t.Errorf("%v %q", info.State, info.LastErr)
 		}
 		st.wantClean()

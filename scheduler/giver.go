@@ -45,10 +45,10 @@ const (
 // that it knows is in Redis, too: lanes are numbered, and read from the last number
 // that it knows; and words, which Redis may lose, only make it look sooner.
 //
-// A round is: renew the lease and learn what is new if it is time, take back what is
-// reserved for those who did not come, try the turns that are due, move the called
-// jobs, write what has changed for newcomers, and look after put-backs. Then it
-// sleeps until the core or the lease has something due, or a word comes.
+// A round is: renew the lease and learn what is new if it is time, tell those whose
+// time is up, take back what is reserved for those who did not come, try the turns
+// that are due, move the called jobs, write what has changed for newcomers, and look
+// after put-backs. Then it sleeps until the core or the lease has something due, or a word comes.
 //
 // All methods are called by one goroutine.
 type giver struct {
@@ -68,6 +68,7 @@ type giver struct {
 	missed  int64     // number of a change that it had not heard of at the last heartbeat
 	lead    time.Time // when to take or renew the lease
 	taken   time.Time // until when another process keeps it at least
+	late    time.Time // when the time of the next job is up
 	upkeep  upkeep
 	passes  time.Duration
 	quiet   time.Duration
@@ -155,7 +156,7 @@ func (g *giver) round(ctx context.Context) time.Time {
 // that another process gives turns.
 func (g *giver) work(ctx context.Context) error {
 	for !time.Now().After(g.lead) { // whatever there is to do, the lease must be renewed
-		if err := errors.Join(g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
+		if err := errors.Join(g.tellLate(ctx), g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
 			return err
 		}
 		if now := g.clock.now(); g.core == nil || g.core.Next(now) > now {
@@ -171,13 +172,14 @@ func (g *giver) work(ctx context.Context) error {
 	return g.tend(ctx)
 }
 
-// next is when there is more to do: a turn, a put-back to move on, or the lease.
+// next is when there is more to do: a turn, a job whose time is up, a put-back to move
+// on, or the lease.
 func (g *giver) next() time.Time {
 	next := g.lead
 	if g.core == nil {
 		return next
 	}
-	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.upkeep.due()} {
+	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.late, g.upkeep.due()} {
 		if at.Before(next) {
 			next = at
 		}
@@ -212,12 +214,12 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 }
 
 // hear takes a word in, and reports whether there is something to do now. A process
-// that does not lead hears only of new lanes: where nobody has the lease it takes it
-// at once.
+// that does not lead hears only of new lanes and jobs: where nobody has the lease it
+// takes it at once.
 func (g *giver) hear(word turns.Word) bool {
 	now := time.Now()
 	switch {
-	case word.Kind == turns.LaneMade || word.Kind == turns.Reconnected:
+	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected:
 		if now.Before(g.taken) || (g.core != nil && word.Number > 0 && word.Number <= g.seen) {
 			return false
 		}

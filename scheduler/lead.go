@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -89,7 +90,8 @@ func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
 		g.epoch = lead.Epoch
 		g.upkeep.begun = time.Time{} // what was lost is to be found at once
 	}
-	return g.callLate(ctx, lead.Late)
+	g.patience(lead.Late)
+	return nil
 }
 
 // made tells the core of new lanes, page by page; or of all lanes, of which jobs
@@ -131,16 +133,36 @@ func (g *giver) find(ctx context.Context, lanes []turns.Numbered) error {
 	return nil
 }
 
-// callLate has jobs ask again that have waited for as long as they may: they are
-// told that it is too late. One that does not come is named again by the next
-// heartbeat after a second.
-func (g *giver) callLate(ctx context.Context, late []turns.Job) error {
-	jobs := make([]job, len(late))
-	for i, j := range late {
-		jobs[i] = job{j.Queue, j.ID}
+// patience notes when the time of the next job is up, by Redis's clock; 0 is never.
+func (g *giver) patience(us int64) {
+	if us == 0 {
+		us = math.MaxInt64
 	}
-	_, err := g.promote(ctx, jobs)
-	return err
+	g.late = g.clock.local(us)
+}
+
+// tellLate has jobs ask whose time is up: they are told that it is too late. Redis
+// takes them out of their lanes, so that those behind them have their turns, and names
+// who does not come again.
+func (g *giver) tellLate(ctx context.Context) error {
+	for began := time.Now(); g.core != nil && !time.Now().Before(g.late); {
+		late, next, err := g.store.Late(ctx, page)
+		if g.limits.note(ctx, err) != nil {
+			return err
+		}
+		g.patience(next)
+		jobs := make([]job, len(late))
+		for i, j := range late {
+			jobs[i] = job{j.Queue, j.ID}
+		}
+		if _, err := g.promote(ctx, jobs); err != nil {
+			return err
+		}
+		if time.Since(began) > workFor {
+			break // others have turns
+		}
+	}
+	return nil
 }
 
 // resign lets another process take over at once. It is also what becomes of one

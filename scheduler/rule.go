@@ -37,8 +37,8 @@ type Rule struct {
 	// Priority is for a job that brings none of its own: see [Priority].
 	Priority throttle.Priority
 	// MaxWait is how long the job may wait for its permits; the zero value
-	// means any time. OnMaxWait is what becomes of a job that would surely
-	// wait longer, or past its own deadline, or has.
+	// means any time. OnMaxWait is what becomes of a job that has waited for that
+	// long, or until its own deadline.
 	MaxWait   time.Duration
 	OnMaxWait Action
 	// OnNoLimit is what becomes of a job whose limit does not exist.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Was: 2 of 3 were archived as too late: a lease's end was taken for a forecast.
+// Was: 2 of 3 were archived as too late: a lease's end was taken for a forecast. Nobody
+// knows when a job ends that runs.
 func patienceUnderConcurrency(t *testing.T) {
 	limit := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1}
 	handle := func(context.Context, *asynq.Task) error {
@@ -34,8 +36,13 @@ func patienceUnderConcurrency(t *testing.T) {
 			}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(_ *testing.T, st *stack) {
 				began := time.Now()
+				last := ""
 				for range 3 {
-					st.enqueue(needing(""), test.opts()...)
+					last = st.enqueue(needing(""), test.opts()...)
+				}
+				time.Sleep(50 * time.Millisecond)
+				if place, waits, err := st.limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits || err != nil || place.Known {
+					st.t.Errorf("%+v, %t, %v; want it to wait, nobody knows how long", place, waits, err)
 				}
 				time.Sleep(time.Minute)
 				st.wantLastBy(began, 3, time.Second)
@@ -110,6 +117,126 @@ func runInTime(t *testing.T, before []string, late string, jobs int) {
 		time.Sleep(12 * time.Second)
 		st.wantOnceEach(len(before) + jobs)
 		st.wantNothingLeft("default")
+		st.wantClean()
+	})
+}
+
+// Was: 3 of 5 were archived at once: what running calls owe was taken for what they cost,
+// and 12 s later 9,000 permits were free.
+func costsThatSettle(t *testing.T) {
+	limit := throttle.Limit{Name: "tokens", Kind: throttle.SlidingWindow, Rate: throttle.PerMinute(10000)}
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		time.Sleep(2 * time.Second)
+		return Settle(ctx, "tokens", 500)
+	}
+	rule := impatient("tokens", 30*time.Second)
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(_ *testing.T, st *stack) {
+		began := time.Now()
+		for range 5 {
+			st.enqueue(needing("tokens:4000"))
+		}
+		time.Sleep(30 * time.Second)
+		st.wantLastBy(began, 5, 5*time.Second)
+		st.wantNothingLeft("default")
+		st.wantClean()
+	})
+}
+
+// Was: archived at once, behind 8 jobs that could not wait for as long as that took.
+func behindImpatientJobs(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 10}
+	rule := func(task *asynq.Task) (Rule, error) {
+		r, err := impatient("api:10", 5*time.Second)(task)
+		if len(task.Payload()) == len("api:10 ") {
+			r.MaxWait = 30 * time.Second
+		}
+		return r, err
+	}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: rule}, func(t *testing.T, st *stack) {
+		st.must(st.limiter.Pause(t.Context(), "api"))
+		for range 9 {
+			st.enqueue(needing("api:10"))
+		}
+		time.Sleep(time.Second)
+		st.must(st.limiter.Resume(t.Context(), "api")) // one of them runs
+		time.Sleep(time.Second)
+		began := time.Now()
+		st.enqueue(needing("api:10 "))
+		time.Sleep(30 * time.Second)
+		st.wantLastBy(began, 2, 11*time.Second)
+		if q, err := st.tasks.GetQueueInfo("default"); err != nil || q.Archived != 8 || q.Retry > 0 {
+			t.Errorf("queue: %+v, %v; want those archived whose time was up", q, err)
+		}
+		st.wantClean()
+	})
+}
+
+// Was: of 1,000 jobs that may wait for 3 s 100 were archived each 5 s, and when the slot
+// came free after 22 s 300 of them ran.
+func manyWhoseTimeIsUp(t *testing.T) {
+	toldOnTime(t, 1000, 3*time.Second, func(st *stack) { st.enqueue(needing("slot")) })
+}
+
+// Was: one that may wait for a second ran after 3.5 s: it came behind one that may wait
+// for longer, and nobody looked before.
+func shortPatienceBehindLong(t *testing.T) {
+	toldOnTime(t, 1, time.Second, func(st *stack) {
+		st.enqueue(needing("slot"))
+		st.enqueue(needing("slot long"))
+		time.Sleep(20 * time.Second) // the turn-giver is at rest
+	})
+}
+
+// toldOnTime has jobs wait behind a slot that is held until their time is long up: each
+// is told so within a second, and none runs.
+func toldOnTime(t *testing.T, jobs int, maxWait time.Duration, before func(st *stack)) {
+	const slack = time.Second
+	handle := func(context.Context, *asynq.Task) error {
+		time.Sleep(30 * time.Second)
+		return nil
+	}
+	rule := func(task *asynq.Task) (Rule, error) {
+		r := Rule{Needs: []throttle.Need{{Limit: "slot"}}}
+		switch string(task.Payload()) {
+		case "slot soon":
+			r.MaxWait = maxWait
+		case "slot long":
+			r.MaxWait = 20 * time.Minute
+		}
+		return r, nil
+	}
+	var mu sync.Mutex
+	first, told := map[string]time.Time{}, map[string]bool{}
+	asked := func(job throttle.Job, _ []throttle.Need, d throttle.Decision) {
+		mu.Lock()
+		defer mu.Unlock()
+		if first[job.ID].IsZero() {
+			first[job.ID] = time.Now()
+		}
+		if d.Outcome != throttle.TooLate {
+			return
+		}
+		told[job.ID] = true
+		if late := time.Since(first[job.ID]) - maxWait; late < 0 || late > slack {
+			t.Errorf("told %s after its time was up, want 0 to %s", late, slack)
+		}
+	}
+	limit := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: rule, handle: handle, asked: asked}, func(t *testing.T, st *stack) {
+		before(st)
+		time.Sleep(100 * time.Millisecond)
+		for range jobs {
+			st.enqueue(needing("slot soon"))
+		}
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) != jobs {
+			t.Errorf("%d jobs were told that it is too late, want %d", len(told), jobs)
+		}
+		if q, err := st.tasks.GetQueueInfo("default"); err != nil || q.Archived != jobs || q.Retry+q.Pending+q.Active > 0 {
+			t.Errorf("queue: %+v, %v; want %d archived", q, err, jobs)
+		}
 		st.wantClean()
 	})
 }

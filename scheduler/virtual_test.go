@@ -198,12 +198,12 @@ func TestRefusals(t *testing.T) {
 			reason: "key payload.url: nil",
 		},
 		{name: "bad key", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Key: "a\nb"}}}), reason: "no control characters"},
-		{name: "waits too long", rule: rule(Rule{MaxWait: time.Minute}), reason: "longer than it may wait"},
+		{name: "waits too long", rule: rule(Rule{MaxWait: time.Minute}), reason: "within the time that it may wait"},
 		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Drop})},
 		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
 		{
 			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC))},
-			reason: "longer than it may wait",
+			reason: "it was to be done by", // its worker looks once in ten seconds
 		},
 		{name: "timeout is no deadline", rule: rule(Rule{}), opts: []asynq.Option{asynq.Timeout(10 * time.Second)}, runs: 1},
 		{

@@ -24,8 +24,7 @@ const (
 	// NoLimit: there is no limit of that name, or not for this app. Mostly a
 	// mistake in a name; whether to go on without a limit is the caller's to say.
 	NoLimit
-	// TooLate: the job would have to wait longer than it may. Only Lanes answer
-	// that: other calls say nothing of how long they would wait.
+	// TooLate: the job has waited as long as it may. Only Lanes answer that.
 	TooLate
 )
 
@@ -85,16 +84,15 @@ type Decision struct {
 	// reserved for called jobs.
 	Remaining int
 	// RetryAfter is how long until the same call could be allowed, rounded up
-	// to a microsecond: 0 unless Denied or TooLate. It holds if nobody else takes
+	// to a microsecond: 0 unless Denied. It holds if nobody else takes
 	// the permits first. Of a concurrency limit it is when leases end that nobody
 	// extends, and of a paused limit a minute: both are only when to look again.
 	// From Lanes it is when the job would run, after all that wait before it: an
-	// estimate, and if TooLate comes before its time is up the soonest that it could.
+	// estimate.
 	RetryAfter time.Duration
-	// Unknown is whether a job was denied, or has waited as long as it may, and
-	// nobody can tell for how long it would wait: a running job must give its slot
-	// back, or somebody resume a limit. RetryAfter is when to ask again at the latest
-	// then. Only Lanes tell.
+	// Unknown is whether a job was denied and nobody can tell for how long it will
+	// wait: a running job must give its slot back, or somebody resume a limit.
+	// RetryAfter is when to ask again at the latest then. Only Lanes tell.
 	Unknown bool
 	// PutBack is, for a job denied by Acquire, how long to put it back for in
 	// case that nobody calls it: longer than RetryAfter, since a job that comes
@@ -161,10 +159,7 @@ func (d Decision) String() string {
 		}
 		return fmt.Sprintf("no such limit: %s", d.Limit)
 	case TooLate:
-		if d.Unknown {
-			return fmt.Sprintf("it has waited for limit %s as long as it may, and nobody can tell how long it would still wait", meter)
-		}
-		return fmt.Sprintf("limit %s would let it run only after another %s, longer than it may wait", meter, d.RetryAfter)
+		return fmt.Sprintf("limit %s did not let it run within the time that it may wait", meter)
 	}
 	return d.Outcome.String()
 }

@@ -82,8 +82,13 @@ func (g *giver) pump() (list []called, next time.Duration, held bool, err error)
 		g.core = nil
 		return nil, lead.Until, false, err
 	}
-	for _, job := range lead.Late {
+	late, over, err := []turns.Job(nil), int64(0), error(nil)
+	err = g.call("late", func() error { late, over, err = g.store.Late(background, 100); return err })
+	for _, job := range late {
 		list = append(list, called{throttle.JobID(job), true})
+	}
+	if err != nil {
+		return list, 0, false, err
 	}
 	for range 1000 {
 		told, err := g.work()
@@ -97,6 +102,9 @@ func (g *giver) pump() (list []called, next time.Duration, held bool, err error)
 		if next := g.core.Next(g.now()); next > g.now() {
 			if err := g.settle(); err != nil {
 				return list, 0, true, err
+			}
+			if over > 0 {
+				next = min(next, over)
 			}
 			return list, g.until(next), true, nil
 		}
@@ -152,7 +160,6 @@ func (g *giver) lead() (lead turns.Lead, err error) {
 		g.changes = lead.Changes
 		g.core.ChangedAll()
 	}
-	late := lead.Late
 	for {
 		if err = g.made(lead.Made, fresh); err != nil || len(lead.Made) < turns.LeadPage {
 			break
@@ -160,9 +167,7 @@ func (g *giver) lead() (lead turns.Lead, err error) {
 		if err = g.call("lead", read); err != nil {
 			break
 		}
-		late = append(late, lead.Late...)
 	}
-	lead.Late = late
 	return lead, err
 }
 

@@ -50,9 +50,8 @@ type Job struct {
 	JobID
 	Priority Priority
 	// MaxWait is how long the job may wait for its permits, counted from its
-	// first denial. When it would surely have to wait for longer, or has, the outcome
-	// is TooLate. The zero value means any time. Where nobody knows how long it
-	// would wait, as at a paused limit, it may wait until the time is up.
+	// first denial; then the outcome is TooLate, and no sooner: those before it may
+	// leave, and those that run may give permits back. The zero value means any time.
 	MaxWait time.Duration
 	// Deadline is when the job is of no use any more, by this process's clock.
 	// The zero value means never.

@@ -23,6 +23,7 @@ type keptJob struct {
 	meters   []string
 	costs    []int
 	patience bool
+	named    bool // as one whose time is up
 }
 
 func (y *yard) members(name string) []string {
@@ -65,7 +66,7 @@ func (y *yard) kept() kept {
 // readRecord reads ticket, since, grant, patience and denials, costs and lane.
 func readRecord(text string) (job keptJob) {
 	fields := strings.SplitN(text, "\n", 6)
-	job.patience, job.lane = strings.HasPrefix(fields[3], "1 "), fields[5]
+	job.patience, job.named, job.lane = fields[3] >= "1", fields[3] >= "2", fields[5]
 	job.meters = strings.Split(job.lane, "\n")[1:]
 	for cost := range strings.SplitSeq(fields[4], ",") {
 		n, _ := strconv.Atoi(cost)
@@ -88,6 +89,7 @@ func (y *yard) inOrder(t *rapid.T) {
 	if y.edited {
 		return
 	}
+	nowhere := 0 // their time is up
 	for job, record := range k.records {
 		places := 0
 		for _, in := range []map[string][]string{k.waiting, k.called} {
@@ -100,7 +102,10 @@ func (y *yard) inOrder(t *rapid.T) {
 				}
 			}
 		}
-		if places != 1 {
+		over := record.named || record.patience && int64(y.rdb.ZScore(background, hg("patience"), job).Val()) <= y.now.UnixMicro()
+		if places == 0 && over {
+			nowhere++
+		} else if places != 1 {
 			t.Fatalf("job %q stands in %d places", job, places)
 		}
 	}
@@ -110,8 +115,8 @@ func (y *yard) inOrder(t *rapid.T) {
 			standing += len(jobs)
 		}
 	}
-	if standing != len(k.records) {
-		t.Fatalf("%d jobs stand in lanes, %d are known", standing, len(k.records))
+	if standing != len(k.records)-nowhere {
+		t.Fatalf("%d jobs stand in lanes, %d are known, of %d the time is up", standing, len(k.records), nowhere)
 	}
 	same(t, "demand", y.hash("demand"), k.demand)
 	meters := y.hash("meters")

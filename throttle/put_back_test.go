@@ -1,48 +1,96 @@
 package throttle_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
+// TestMaxWait: a job waits until its time is up, whatever it would have to wait for
+// then, and from that moment on it is neither called nor let by.
 func TestMaxWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		before := s.traces(t)
 		b, c := job("b"), job("c")
-		b.MaxWait = time.Minute - time.Microsecond
-		d := s.acquireJob(t, b, one("l"))
-		expect(t, "longer than it may wait", [2]any{d.Outcome, d.RetryAfter}, [2]any{throttle.TooLate, time.Minute})
-		expect(t, "what it leaves", s.traces(t), before)
-
-		b.MaxWait, c.MaxWait = time.Minute, time.Minute
-		expect(t, "as long as it may wait", s.acquireJob(t, b, one("l")).Outcome, denied)
-		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, throttle.TooLate)
-		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
-		expect(t, "it asks again when the wait has become longer", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		b.MaxWait, c.MaxWait = time.Minute, 10*time.Minute
+		expect(t, "though its permit comes just then", s.acquireJob(t, b, one("l")).Outcome, denied)
+		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, denied)
 		s.pump(t)
-		expect(t, "traces", s.traces(t), []string{"blocked:l"})
+		s.wait(time.Minute - time.Microsecond)
+		expect(t, "nobody is told yet", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "told that it is too late, and called", s.pumped(t), []string{"b", "c"})
+		late := s.acquireJob(t, b, one("l"))
+		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.TooLate, time.Duration(0)})
+		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
+		expect(t, "c", s.acquireJob(t, c, one("l")).Outcome, allowed)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), before)
 	})
 }
 
-// TestMaxWaitBehindOtherCosts: of a lane that is alone at its meter what its jobs want
-// is known, and so whether the last comes too late; whatever that costs itself.
-func TestMaxWaitBehindOtherCosts(t *testing.T) {
+// TestCalledInTimeButLate: a called job whose time is up before it comes is not let by,
+// and what was reserved for it is another's at once.
+func TestCalledInTimeButLate(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 10})
-		big := throttle.Need{Limit: "l", Key: "k", Cost: 10}
-		s.acquire(t, "a", big)
-		s.acquire(t, "b", one("l"))
-		c, d := job("c"), job("d")
-		c.MaxWait, d.MaxWait = 11*time.Second, 20*time.Second
-		expect(t, "behind a permit", s.acquireJob(t, c, big).Outcome, denied)
-		late := s.acquireJob(t, d, big)
-		expect(t, "behind eleven", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.TooLate, 21 * time.Second})
-		d.MaxWait += time.Second
-		expect(t, "if it may wait for them", s.acquireJob(t, d, big).Outcome, denied)
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		b := job("b")
+		b.MaxWait = time.Minute + 100*time.Millisecond
+		s.acquireJob(t, b, one("l"))
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called in time", s.pumped(t), []string{"b"})
+		s.wait(100 * time.Millisecond)
+		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestTurnsPassWhoseTimeIsUp: where nobody has named them yet, too.
+func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		for i := range 5 {
+			b := job(fmt.Sprint("b", i))
+			b.MaxWait = time.Second
+			s.acquireJob(t, b, one("l"))
+		}
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		_, results, _, err := s.giver.store.Grant(background, "giver", []turns.Turn{{Lane: "default\nl|k"}})
+		must(t, err)
+		expect(t, "called", results[0].Job, "c")
+		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})
+	})
+}
+
+// TestMaxWaitAmongLanes: nobody is told that it is too late for what is wanted by lanes
+// that it may come before, while nobody knows how many there are.
+func TestMaxWaitAmongLanes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 50}, perMinute("tenant", 100))
+		cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
+		s.acquire(t, "a", cost(50))
+		for i := range 350 {
+			s.acquire(t, fmt.Sprint(i), cost(1), throttle.Need{Limit: "tenant", Key: fmt.Sprint(i % 5)})
+		}
+		for i := range 8 {
+			s.acquire(t, fmt.Sprint("same lane ", i), cost(1))
+		}
+		big := job("big")
+		big.MaxWait = 25 * time.Second
+		expect(t, "big", s.acquireJob(t, big, cost(40)).Outcome, denied)
 	})
 }
 
@@ -53,12 +101,12 @@ func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
 		b := job("b")
 		b.MaxWait = 90 * time.Second
 		s.acquire(t, "a", one("l"))
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
 		expect(t, "at first", s.acquireJob(t, b, one("l")).Outcome, denied)
 		s.wait(50 * time.Second)
-		must(t, s.Block(background, "l", "k", s.now.Add(30*time.Second)))
-		expect(t, "80 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, denied)
-		must(t, s.Block(background, "l", "k", s.now.Add(41*time.Second)))
-		expect(t, "91 s after that it would run", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		expect(t, "after 50 s", s.acquireJob(t, b, one("l")).Outcome, denied)
+		s.wait(40 * time.Second)
+		expect(t, "after 90 s", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
 	})
 }
 
@@ -79,11 +127,13 @@ func TestUnknownWait(t *testing.T) {
 		s.wait(time.Microsecond)
 		expect(t, "called to hear it", s.pumped(t), []string{"b"})
 		expect(t, "called again at once", s.pumped(t), nil)
-		s.wait(time.Second)
-		expect(t, "called again a second later", s.pumped(t), []string{"b"})
-		late := s.acquireJob(t, b, one("c"))
-		expect(t, "b", [2]any{late.Outcome, late.Unknown}, [2]any{throttle.TooLate, true})
-		expect(t, "why", late.String(), "it has waited for limit c for k as long as it may, and nobody can tell how long it would still wait")
+		for _, later := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
+			s.wait(later*time.Second - time.Microsecond)
+			expect(t, "called too soon again", s.pumped(t), nil)
+			s.wait(time.Microsecond)
+			expect(t, "called again", s.pumped(t), []string{"b"})
+		}
+		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.TooLate)
 		s.wait(time.Second)
 		expect(t, "called when it is gone", s.pumped(t), nil)
 		must(t, s.lanes.Free(background, d.Holder, one("c")))

@@ -166,8 +166,8 @@ const stale = 6
 // back for. Moments are microseconds of Redis's clock, and become lengths of time
 // here, so that this process's clock does not matter.
 //
-// What follows depends on the outcome: of a job that waits or is too late, whether
-// anybody knows when it will run, or would; of an allowed call, whether the limiter is to hear how it goes, until
+// What follows depends on the outcome: of a job that waits, whether anybody knows when
+// it will run; of an allowed call, whether the limiter is to hear how it goes, until
 // when the funnel of each need owes, and of a job that waited since when, how often
 // it was denied, and since when its permits were reserved or 0. Allow's denials end
 // before that, and those that are Never or NoLimit sooner.
@@ -186,9 +186,7 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		return d
 	}
 	if d.Outcome == Denied {
-		d.PutBack = microseconds(n[7])
-	}
-	if d.Outcome == Denied || d.Outcome == TooLate {
+		d.RetryAfter, d.PutBack = microseconds(max(0, n[3]-n[2])), microseconds(n[7])
 		d.Unknown = len(reply) > 8 && n[8] == 0
 	}
 	if d.Outcome == Allowed && len(reply) > 8 {
@@ -203,9 +201,6 @@ func decision(reply []any, needs []Need, holder string) Decision {
 	}
 	if d.Outcome != Denied && n[7] > 0 {
 		d.Holder, d.Lease = holder, microseconds(n[7])
-	}
-	if d.Outcome == Denied || d.Outcome == TooLate {
-		d.RetryAfter = microseconds(max(0, n[3]-n[2]))
 	}
 	if n[5] > 0 {
 		d.ResetAfter = microseconds(max(0, n[5]-n[2]))

@@ -18,7 +18,7 @@ import (
 type yardJob struct {
 	throttle.Job
 	needs   []throttle.Need
-	state   string // waiting, called or running
+	state   string // waiting, called, running, or over: its time is up, and it stands nowhere
 	ticket  int
 	known   bool           // whether Redis knows it, as far as this test does
 	told    bool           // whether it was told that it is called
@@ -61,12 +61,13 @@ func (y *yard) submit(t *rapid.T) {
 
 // ask has a job ask for its permits, and notes what came of it.
 func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
+	over := j.known && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
 	y.lost.did = false
 	y.lost.next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
 	d := y.acquireJob(t, j.Job, j.needs...)
 	y.lost.next = false
-	if y.lost.did && y.patienceEnds(j) {
-		j.known = false // it was too late, and its call repeated is a new job's
+	if over && d.Outcome != throttle.TooLate {
+		t.Fatalf("%s, which has waited since %s and may for %s: %s", j.JobID, j.since, j.MaxWait, d)
 	}
 	switch d.Outcome {
 	case throttle.Denied:
@@ -75,8 +76,8 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 	case throttle.Allowed:
 		y.run(j, d)
 	case throttle.TooLate:
-		if j.MaxWait == 0 || j.late && y.now.Sub(j.since) < j.MaxWait {
-			t.Fatalf("%s: %s", j.JobID, d)
+		if !over && (j.known || j.MaxWait == 0) { // what hands have edited may still have its record
+			t.Fatalf("%s, which has waited since %s and may for %s: %s", j.JobID, j.since, j.MaxWait, d)
 		}
 		delete(y.jobs, j.JobID)
 	default:
@@ -84,10 +85,6 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 	}
 	return d
 }
-
-// patienceEnds reports whether a job may have waited for long enough. Limits that
-// are known to last longer end its wait at once.
-func (y *yard) patienceEnds(j *yardJob) bool { return j.known && j.MaxWait > 0 }
 
 // keepsTicket: a denied job has a ticket, which is the next of its lane with the
 // head start that it has, or the one that it had.

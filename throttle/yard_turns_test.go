@@ -53,13 +53,17 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 		if y.count > count { // a job has come meanwhile
 			left = slices.DeleteFunc(slices.Clone(left), func(id string) bool { return !slices.Contains(ids, id) })
 		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(left, id) && y.isOver(lane, id) })
 		taken := len(ids) - len(left)
 		if !slices.Equal(ids[taken:], left) {
 			t.Fatalf("of lane %q stood %v, and stand %v", lane, ids, left)
 		}
 	}
 	for _, j := range y.in(waiting) {
-		if j.known && !slices.Contains(after[j.lane()], j.ID) {
+		switch gone := j.known && !slices.Contains(after[j.lane()], j.ID); {
+		case gone && y.isOver(j.lane(), j.ID):
+			j.state = "over"
+		case gone:
 			y.called(j)
 		}
 	}
@@ -72,6 +76,14 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 		y.takeOver(t)
 	}
 	return next
+}
+
+// isOver reports whether the time of a job is up that is in no lane's called jobs.
+func (y *yard) isOver(lane, id string) bool {
+	queue, _, _ := strings.Cut(lane, "\n")
+	j := y.jobs[throttle.JobID{Queue: queue, ID: id}]
+	over := j != nil && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
+	return over && y.rdb.ZScore(background, hg("called:"+lane), id).Err() != nil
 }
 
 // lanesNow is who waits in which lane.

@@ -21,8 +21,8 @@ type Task struct {
 	// MaxWait is how long a job may wait for its permits. The zero value
 	// means as long as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is what becomes of a job that would have to wait longer, or
-	// past its own deadline.
+	// OnMaxWait is what becomes of a job that has waited for that long, or until its
+	// own deadline.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
 	// OnNoLimit is what becomes of a job whose limit has been deleted.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`

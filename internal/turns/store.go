@@ -59,8 +59,9 @@ type Lead struct {
 	Epoch string
 	// Made are lanes that got their first job, by number.
 	Made []Numbered
-	// Late are jobs that have waited for as long as they may.
-	Late []Job
+	// Late is when the time of the next job is up, by Redis's clock; 0 where none has to
+	// end.
+	Late int64
 }
 
 // Numbered is a lane and the number that it got with its first job.
@@ -113,11 +114,23 @@ func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, s
 		number, _ := strconv.ParseInt(made[i+1].(string), 10, 64)
 		l.Made = append(l.Made, Numbered{made[i].(string), number})
 	}
-	for _, name := range reply[6].([]any) {
-		queue, id, _ := strings.Cut(name.(string), "\n")
-		l.Late = append(l.Late, Job{queue, id})
-	}
+	l.Late = reply[6].(int64)
 	return l, nil
+}
+
+// Late takes jobs whose time is up out of their lanes and names them: they are to be
+// told that it is too late. It says when the next is due to be named, by Redis's clock:
+// those named now, too, until they ask. 0 is never.
+func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next int64, err error) {
+	reply, err := s.run(ctx, lua.Late, most).Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, name := range reply[1:] {
+		queue, id, _ := strings.Cut(name.(string), "\n")
+		jobs = append(jobs, Job{queue, id})
+	}
+	return jobs, reply[0].(int64), nil
 }
 
 // Grant has Redis try the turns in their order. It reports false where another

@@ -26,6 +26,8 @@ const (
 	LimitChanged WordKind = "limit" // so may all meters of a limit
 	JobCame      WordKind = "came"  // a called job of a full lane came
 	Reconnected  WordKind = ""      // anything may have been missed
+	// PatienceEnds: a job waits whose time is up before that of all others.
+	PatienceEnds WordKind = "patience"
 )
 
 // mostKept is how many words wait to be taken before they are given up.

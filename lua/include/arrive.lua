@@ -1,14 +1,15 @@
 -- @include needs
 -- @include count
 -- @include forget_record
+-- @include latest
 
 -- Has a called job that comes in time leave its place, if its permits exist: what
 -- is reserved for it is its own, so all others leave it alone. Returns since when
 -- it waited, how often it was denied, and since when its permits exist; or nothing.
-local function arrive(name, id, lane, called, record, meters, until_us)
+local function arrive(name, id, lane, called, record, meters, until_us, max_wait_us, useful_us)
   local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
   local _, at = binding(meters)
-  if not since_us or at > now_us then return end
+  if not since_us or at > now_us or latest(tonumber(since_us), max_wait_us, useful_us) <= now_us then return end
   local full = hg('full')
   call('ZREM', called, id)
   for i = 1, #meters do count(hg('meters'), meters[i].id, -meters[i].cost) end

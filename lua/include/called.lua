@@ -32,22 +32,17 @@ end
 -- waits on, and the reply is returned. A called job takes what there is. One that
 -- waits and was not called is let by only where nobody gives turns.
 local function go_on(job, r, called, late)
-  local function leave()
-    if not called then step_out(job.id, r) end
-    forget_record(job.name, r.patience)
-    leave_if_empty(job.lane)
-  end
   if called ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)
   if called then make_room(job.lane, late) end
   if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
-    return leave()
+    if not called then step_out(job.id, r) end
+    forget_record(job.name, r.patience)
+    return leave_if_empty(job.lane)
   end
   if called == RESERVED then
     freed(job.lane)
     load_reserved(job.meters)
   end
-  local answer, over = wait(job, r, called, bind)
-  if over then leave() end
-  return answer
+  return wait(job, r, called, bind)
 end

@@ -9,6 +9,6 @@ local function leave_if_empty(lane)
     call('HDEL', hg('tickets'), lane)
     call('SREM', hg('full'), lane)
   else
-    call('DEL', hg('tickets'), hg('full'), hg('meters'), hg('demand'), hg('patience'))
+    call('DEL', hg('tickets'), hg('full'), hg('meters'), hg('demand'))
   end
 end

@@ -3,5 +3,5 @@
 -- Forgets all of a job but its place.
 local function forget_record(job, patience)
   call('HDEL', hg('jobs'), job)
-  if patience == '1' then call('ZREM', hg('patience'), job) end
+  if patience ~= '0' then call('ZREM', hg('patience'), job) end
 end

@@ -17,9 +17,14 @@ local function freed(lane)
   for i = 1, #ids do changed('meter', ids[i]) end
 end
 
--- Takes a waiting job out of its lane.
+-- Takes a waiting job out of its lane. Returns its rank there, 0 for the first: the
+-- next may be called sooner.
 local function step_out(id, r)
-  if call('ZREM', hg('lane', r.lane), id) == 1 then count_all(hg('demand'), r, -1) end
+  local rank = call('ZRANK', hg('lane', r.lane), id)
+  if not rank then return end
+  call('ZREM', hg('lane', r.lane), id)
+  count_all(hg('demand'), r, -1)
+  return rank
 end
 
 -- Forgets a job wherever it stands: in its lane or called.
@@ -32,8 +37,8 @@ local function forget_job(queue, id, r)
       freed(r.lane)
     end
     make_room(r.lane)
-  else
-    step_out(id, r)
+  elseif step_out(id, r) == 0 then
+    freed(r.lane)
   end
   forget_record(queue .. '\n' .. id, r.patience)
   leave_if_empty(r.lane)

@@ -14,20 +14,21 @@ local function line_of(lane)
   local queue, ids = parse_lane(lane)
   line = {
     lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0,
-    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false,
+    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
 end
 
 -- What a turn needs of a job's record: for how long permits are reserved for it,
--- and its costs. Mostly that is as for the one before it in its lane.
+-- whether its wait may end, and its costs. Mostly that is as for the one before it in
+-- its lane.
 local function parse_costs(line, record)
-  local grant, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n%d ?%d*\n([%d,]+)\n')
+  local grant, patience, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n(%d) ?%d*\n([%d,]+)\n')
   if not costs then return false end -- nothing that a script has written
   local r = line.like
-  if r and r.costs == costs and r.grant == grant then return r end
-  r = { grant = grant, costs = costs, grant_us = tonumber(grant), cost = {} }
+  if r and r.costs == costs and r.grant == grant and r.patience == patience then return r end
+  r = { grant = grant, patience = patience, costs = costs, grant_us = tonumber(grant), cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   line.like = r
   return r
@@ -44,13 +45,28 @@ local function read_more(line)
   return #more > 0
 end
 
+-- Takes the line's first job out of it: it wants no permits any more.
+local function take_out(line, r)
+  line.taken = line.taken + 1
+  for i = 1, r and #line.ids or 0 do wanted[line.ids[i]] = (wanted[line.ids[i]] or 0) + r.cost[i] end
+end
+
+-- Whether a job's time is up. What is told to it then is not a turn's to say.
+local function is_over(line, id, r)
+  if r.patience == '0' or line.timely == id then return false end
+  local ends = call('ZSCORE', hg('patience'), line.queue .. '\n' .. id)
+  if ends and tonumber(ends) <= now_us then return true end
+  line.timely = id
+  return false
+end
+
 -- The first waiting job of a line and its record. One without a record (somebody
--- removed it) stops nobody.
+-- removed it) stops nobody, nor does one whose time is up.
 local function first(line)
   while line.taken < #line.jobs or read_more(line) do
-    local r = line.records[line.taken + 1]
-    if r then return line.jobs[line.taken + 1], r end
-    line.taken = line.taken + 1
+    local id, r = line.jobs[line.taken + 1], line.records[line.taken + 1]
+    if r and not is_over(line, id, r) then return id, r end
+    take_out(line, r)
   end
 end
 
@@ -61,14 +77,13 @@ local function on_their_way(line, grant_us)
   return line.before + line.told
 end
 
--- Takes the line's first job out of it, called: permits are reserved until then,
--- and it wants none any more.
+-- Takes the line's first job out of it, called: permits are reserved until then.
 local function called(line, id, r, at, until_us)
-  line.taken, line.called = line.taken + 1, line.called + 1
+  take_out(line, r)
+  line.called = line.called + 1
   if at <= now_us then line.told = line.told + 1 end
   line.calls[#line.calls + 1] = int(until_us)
   line.calls[#line.calls + 1] = id
-  for i = 1, #line.ids do wanted[line.ids[i]] = (wanted[line.ids[i]] or 0) + r.cost[i] end
 end
 
 -- Writes what the turns have changed.

@@ -1,4 +1,5 @@
 -- @include expect
+-- @include latest
 -- @include reserved
 
 -- Puts a job in its lane. The first there is news: the lane gets a number and a
@@ -15,13 +16,15 @@ local function join(job, ticket, meter)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
 end
 
--- Has a denied job wait in its lane, or join it; r is what is known of it. Returns
--- the reply, and whether it is too late: then the job is to be forgotten. It is not
--- for an estimate alone, which may say later than it will be.
+-- Has a denied job wait in its lane, or join it; r is what is known of it, bind the
+-- meter that it waits longest for. Returns the reply. It is too late only where its
+-- time is up: until then those before it may leave, and those that run give back.
 -- It is put back for the case that nobody calls it. To come early would cost it a
 -- second denial, so that is a little longer than it is told to wait. Where nobody
 -- knows, it is a minute, and then as long as it has waited.
 local function wait(job, r, joins, bind)
+  local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
+  if ends <= now_us then return reply(TOO_LATE, bind or (binding(job.meters)), now_us) end
   local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local text = int(ticket)
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
@@ -30,20 +33,11 @@ local function wait(job, r, joins, bind)
     -- @include after_head
     expected = after_head(job, expected)
   end
-  local latest = job.max_wait_us >= 0 and job.since_us + job.max_wait_us or math.huge
-  if job.useful_us >= 0 then latest = math.min(latest, now_us + job.useful_us) end
   local patience = '0 '
-  if latest < math.huge then
-    -- @include soonest
-    local m, at = soonest(job.meters, place, place == job.before)
-    if m and at > latest then return reply(TOO_LATE, m, at), true end
-    if now_us >= latest then
-      local answer = reply(TOO_LATE, last, expected)
-      answer[9] = known and 1 or 0
-      return answer, true
-    end
+  if ends < math.huge then
     patience = '1 '
-    call('ZADD', hg('patience'), int(latest), job.name)
+    call('ZADD', hg('patience'), int(ends), job.name)
+    if call('ZRANK', hg('patience'), job.name) == 0 then call('PUBLISH', hg('wake'), 'patience') end
   end
   local denials = patience .. (r and int(r.denials + 1) or '1')
   call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)

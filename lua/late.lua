@@ -1,0 +1,39 @@
+-- Takes jobs whose time is up out of their lanes, and names them: they are to be told
+-- that it is too late. Until they ask they stand in no lane. Whoever does not ask is
+-- named again: after a second, and at pauses that double up to half a minute.
+-- Touches: called (r), changes (w), demand (w), full (w), jobs (rw),
+--   lane (rw), lanes (rw), meters (w), patience (rw), tickets (w), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1] most jobs to name
+-- Returns {when the time of the next job is up in microseconds or 0, job…}
+-- @include lanes
+local most = ARGV[1]
+
+local headless = {} -- lanes whose first job has left
+local function leave(queue, id, record)
+  local r = parse_job(record)
+  if step_out(id, r) == 0 and not headless[r.lane] then
+    headless[r.lane], headless[#headless + 1] = true, r.lane
+  end
+  leave_if_empty(r.lane)
+end
+
+-- How often a job was named stands in its record, where it says that its wait ends.
+local out = { 0 }
+local over = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, most)
+for i = 1, #over do
+  local record = call('HGET', hg('jobs'), over[i])
+  local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( ?%d*\n[%d,]+\n.*)$')
+  if named then
+    local queue, id = string.match(over[i], '^([^\n]*)\n(.*)$')
+    leave(queue, id, record)
+    call('HSET', hg('jobs'), over[i], before .. int(math.min(named + 1, 6)) .. after)
+    call('ZADD', hg('patience'), int(now_us + 500000 * 2 ^ named), over[i])
+    out[#out + 1] = over[i]
+  else -- somebody removed it
+    call('ZREM', hg('patience'), over[i])
+  end
+end
+for i = 1, #headless do freed(headless[i]) end
+out[1] = tonumber(call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2] or 0)
+return out

@@ -53,10 +53,11 @@ local function admit(since_us, denials, from_us)
   return answer
 end
 
--- Where nobody waits only the meters decide. What follows is not even loaded
--- then; nor is more than each case needs.
+-- Where nobody waits only the meters decide, unless this very call may have been told
+-- otherwise before. What follows is not even loaded then; nor is more than each case
+-- needs.
 local before = not record and call('ZCARD', hg('lane', lane))
-if before == 0 and call('EXISTS', jobs) == 0 then
+if before == 0 and again == '1' and call('EXISTS', jobs) == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end

@@ -176,10 +176,12 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 		s.wait(70 * time.Second)
 		first := run("2")
 		expect(t, "70 s after that", first[0], any(int64(throttle.TooLate)))
+		must(t, s.Block(background, "l", "k", s.now))
 		for range 2 {
 			s.wait(10 * time.Second)
-			expect(t, "the same call again", run("2"), first)
+			expect(t, "the same call again, where there are permits by now", run("2"), first)
 		}
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), []string{"blocked:l"})
 		expect(t, "enqueued anew", run("3")[0], any(int64(denied)))

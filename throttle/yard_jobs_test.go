@@ -61,7 +61,7 @@ func (y *yard) submit(t *rapid.T) {
 
 // ask has a job ask for its permits, and notes what came of it.
 func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
-	over := j.known && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
+	over := y.timeIsUp(j)
 	y.lost.did = false
 	y.lost.next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
 	d := y.acquireJob(t, j.Job, j.needs...)
@@ -84,6 +84,11 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 		t.Fatalf("%s: %s", j.JobID, d)
 	}
 	return d
+}
+
+// timeIsUp reports whether a job has waited for as long as it may.
+func (y *yard) timeIsUp(j *yardJob) bool {
+	return j.known && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
 }
 
 // keepsTicket: a denied job has a ticket, which is the next of its lane with the
@@ -164,7 +169,7 @@ func (y *yard) answer(t *rapid.T) { y.come(t, y.any(t, "told", told)) }
 func (y *yard) come(t *rapid.T, j *yardJob) {
 	until, err := y.rdb.ZScore(background, hg("called:"+j.lane()), j.ID).Result()
 	reserved := err == nil && int64(until) > y.now.UnixMicro()
-	sure := reserved && !j.ahead && j.changes == y.changes
+	sure := reserved && !j.ahead && j.changes == y.changes && !y.timeIsUp(j)
 	if d := y.ask(t, j); sure && !d.OK() {
 		t.Fatalf("%s had permits reserved until %.0f and came at %d: %s", j.JobID, until, y.now.UnixMicro(), d)
 	}

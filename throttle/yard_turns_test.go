@@ -82,8 +82,7 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 func (y *yard) isOver(lane, id string) bool {
 	queue, _, _ := strings.Cut(lane, "\n")
 	j := y.jobs[throttle.JobID{Queue: queue, ID: id}]
-	over := j != nil && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
-	return over && y.rdb.ZScore(background, hg("called:"+lane), id).Err() != nil
+	return j != nil && y.timeIsUp(j) && y.rdb.ZScore(background, hg("called:"+lane), id).Err() != nil
 }
 
 // lanesNow is who waits in which lane.

@@ -41,7 +41,7 @@ func patienceUnderConcurrency(t *testing.T) {
 					last = st.enqueue(needing(""), test.opts()...)
 				}
 				time.Sleep(50 * time.Millisecond)
-				if place, waits, err := st.limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits || err != nil || place.Known {
+				if place, waits, err := st.limiter.Waiting(st.t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits || err != nil || place.Known {
 					st.t.Errorf("%+v, %t, %v; want it to wait, nobody knows how long", place, waits, err)
 				}
 				time.Sleep(time.Minute)

@@ -13,7 +13,7 @@ local process, seen = ARGV[1], tonumber(ARGV[2])
 if call('GET', hg('turns')) ~= process then return 0 end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
-  if lanes > 1 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
+  if lanes > 0 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
   if lanes > 0 then
     mark(id)
   elseif tonumber(call('HGET', hg('contended'), id) or 0) <= seen then

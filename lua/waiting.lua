@@ -1,6 +1,6 @@
 -- Where waiting jobs stand.
--- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), limit (r),
---   m (rw), meters (r), overrides (r).
+-- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), lanes (r),
+--   limit (r), m (rw), meters (r), overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} where it does not wait; else {called 0 or 1, position in
@@ -17,7 +17,7 @@ local function meters_of(r)
   for i = 1, #ids do
     local m = load_meter(string.match(ids[i], '^([^|]*)|(.*)$'))
     if m then
-      m.cost = r.cost[i]
+      m.cost, m.index = r.cost[i], i
       meters[#meters + 1] = m
     end
   end
@@ -25,17 +25,53 @@ local function meters_of(r)
   return meters, ids
 end
 
+-- The costs of a lane's first jobs: so many are looked at, once in this call.
+local FIRST, firsts = 32, {}
+local function first_costs(queue, lane)
+  if firsts[lane] then return firsts[lane] end
+  local costs, names = {}, call('ZRANGE', hg('lane', lane), 0, FIRST - 1)
+  for i = 1, #names do names[i] = queue .. '\n' .. names[i] end
+  local records = call('HMGET', hg('jobs'), unpack(names))
+  for i = 1, #names do
+    local r = records[i] and parse_job(records[i])
+    costs[i] = r and r.cost or false
+  end
+  firsts[lane] = costs
+  return costs
+end
+
+-- What those before a job in its lane cost on average of each meter. The first are
+-- counted. Of the others it is known what they want of a meter at which the lane is
+-- alone; else they are like the first.
+local function average_costs(queue, lane, meters, place, others)
+  local first, average = first_costs(queue, lane), {}
+  local counted = math.min(place, #first)
+  for i = 1, #meters do
+    local m, sum = meters[i], 0
+    for k = 1, counted do sum = sum + (first[k] and first[k][m.index] or 0) end
+    if place > counted and is_alone(m) then
+      sum = sum + (m.before - sum) * (place - counted) / (others - counted)
+    else
+      sum = sum * place / counted
+    end
+    average[i] = sum / place
+  end
+  return average
+end
+
 local function place_of(queue, id)
   local r = read_job(queue, id)
   if not r then return {} end
-  local place = call('ZRANK', hg('lane', r.lane), id)
+  local place, all = call('ZRANK', hg('lane', r.lane), id), call('ZCARD', hg('lane', r.lane))
   local meters, ids = meters_of(r)
   if not place and (tonumber(call('ZSCORE', hg('called', r.lane), id)) or 0) > 0 then
     for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
-  local last, expected, known = expect(meters, place or 0, false)
+  load_before(meters, place)
+  local average = place and place > 0 and average_costs(queue, r.lane, meters, place, all - 1)
+  local last, expected, known = expect(meters, place or 0, average, false)
   return {
-    place and 0 or 1, (place or 0) + 1, call('ZCARD', hg('lane', r.lane)), expected or now_us, now_us,
+    place and 0 or 1, (place or 0) + 1, all, expected or now_us, now_us,
     last and last.id or ids[1], r.lane, (known or not last) and 1 or 0, r.since_us,
   }
 end

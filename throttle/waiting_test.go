@@ -48,6 +48,67 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// TestExpectedAmongOtherCosts: those before a job count with what they cost, whatever it
+// costs itself; be they 30, of which each is looked at, or more.
+func TestExpectedAmongOtherCosts(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		t.Run(fmt.Sprint("the lanes are counted: ", settled), func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100})
+				cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
+				s.acquire(t, "a", cost(100))
+				told := func(n, wanted int) {
+					t.Helper()
+					d := s.acquire(t, fmt.Sprint(n), cost(wanted))
+					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					must(t, err)
+					expect(t, fmt.Sprint("expected of ", n), place.In, d.RetryAfter)
+				}
+				for n := range 30 {
+					told(n, 100)
+					if settled {
+						s.pump(t)
+					}
+				}
+				told(30, 1)
+				told(31, 50)
+				for n, want := range map[int]time.Duration{
+					0: 10 * time.Second, 29: 300 * time.Second, 30: 300*time.Second + 100*time.Millisecond, 31: 305*time.Second + 100*time.Millisecond,
+				} {
+					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					must(t, err)
+					expect(t, fmt.Sprint("job ", n), place.In, want)
+				}
+				told(32, 1)
+				for n := 33; n < 100; n++ {
+					told(n, 100)
+				}
+			})
+		})
+	}
+}
+
+// TestExpectedAmongLanes: a lane that shares a meter has as many turns as the others,
+// which cost what its own do.
+func TestExpectedAmongLanes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("tenant", 100))
+		needs := func(tenant string, n int) []throttle.Need {
+			return []throttle.Need{{Limit: "l", Key: "k", Cost: n}, {Limit: "tenant", Key: tenant, Cost: 1}}
+		}
+		s.acquire(t, "a", needs("a", 100)...)
+		for i := range 10 {
+			s.acquire(t, fmt.Sprint("big", i), needs("big", 100)...)
+			s.acquire(t, fmt.Sprint("other", i), needs("other", 100)...)
+		}
+		s.acquire(t, "small", needs("big", 1)...)
+		s.pump(t)
+		place, _, err := s.lanes.Waiting(background, job("small").JobID)
+		must(t, err)
+		expect(t, "behind ten of its own and ten others", place.In, 200*time.Second+100*time.Millisecond)
+	})
+}
+
 func TestForecast(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 2), throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2})

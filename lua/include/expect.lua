@@ -1,19 +1,28 @@
 -- @include scope
 
--- When a job would run that so many of its lane are before. Lanes take turns, so
--- as many of every other lane go before it, but no more than wait; one that joins
--- comes behind all of a meter that is marked. Returns the meter that decides, its
--- time, and whether that is known.
-local function expect(meters, place, joins, marked)
+-- Has every meter know what all others want that wait there.
+local function load_before(meters, waits)
+  for i = 1, #meters do
+    local m = meters[i]
+    m.before = math.max(0, tonumber(call('HGET', hg('demand'), m.id) or 0) - (waits and m.cost or 0))
+  end
+end
+
+-- Whether a lane has a meter to itself: where that has not been counted, as the only one.
+local function is_alone(m) return (m.lanes or call('ZCARD', hg('lanes'))) == 1 end
+
+-- When a job would run that so many of its lane are before; m.before is what all others
+-- want that wait at a meter. Lanes take turns, so as many of every other lane go before
+-- it, but no more than wait; one that joins comes behind all of a meter that is marked.
+-- A turn costs what those before it in its lane do on average, if that is known, or
+-- what it does. Returns the meter that decides, its time, and whether that is known.
+local function expect(meters, place, average, joins, marked)
   local last, expected, known
   for i = 1, #meters do
     local m = meters[i]
-    local turns = place * m.lanes + (joins and marked == m.id and m.lanes or 0)
-    local before = turns * m.cost
-    if before > place then
-      local all = tonumber(call('HGET', hg('demand'), m.id) or 0) - (joins and 0 or m.cost)
-      before = math.max(0, math.min(before, all))
-    end
+    local lanes = m.lanes or 1
+    local turns = place * lanes + (joins and marked == m.id and lanes or 0)
+    local before = math.min(ceil(turns * (average and average[i] or m.cost)), m.before)
     local at = m.ready_at(m.reserved + before + m.cost)
     if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
   end

@@ -7,13 +7,28 @@
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
-  for i = 1, #job.ids do call('HINCRBY', hg('demand'), job.ids[i], int(job.meters[i].cost)) end
+  for i = 1, #job.meters do
+    local m = job.meters[i]
+    m.before = call('HINCRBY', hg('demand'), m.id, int(m.cost)) - m.cost
+  end
   if before > 0 then return end
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, job.lane)
   -- @include mark
   mark(meter, number)
   call('PUBLISH', hg('wake'), 'lane ' .. number)
+end
+
+-- What the jobs of a lane cost on average of each meter, but for one: that is known of
+-- a lane that is alone there.
+local function average_costs(job, place)
+  local others = place == job.before and place or call('ZCARD', job.waiting) - 1
+  local average = {}
+  for i = 1, #job.meters do
+    local m = job.meters[i]
+    average[i] = is_alone(m) and m.before / others or m.cost
+  end
+  return average
 end
 
 -- Has a denied job wait in its lane, or join it; r is what is known of it, bind the
@@ -28,7 +43,12 @@ local function wait(job, r, joins, bind)
   local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
   local text = int(ticket)
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
-  local last, expected, known = expect(job.meters, place, not r, job.mark)
+  if joins then
+    join(job, text, job.mark or bind and bind.id)
+  else
+    load_before(job.meters, true)
+  end
+  local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), not r, job.mark)
   if place > 0 and expected <= now_us then
     -- @include after_head
     expected = after_head(job, expected)
@@ -41,7 +61,6 @@ local function wait(job, r, joins, bind)
   end
   local denials = patience .. (r and int(r.denials + 1) or '1')
   call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)
-  if joins then join(job, text, job.mark or bind and bind.id) end
   local back_us = expected - now_us
   if known then
     back_us = back_us + floor(back_us / 10) + 5000000

@@ -107,6 +107,7 @@ func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	for i, fate := range fates {
 		if fate == turns.Done || fate == turns.Gone {
 			lost = append(lost, throttle.JobID{Queue: jobs[i].queue, ID: jobs[i].id})
+			g.upkeep.miss()
 		}
 	}
 	return fates, g.forget(ctx, lost)

@@ -21,6 +21,9 @@ const (
 	soon = 3 * time.Second
 	// passes is how often all waiting jobs are compared with asynq's.
 	passes = time.Minute
+	// again is how soon they are compared again where a called job was gone: who
+	// deletes one may have deleted all, and those behind must not wait for them.
+	again = 5 * time.Second
 	// Upkeep goes on for workFor at a time, and rests for restFor times as long:
 	// meanwhile nobody has a turn.
 	workFor = 20 * time.Millisecond
@@ -41,6 +44,7 @@ type upkeep struct {
 	moves  postponing
 	pass   comparison
 	begun  time.Time // when the last pass began; zero: one is due
+	missed bool      // whether a called job was gone since
 	rests  time.Time // when the next part of either is to be done
 	found  found
 }
@@ -57,6 +61,13 @@ type found struct {
 func (u *upkeep) add(queue string) {
 	if i, found := slices.BinarySearch(u.queues, queue); !found {
 		u.queues = slices.Insert(u.queues, i, queue)
+	}
+}
+
+// miss notes that a called job was gone.
+func (u *upkeep) miss() {
+	if !u.missed {
+		u.missed, u.next = true, time.Now()
 	}
 }
 
@@ -83,11 +94,12 @@ func (g *giver) tend(ctx context.Context) error {
 		if !u.moves.underway() {
 			u.moves.begin(u.queues, now.Add(pause+soon))
 		}
-		if !u.pass.underway() && now.Sub(u.begun) >= g.passes {
+		since := now.Sub(u.begun)
+		if !u.pass.underway() && (since >= g.passes || u.missed && since >= again) {
 			if err := g.beginPass(ctx); err != nil {
 				return err
 			}
-			u.begun = now
+			u.begun, u.missed = now, false
 		}
 	}
 	if now.Before(u.rests) {

@@ -236,3 +236,21 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 		}
 	})
 }
+
+// TestOneThatIsGoneHasAllCompared: where a called job was deleted others may have been,
+// also such as are not called for an hour.
+func TestOneThatIsGoneHasAllCompared(t *testing.T) {
+	limits := []throttle.Limit{funnel("fast", 1, 1), {Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}
+	virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
+		for range 20 {
+			st.enqueue(needing("fast"))
+			st.enqueue(needing("slow"))
+		}
+		time.Sleep(10 * time.Second)
+		if n, err := st.tasks.DeleteAllRetryTasks("default"); err != nil || n < 25 {
+			t.Fatalf("deleted %d, %v; want over 25", n, err)
+		}
+		time.Sleep(2 * time.Second)
+		st.wantClean()
+	})
+}

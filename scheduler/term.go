@@ -25,8 +25,8 @@ type term struct {
 // and a job that comes after its deadline would be failed, unasked, until its retries
 // are used up. So asynq is told both as being far off, and each handler's time begins
 // here, when it may run. Nor does a handler's context tell one from the other, and they
-// are not alike: a job that would wait past its deadline is told so at once, one with
-// a timeout has all of it again when it comes back.
+// are not alike: a job waits for permits until its deadline, one with a timeout has all
+// of it again when it comes back.
 //
 // queueRedis notes a term when asynq's Dequeue returns, and the handler takes it a
 // moment later. The map is safe for that, whatever goroutines they run in.

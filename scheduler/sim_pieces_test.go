@@ -64,7 +64,7 @@ var pieces = []*piece{
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= forgiven then", without: ">= 0 then"},
 	{name: "crashes are counted", breaks: "TestSeen/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', job.hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestSeen/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
-	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(latest), job.name)", without: ""},
+	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(ends), job.name)", without: ""},
 }
 
 // allKnown has the limiter know all jobs that it is asked about.

@@ -26,7 +26,7 @@ local function average_costs(job, place)
   local average = {}
   for i = 1, #job.meters do
     local m = job.meters[i]
-    average[i] = is_alone(m) and m.before / others or m.cost
+    average[i] = m.before ~= others * m.cost and is_alone(m) and m.before / others or m.cost
   end
   return average
 end

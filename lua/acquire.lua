@@ -53,11 +53,16 @@ local function admit(since_us, denials, from_us)
   return answer
 end
 
--- Where nobody waits only the meters decide, unless this very call may have been told
--- otherwise before. What follows is not even loaded then; nor is more than each case
--- needs.
+if again ~= '1' and not record then
+  -- @include repeated
+  local answer = repeated(number, call('GET', admitted))
+  if answer then return answer == number and admit() or answer end
+end
+
+-- Where nobody waits only the meters decide. What follows is not even loaded
+-- then; nor is more than each case needs.
 local before = not record and call('ZCARD', hg('lane', lane))
-if before == 0 and again == '1' and call('EXISTS', jobs) == 0 then
+if before == 0 and call('EXISTS', jobs) == 0 then
   local _, at = binding(meters)
   if at <= now_us then return admit() end
 end
@@ -84,11 +89,6 @@ local job = {
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
 -- one that has waited r is what was known of it.
 local function come(r)
-  if again ~= '1' then
-    -- @include repeated
-    local answer = repeated(number, call('GET', admitted))
-    if answer then return answer == number and admit() or answer end
-  end
   job.before = before or call('ZCARD', job.waiting)
   load_reserved(meters)
   local first, bind, at = job.before == 0, nil, nil

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race sim lint fmt bench demo recording screenshots dashboards up programs
+.PHONY: help test race fuzz sim lint fmt bench demo recording screenshots dashboards up programs
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -29,6 +29,16 @@ test: programs ## vet, check the format and run all tests
 
 race: programs ## run all tests with the race detector
 	$(GOTEST) -race ./...
+
+# What is found is kept in the package's testdata/fuzz, and tested by make test from then on.
+FUZZTIME ?= 60s
+fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9]*)\(.*/\1/p' "$$file"); do \
+			echo "$$file $$target" && \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+		done; \
+	done
 
 SEEDS ?= 200
 sim: ## simulate SEEDS random worlds: who gives turns alone, and then the whole

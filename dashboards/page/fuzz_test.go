@@ -1,0 +1,44 @@
+package page
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A secret with its name beside it is not shown, whatever stands around it.
+func FuzzRedact(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"an error:", " at the end"}, {`{"url":"https://u:p@h/","headers":{"Authorization":"Bearer `, `"}}`}, {"token:", "&"}, {"\\\"", "\\"},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	r, err := newRedactor([]string{"x-*"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	const secret = "hunter2hunter2"
+	f.Fuzz(func(t *testing.T, before, after string) {
+		for _, line := range []string{"password: " + secret, "Authorization: Bearer " + secret, "https://user:" + secret + "@h.example/"} {
+			if got := r.text(before + "\n" + line + "\n" + after); strings.Contains(got, secret) {
+				t.Errorf("%q is shown as %q", before+"\n"+line+"\n"+after, got)
+			}
+		}
+		_ = r.block([]byte(before + after))
+	})
+}
+
+// No text is a session but one that was signed, in its one spelling.
+func FuzzSession(f *testing.F) {
+	s := newSessions(Options{Token: "correct horse battery staple"})
+	signed := s.sign(time.Unix(1785555555, 0), "number", "user")
+	for _, seed := range []string{signed[:len(signed)-1], signed + "A", strings.ToUpper(signed), "1.2.3.4", "....", "-1.a.dXNlcg."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, session string) {
+		if s.proves(session) != (session == signed) {
+			t.Errorf("%q proves true: %t", session, session != signed)
+		}
+		_, _ = live(session)
+	})
+}

@@ -1,0 +1,38 @@
+package expression
+
+import "testing"
+
+// Whatever an expression and a payload are, each ends in a value or an error.
+func FuzzExpressions(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"host(payload.url)", `{"url":"https://example.com/"}`}, {"payload.a[0].b ?? 'x'", `{"a":[{}]}`},
+		{"len(payload) > 3 ? 1 : 2", `"text"`}, {"payload.n * 2", `{"n":9007199254740993}`}, {"task.type + task.id", `not JSON`},
+		{"split(result, ' ')[0]", `{}`}, {"result.status == 200", `null`}, {"payload matches '['", `"a"`},
+	} {
+		f.Add(seed[0], []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, text string, payload []byte) {
+		job := func() *Job { return &Job{Type: "a", Queue: "default", ID: "1", Payload: payload} }
+		if key, err := ParseKey(text); err == nil {
+			if value, err := key.Of(job()); err == nil && checkKey(value) != nil {
+				t.Errorf("%q is the key %q: %v", text, value, checkKey(value))
+			}
+		}
+		if cost, err := ParseCost(text); err == nil {
+			if n, err := cost.Of(job()); err == nil && n < 0 {
+				t.Errorf("%q costs %d", text, n)
+			}
+		}
+		if priority, err := ParsePriority(text); err == nil {
+			_, _ = priority.Of(job())
+		}
+		if settle, err := ParseSettle(text); err == nil {
+			if n, ok, err := settle.Of(job(), payload); ok && err == nil && n < 0 {
+				t.Errorf("%q settles %d", text, n)
+			}
+		}
+		if when, err := ParseWhen(text); err == nil {
+			_, _ = when.Of(&Done{Job: *job(), Result: payload})
+		}
+	})
+}

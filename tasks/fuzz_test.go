@@ -1,0 +1,56 @@
+package tasks
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// No payload makes a decoder panic, and what is valid is written as the same again.
+func FuzzPayloads(f *testing.F) {
+	for _, seed := range []string{
+		`{"url":"https://example.com/","method":"POST","headers":{"A":"${env:TOKEN}"},"body":"x"}`,
+		`{"crawl":"docs","url":"https://example.com/","depth":3,"allow":["same-host","*.example.org"],"sitemap":true,"nested":1,"hops":2}`,
+		`{"url":"https://example.com/","expect":{"status":[200]}}`, `{"url":1}`, `{"url":"a","url":"b"}`, `null`, `[]`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		for _, name := range Types() {
+			_ = Validate(name, payload)
+		}
+		page, err := parseCrawlFetch(payload)
+		if err != nil {
+			return
+		}
+		text, err := marshal(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseCrawlFetch(text)
+		if err != nil {
+			t.Fatalf("%q is %q, and that: %v", payload, text, err)
+		}
+		if twice, _ := marshal(again); !bytes.Equal(text, twice) || again.ID() != page.ID() {
+			t.Errorf("%q is %q, and that is %q", payload, text, twice)
+		}
+	})
+}
+
+// A secret is in no text that is kept or said, wherever it stands and wherever that is cut.
+func FuzzHide(f *testing.F) {
+	f.Add("before ", " after", uint16(10))
+	f.Add("hunter2", "hunter2", uint16(0))
+	f.Fuzz(func(t *testing.T, before, after string, most uint16) {
+		const value = "hunter2hunter2"
+		s := secrets{{value + "/longer", "${env:LONGER}"}, {value, "${env:TOKEN}"}}
+		text := before + value + after
+		for name, got := range map[string]string{
+			"hide": s.hide(text), "hideUpTo": string(s.hideUpTo([]byte(text), int(most))), "hideEnd": s.hideEnd([]byte(text), int(most)),
+		} {
+			if strings.Contains(got, value) {
+				t.Errorf("%s of %q, cut at %d, is %q", name, text, most, got)
+			}
+		}
+	})
+}

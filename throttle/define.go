@@ -90,7 +90,8 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 
 // define writes a definition and carries the limit's meters over to another rate.
 // It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced other
-// words that were set at run time. All defaults are spelled out, so the scripts know none.
+// words that were set at run time. All defaults are spelled out, so the scripts know none but
+// that of max_block_us, which definitions of older versions do not have.
 //
 // n and period_us are what a meter counts by, rate_n and per_us what the limit says:
 // they differ by the margin. Of a field that is there twice the later value counts:
@@ -112,6 +113,9 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		if edges := l.edges(time.Now().UnixMicro(), calendarLength); edges != nil {
 			args = append(args, "edges", joinInts(edges))
 		}
+	}
+	if l.MaxBlock != 0 {
+		args = append(args, "max_block_us", l.MaxBlock.Microseconds())
 	}
 	if l.Adapt != nil {
 		args = append(args, l.Adapt.fields(l.Rate)...)
@@ -197,7 +201,7 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	us := func(field string) time.Duration { return time.Duration(number(field)) * time.Microsecond }
 	l := Limit{
 		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number("rate_n")), us("per_us")},
-		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), Paused: fields["paused"] != "",
+		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), MaxBlock: us("max_block_us"), Paused: fields["paused"] != "",
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
 		l.Capacity = int(number("capacity"))

@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 		limits := []throttle.Limit{
 			{Name: "a", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000), Zone: "America/New_York", Margin: time.Second},
 			{Name: "b", Kind: throttle.Funnel, Rate: throttle.Rate{N: 3, Per: 1500 * time.Millisecond}, Capacity: 10_000_000, Apps: []string{"x", "y"}},
-			{Name: "c", Kind: throttle.Concurrency, Capacity: 4, Lease: 90 * time.Second},
+			{Name: "c", Kind: throttle.Concurrency, Capacity: 4, Lease: 90 * time.Second, MaxBlock: time.Hour},
 			{Name: "d", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(9)},
 			{Name: "e", Kind: throttle.SlidingWindow, Rate: throttle.Rate{N: 1_000_000, Per: throttle.Month}},
 		}

@@ -81,6 +81,10 @@ type Limit struct {
 	// is a permit missing whose holder died. The zero value means DefaultLease, and
 	// a second is the least.
 	Lease time.Duration
+	// MaxBlock is the longest that what the other side answers shuts a key: by Refused
+	// or BlockFor, and not by Block. The zero value means a day, or the period of the
+	// rate where that is longer, and a second is the least.
+	MaxBlock time.Duration
 	// Adapt has single keys slow down where the other side bears less than the rate.
 	// Nil means that they do not.
 	Adapt *Adapt
@@ -141,6 +145,9 @@ func (l Limit) Validate() error {
 		wrong("lease", l.Lease, "want at least 1s")
 	} else if l.Lease > maxFill {
 		wrong("lease", l.Lease, "want at most a hundred years")
+	}
+	if l.MaxBlock != 0 && (l.MaxBlock < time.Second || l.MaxBlock > maxFill) {
+		wrong("max_block", l.MaxBlock, "want at least 1s and at most a hundred years")
 	}
 	bound, words := l.Rate.Per, "the period"
 	if l.Kind == FixedWindow {
@@ -240,6 +247,9 @@ func (l Limit) String() string {
 	if l.Lease != 0 && l.Lease != DefaultLease {
 		b.WriteString(" lease " + l.Lease.String())
 	}
+	if l.MaxBlock != 0 {
+		b.WriteString(" max_block " + l.MaxBlock.String())
+	}
 	if l.Adapt != nil {
 		b.WriteString(" " + l.Adapt.String())
 	}
@@ -277,6 +287,14 @@ func (l Limit) lease() time.Duration {
 		return DefaultLease
 	}
 	return l.Lease
+}
+
+// LongestBlock is MaxBlock, or what that is by default.
+func (l Limit) LongestBlock() time.Duration {
+	if l.MaxBlock == 0 {
+		return max(Day, l.Rate.Per)
+	}
+	return l.MaxBlock
 }
 
 // allows reports whether an app may use the limit.

@@ -32,6 +32,7 @@ type definition struct {
 	Zone     string        `json:"zone,omitempty"`
 	Apps     []string      `json:"apps,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
+	MaxBlock string        `json:"max_block,omitempty"`
 	Adapt    string        `json:"adapt,omitempty"`
 	Paused   bool          `json:"paused"`
 	Blocked  []block       `json:"blocked,omitempty"`
@@ -46,7 +47,7 @@ func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.
 	return definition{
 		Keys: newKeys(keys), Adapt: adapt,
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
-		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), Paused: l.Paused, Blocked: newBlocks(blocks),
+		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), MaxBlock: text(l.MaxBlock), Paused: l.Paused, Blocked: newBlocks(blocks),
 	}
 }
 

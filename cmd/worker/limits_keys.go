@@ -72,7 +72,7 @@ func (k key) String() string {
 
 // setKey has one key of a limit count otherwise.
 func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio cli.IO) error {
-	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil {
+	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
 	o := throttle.Override{For: c.For}

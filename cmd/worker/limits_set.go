@@ -19,6 +19,7 @@ type limitsSet struct {
 	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
+	MaxBlock *time.Duration `placeholder:"DURATION" help:"The longest that an answer of the other side shuts a key, such as 1h; without it a day, or the period if that is longer."`
 	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
 	For      time.Duration  `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
 	Yes      bool           `help:"Change it even if jobs wait that it then refuses."`
@@ -77,7 +78,7 @@ func spared(hit string, err error) error {
 // loses what only the old kind had.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != nil && *c.Kind != l.Kind {
-		l = throttle.Limit{Name: l.Name, Kind: *c.Kind, Rate: l.Rate, Margin: l.Margin, Apps: l.Apps, Paused: l.Paused}
+		l = throttle.Limit{Name: l.Name, Kind: *c.Kind, Rate: l.Rate, Margin: l.Margin, Apps: l.Apps, MaxBlock: l.MaxBlock, Paused: l.Paused}
 	}
 	assign(&l.Rate, c.Rate)
 	assign(&l.Capacity, c.Capacity)
@@ -85,6 +86,7 @@ func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	assign(&l.Zone, c.Zone)
 	assign(&l.Apps, c.Apps)
 	assign(&l.Lease, c.Lease)
+	assign(&l.MaxBlock, c.MaxBlock)
 	return l
 }
 

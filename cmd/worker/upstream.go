@@ -10,12 +10,16 @@ import (
 
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 // obeyUpstream has jobs wait whose call the other side refused for now: with 429, or
 // with 503 or a used-up quota and when to come back. Where it says that with another
 // answer the limits' keys are shut, and the job goes on as it would; and so it does
 // after a 503 that does not say when, which limits that adapt hear of.
+//
+// When to come back is told to limits that the config trusts the other side with. Else
+// they are shut after a 429 alone, as if it told no time, and only the job waits.
 func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(ctx, task)
@@ -23,31 +27,53 @@ func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 		if !ok {
 			return err
 		}
-		var until time.Time
+		var until, told time.Time
 		if status.RetryAfter > 0 {
 			until = time.Now().Add(status.RetryAfter)
+			told = w.told(task, until)
+			if told.IsZero() {
+				w.log.Info("the other side says when to come back, and shuts no limit: the key of none is its host, and the config has no trust: all", "type", task.Type(), "in", status.RetryAfter)
+			}
 		}
 		switch status.Status {
 		case http.StatusTooManyRequests:
-			return &refusedError{err, scheduler.Blocked(until)}
+			return &refusedError{err, scheduler.Blocked(told)}
 		case http.StatusServiceUnavailable, http.StatusForbidden:
-			if !until.IsZero() {
-				return &refusedError{err, scheduler.Blocked(until)}
+			if !told.IsZero() {
+				return &refusedError{err, scheduler.Blocked(told)}
 			}
 			if status.Status == http.StatusServiceUnavailable {
 				w.slow(ctx)
 			}
+			if !until.IsZero() {
+				return &refusedError{err, scheduler.RetryAfter(min(status.RetryAfter, throttle.Day))}
+			}
 		}
-		w.shut(ctx, until)
+		w.shut(ctx, told)
 		return err
 	})
 }
 
+// told is the moment until which an answer shuts the limits of a task, and zero where the
+// config does not trust it with them. What is longer than a limit allows is cut.
+func (w *worker) told(task *asynq.Task, until time.Time) time.Time {
+	c, wait := w.config.Load(), time.Until(until)
+	if t := c.Tasks[task.Type()]; until.IsZero() || len(t.Limits) > 0 && !t.Trusts() {
+		return time.Time{}
+	}
+	least, longest := c.MaxBlocks(task.Type())
+	if least.Name != "" && wait > least.LongestBlock() {
+		w.log.Warn("the other side wants to be left alone for longer than a limit allows: it is shut for its max_block", "type", task.Type(),
+			"limit", least.Name, "max_block", least.LongestBlock(), "asked", wait.Round(time.Second))
+	}
+	return until.Add(min(0, longest-wait)) // each limit cuts the rest itself
+}
+
 // observe hears of every answer of the other side.
-func (w *worker) observe(ctx context.Context, _ *asynq.Task, a tasks.Answer) {
+func (w *worker) observe(ctx context.Context, task *asynq.Task, a tasks.Answer) {
 	scheduler.Latency(ctx, a.Latency)
 	if a.Status < 400 {
-		w.shut(ctx, a.Upstream.Until)
+		w.shut(ctx, w.told(task, a.Upstream.Until))
 	}
 }
 

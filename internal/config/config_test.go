@@ -85,7 +85,7 @@ func TestFull(t *testing.T) {
 					"slow.example": {Rate: throttle.Every(10 * time.Second)}, "big.example": {Rate: throttle.PerSecond(5), Capacity: 3},
 				},
 			},
-			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second},
+			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second, MaxBlock: time.Hour},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "HTTP", "Schedules")); diff != "" {

@@ -18,6 +18,7 @@ type limit struct {
 	Zone     string        `yaml:"zone"`
 	Apps     []string      `yaml:"apps"`
 	Lease    time.Duration `yaml:"lease"`
+	MaxBlock time.Duration `yaml:"max_block"`
 
 	Adapt     *adapt                       `yaml:"adapt"`
 	Overrides map[string]throttle.Override `yaml:"overrides"`
@@ -36,7 +37,7 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 		l := from[name]
 		checked := throttle.Limit{
 			Name: name, Kind: l.Kind, Rate: l.Rate, Capacity: l.Capacity,
-			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, Overrides: l.Overrides,
+			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, MaxBlock: l.MaxBlock, Overrides: l.Overrides,
 		}
 		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // not decoded
 		if l.Adapt != nil {
@@ -53,6 +54,9 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	if d.has(path+".capacity") && l.Capacity == 0 {
 		d.errorf(path+".capacity", "0: want at least 1")
+	}
+	if d.has(path+".max_block") && l.MaxBlock == 0 {
+		d.errorf(path+".max_block", "0s: want at least 1s")
 	}
 	for _, e := range fieldErrors(l.Validate()) {
 		at, value, want := path+"."+e.Field, e.Value, e.Want

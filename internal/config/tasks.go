@@ -18,6 +18,9 @@ type Task struct {
 	// Blocks names the limits whose keys are shut when the other side refuses a
 	// job's call. Nil means those with a key, or all where none has one.
 	Blocks []string `yaml:"blocks"`
+	// Trust says of which limits the other side's word counts. The zero value means
+	// TrustHost.
+	Trust Trust `yaml:"trust"`
 	// MaxWait is how long a job may wait for its permits. The zero value
 	// means as long as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
@@ -91,7 +94,7 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	}
 	policy := t.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority, Blocks: t.Blocks,
+		Needs: needs, Priority: priority, Blocks: t.blocks(),
 		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
 		Retry: &policy,
 	}, nil

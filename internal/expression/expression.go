@@ -26,6 +26,7 @@ type formula struct {
 	text    string
 	program *vm.Program
 	names   names
+	byHost  bool // whether it takes the host of payload.url
 }
 
 // compile reports what is wrong with the text, as one line. env is a struct
@@ -41,7 +42,7 @@ func compile(what, text string, env any) (*formula, error) {
 	}
 	f.program = program
 	node := program.Node()
-	ast.Walk(&node, f.names)
+	ast.Walk(&node, f)
 	return f, nil
 }
 
@@ -107,12 +108,15 @@ func example(env any) string {
 	return "host(payload.url)"
 }
 
-// names collects what a formula refers to.
+// names are what a formula refers to.
 type names map[string]bool
 
 // Visit is called for every part of a formula.
-func (n names) Visit(node *ast.Node) {
-	if id, ok := (*node).(*ast.IdentifierNode); ok {
-		n[id.Value] = true
+func (f *formula) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.IdentifierNode:
+		f.names[n.Value] = true
+	case *ast.CallNode:
+		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
 	}
 }

@@ -46,6 +46,10 @@ func (k Key) Of(job *Job) (string, error) {
 	return key, nil
 }
 
+// ByHost reports whether the host that a job calls determines its key, as in
+// host(payload.url): so what that host says of the key concerns no other host.
+func (k Key) ByHost() bool { return k.formula != nil && k.byHost }
+
 // UnmarshalText is ParseKey, for config files.
 func (k *Key) UnmarshalText(text []byte) (err error) {
 	*k, err = ParseKey(string(text))

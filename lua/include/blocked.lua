@@ -21,11 +21,14 @@ local function shut_until(name, key, until_us)
 end
 
 -- Holds a meter shut until a moment, if it would open before: an upstream's
--- answer says so.
+-- answer says so. That is for as long as the limit allows an answer to, by default a
+-- day, or the period where that is longer.
 local function shut_longer(name, key, until_us)
+  local longest, per_us = unpack(call('HMGET', hg('limit', name), 'max_block_us', 'per_us'))
+  longest = tonumber(longest) or math.max(86400000000, tonumber(per_us) or 0)
   local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+  until_us = math.min(until_us, now_us + longest, FAR)
   if until_us <= math.max(ends, now_us) then return end
-  until_us = math.min(until_us, FAR)
   shut_until(name, key, until_us)
   note('blocked', name, 'upstream', 'key', key, 'until', int(until_us))
 end

@@ -22,8 +22,9 @@
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known, if denied,
 --   is 0 where nobody can tell when it will run. If allowed,
---   instead of that, whether the limiter is to hear how the call goes, until when
---   each funnel owes; and of a job that waited since when, how often it was denied,
+--   instead of that, whether the limiter is to hear how the call goes, two numbers
+--   for each need by which its meter knows what it gave; and of a job that waited
+--   since when, how often it was denied,
 --   and since when its permits exist or 0. {6, names, now_us} where calendars must
 --   be extended
 -- @include needs

@@ -1,64 +1,77 @@
 -- Charges what a call has truly cost.
 -- More is taken at once, and all later calls wait for it; less is given back, but
 -- nothing that could let more through than the limit guarantees: what has come back
--- by itself meanwhile, and what was taken before the key's rate changed, or an hour
--- ago. The same call again changes nothing.
+-- by itself meanwhile, what others took, and what was taken before the key's rate
+-- changed, or an hour ago. The same call again changes nothing.
 -- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r),
 --   m (rw), overrides (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] when it was taken, in microseconds
--- ARGV[4] permits that were taken
+-- ARGV[4] permits that it counts as
 -- ARGV[5] permits that it has cost
--- ARGV[6] until when a funnel owed then, in microseconds, or 0
--- ARGV[7] holder of a lease on a concurrency limit
--- ARGV[8] caller: a name of who makes one call at a time
--- ARGV[9] number of its call, which only repeats of this very call share
--- Returns 0; -1 if there is no such limit; or the time in microseconds where its
---   calendar must be extended first
+-- ARGV[6] by what the meter knows its permits, or 0: of a funnel until when it owed
+--   then, of a window the part or the time where they count
+-- ARGV[7] how many permits a funnel had been given back then
+-- ARGV[8] holder of a lease on a concurrency limit
+-- ARGV[9] caller: a name of who makes one call at a time
+-- ARGV[10] number of its call, which only repeats of this very call share
+-- Returns {0, for how long a funnel owes what it has charged}; {-1} if there is no
+--   such limit; or {now_us} where its calendar must be extended first
 -- @include gcra
 -- @include fixed_window
 -- @include leases
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local owed_us, holder, caller, number = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
+local mark, given_then, holder, caller, number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
 
 local m, keep = load_meter(name, key)
-if not m then return -1 end
-if m.stale then return now_us end
-if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return 0 end
+if not m then return { -1 } end
+if m.stale then return { now_us } end
 local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
 local more = cost - taken
 
--- Of a funnel, what was taken since stays owed in any case: as much as it owes more
--- now than it did then, or than the call alone would have had it owe.
+local done = { 0, 0 }
+if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[2] = span(more, m.n, m.period_us) end
+if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return done end
+
+-- Of a funnel, what others took since stays owed in any case: as much as it owes more
+-- now than it did then, and what was given back since. They may have taken all of it
+-- just now.
 local function give_back_rate(k)
-  keep()
-  local tat, fraction = string.match(call('GET', m.state), '^(%d+) (%d+) ')
-  tat, fraction = tonumber(tat), tonumber(fraction)
-  if owed_us == 0 then owed_us = at_us + (span(taken, m.n, m.period_us)) end
-  local least = now_us + (tat > owed_us and tat - owed_us or 0)
-  if least >= tat then return end
+  local tat, fraction, rate, given = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*)$')
+  tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
+  if rate ~= m.rate or tat == FAR or given < given_then then return end
+  local given_us, part = span(given - given_then, m.n, m.period_us)
+  local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
   local us, over = span(k, m.n, m.period_us)
-  local less, rest = tat - us, fraction - over
-  if rest < 0 then less, rest = less - 1, rest + m.n end
-  if less < least then less, rest = least, fraction end
-  call('SET', m.state, string.format('%.0f %.0f ', less, rest) .. m.rate, 'KEEPTTL')
+  local less, left = tat - us, fraction - over
+  if left < 0 then less, left = less - 1, left + m.n end
+  local least = now_us + others_us
+  if least > less or least == less and part > left then less, left = least, part end
+  if others_us < 0 or less > tat or less == tat and left >= fraction then return end
+  call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k))
+  gcra(m, now_us)() -- stores it for as long as it matters
 end
 
 local function give_back_part(k)
   local width = ceil(m.period_us / 60)
   local was, rest = string.match(call('GET', m.state), '^(%d+)(.*)$')
   if tonumber(was) ~= width then return end
-  local its = int(floor(at_us / width))
   rest = string.gsub(rest, ' (%d+) (%d+)', function(part, count)
-    if part ~= its then return nil end
+    if tonumber(part) ~= mark then return nil end
     count = tonumber(count) - k
     return count > 0 and ' ' .. part .. ' ' .. int(count) or ''
   end)
   if rest == '' then call('DEL', m.state) else call('SET', m.state, was .. rest, 'KEEPTTL') end
+end
+
+-- Of a debt it may have kept no more than all its permits.
+local function give_back_log(k)
+  if taken > m.n then k = m.n - cost end
+  if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
 end
 
 local function give_back_window(k)
@@ -66,15 +79,15 @@ local function give_back_window(k)
   local _, starts = windows(m)
   last, count = tonumber(last), tonumber(count)
   local start = starts(last > now_us and last or now_us, 0)
-  if at_us < start or last < start then return end
+  if mark < start or last < start then return end
   call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
 end
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us')), m.since_us or 0)
-  if since_us > at_us or at_us > now_us or now_us - at_us >= 3600000000 or call('EXISTS', m.state) == 0 then return end
+  if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
   if kind == 'sliding_log' then
-    call('LREM', m.state, int(-k), int(at_us))
+    give_back_log(k)
   elseif kind == 'sliding_window' then
     give_back_part(k)
   elseif kind == 'fixed_window' then
@@ -103,4 +116,4 @@ elseif more < 0 then
   give_back(-more)
 end
 if waited_for(m.id) then changed('meter', m.id) end
-return 0
+return done

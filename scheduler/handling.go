@@ -57,7 +57,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, t := range h.decision.Taken {
+	for _, t := range h.decision.Taken {
 		if t.Limit != limit {
 			continue
 		}
@@ -65,8 +65,6 @@ func Settle(ctx context.Context, limit string, cost int) error {
 			return err
 		}
 		h.server.history.Settled(t.Need, t.Cost-cost)
-		// What it owed no longer says what others took since.
-		h.decision.Taken[i].Cost, h.decision.Taken[i].OwedUntil = cost, time.Time{}
 	}
 	return nil
 }

@@ -63,11 +63,12 @@ func (c *concurrency) readyAt(now, k int64) int64 {
 }
 
 // take leases k permits to the holder that asks, and forgets what has ended so
-// long ago that no clock steps back to it.
-func (c *concurrency) take(now, k int64) {
+// long ago that no clock steps back to it. The holder's name is mark enough.
+func (c *concurrency) take(now, k int64) mark {
 	maps.DeleteFunc(c.leases, func(_ string, l lease) bool { return l.ends <= now-grace })
 	c.leases[c.holder] = lease{k, now + c.life}
 	c.holder = ""
+	return mark{}
 }
 
 // charge and giveBack change nothing: permits that are held do not come back by

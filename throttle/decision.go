@@ -123,15 +123,16 @@ type Decision struct {
 	Late    time.Duration
 }
 
-// Taken is what a decision took of one meter. It is all that Settle needs of the
-// past, so that the limiter keeps no record of single calls.
+// Taken is what a decision took of one meter: its Cost is what the call counts as now,
+// which Settle changes. It is all that Settle needs of the past, so that the limiter
+// keeps no record of single calls.
 type Taken struct {
 	Need
-	// OwedUntil is, of a funnel or a token bucket, until when it owed what had been
-	// taken by then, this call's permits included: its theoretical arrival time.
-	// From how much further off that is at Settle follows what was taken since. The
-	// zero value means not known.
-	OwedUntil time.Time
+	// Mark is by what the meter knows these permits from those of others: of a funnel or
+	// a token bucket until when it owed then, its theoretical arrival time, and how many
+	// permits had been given back; of a window where it counts them. Zero means not
+	// known, as where the call's answer got lost: then nothing is given back.
+	Mark [2]int64
 }
 
 // OK reports whether the caller may go on.

@@ -58,10 +58,11 @@ func (f *fixedWindow) readyAt(now, k int64) int64 {
 	return min(far, max(now, start+f.margin()))
 }
 
-// take counts the permits in the window of now.
-func (f *fixedWindow) take(now, k int64) {
+// take counts the permits in the window of now. Its mark is when they count.
+func (f *fixedWindow) take(now, k int64) mark {
 	at, _, count := f.current(now)
 	f.last, f.count = at, count+k
+	return mark{at}
 }
 
 // charge is take: the count may go above n.
@@ -70,7 +71,7 @@ func (f *fixedWindow) charge(now, k int64) { f.take(now, k) }
 // giveBack uncounts permits that were taken in the present window. What was taken in
 // one before no longer counts.
 func (f *fixedWindow) giveBack(now, k int64, of spent) {
-	if _, start, count := f.current(now); of.at >= start && f.last >= start {
+	if _, start, count := f.current(now); of.mark[0] >= start && f.last >= start {
 		f.count = max(0, count-k)
 	}
 }

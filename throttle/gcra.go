@@ -9,9 +9,14 @@ package throttle
 // One number is the whole state. A bucket that leaks at a constant rate is known from
 // the moment at which it will be empty: what it holds at any time is how far off
 // that is, in intervals. So a permit costs O(1), whatever the rate and the capacity.
+//
+// Where calls settle, tat moves back. How many permits were given back is counted, to
+// know of any call how many others have taken since: as many as are owed more, and as
+// were given back.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
+	given, used         int64 // permits given back, and when something was taken last
 }
 
 // define tells the meter the limit. What is owed in permits when the rate
@@ -70,39 +75,44 @@ func (g *gcra) readyAt(now, k int64) int64 {
 	return min(far, max(now, at))
 }
 
-// take moves tat on by k intervals.
-func (g *gcra) take(now, k int64) {
+// take moves tat on by k intervals. Its mark is tat, and how many were given back.
+func (g *gcra) take(now, k int64) mark {
 	tat, rest := g.arrival(now)
 	us, over := span(k, g.n, g.period)
 	rest += over
 	g.owe(tat+us+rest/g.n, rest%g.n)
+	g.used = now
+	return mark{g.tat, g.given}
 }
 
 // charge is take: tat may lie any number of intervals ahead.
 func (g *gcra) charge(now, k int64) { g.take(now, k) }
 
-// giveBack leaves what was taken since owed in any case: as much as is owed more now
-// than then, or than the call alone would have it. Without that, permits of a call
-// that have leaked away meanwhile would be given back a second time, out of what
-// later calls owe.
+// giveBack moves tat back by k intervals, and leaves owed what others took since: they
+// may have taken all of it just now.
+//
+// Let o(j) be the time of take j and all that was taken from it on: no window holds too
+// much where tat is no earlier than any o(j). For a take up to the call's, o is k
+// intervals earlier now, and so no later than tat less those. For one after it, o holds
+// only what others took, and is no later than now and all of that.
 func (g *gcra) giveBack(now, k int64, of spent) {
-	tat, rest := g.arrival(now)
-	if of.owed == 0 {
-		us, _ := span(of.taken, g.n, g.period)
-		of.owed = of.at + us
-	}
-	least := now + max(0, tat-of.owed)
-	if least >= tat {
+	if g.tat == far || g.given < of.mark[1] {
 		return
 	}
+	givenUS, part := span(g.given-of.mark[1], g.n, g.period)
+	others := g.tat + ceilDiv(g.rest, g.n) - of.mark[0] + givenUS
 	us, over := span(k, g.n, g.period)
-	g.tat, g.rest = tat-us, rest-over
-	if g.rest < 0 {
-		g.tat, g.rest = g.tat-1, g.rest+g.n
+	tat, rest := g.tat-us, g.rest-over
+	if rest < 0 {
+		tat, rest = tat-1, rest+g.n
 	}
-	if g.tat < least {
-		g.tat, g.rest = least, rest
+	if least := now + others; least > tat || least == tat && part > rest {
+		tat, rest = least, part
 	}
+	if others < 0 || tat > g.tat || tat == g.tat && rest >= g.rest {
+		return
+	}
+	g.tat, g.rest, g.given, g.used = tat, rest, g.given+k, now
 }
 
 // left is how many whole intervals are between tat and as far ahead as it may be.

@@ -76,8 +76,9 @@ type Limiter interface {
 	// changed, and a SlidingLog keeps a debt of its N permits at most. A holder of a
 	// Concurrency limit holds as much as it costs from now on, one at least.
 	//
-	// The cost is the whole one, not the difference. Settle once for each meter: a
-	// second time would charge, or give back, the same difference again.
+	// The cost is the whole one, not the difference. It may be said again: the last one
+	// counts. The decision's Taken remembers it, so who passes the decision on passes
+	// that slice, and of one call two goroutines do not settle at once.
 	Settle(ctx context.Context, d Decision, limit, key string, cost int) error
 
 	// Define makes the limits known as a config file does: a limit that is

@@ -117,9 +117,8 @@ func (l *Local) takeAll(claims []claim) Decision {
 			held.holder, lease = holder, min(lease, c.limit.lease())
 		}
 		if c.need.Cost > 0 {
-			c.meter.take(c.now, int64(c.need.Cost))
+			taken = append(taken, Taken{c.need, c.meter.take(c.now, int64(c.need.Cost))})
 			l.meters[c.id] = c.meter
-			taken = append(taken, newTaken(c.need, c.meter))
 		}
 		if tightest == nil || c.left() < tightest.left() {
 			tightest = c

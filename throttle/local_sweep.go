@@ -37,7 +37,8 @@ func (l *Local) begin() int64 {
 // sweep forgets the meters and blocks that say nothing any more. As in Redis they
 // are kept for a while longer: the clock may step back. A meter whose rate ends is
 // kept until that has gone, since by the limit's own rate it may owe for longer than
-// by the one that it was last told.
+// by the one that it was last told; and one that was given something back for as long as
+// calls can settle that took before.
 func (l *Local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {
@@ -48,6 +49,9 @@ func (l *Local) sweep(now int64) {
 	}
 	maps.DeleteFunc(l.meters, func(id meterID, m meter) bool {
 		o := l.overrides[id.meterKey]
+		if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-grace-memory {
+			return false
+		}
 		return (o == nil || o.ends == 0) && m.fullAt(now-grace) <= now-grace
 	})
 	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now-grace })

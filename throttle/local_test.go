@@ -125,7 +125,7 @@ func TestLocalDecisions(t *testing.T) {
 			[]Need{{"api", "", 0}, {"host", "a", 0}},
 			Decision{
 				Outcome: Allowed, Limit: "host", Key: "a", Cost: 1, Capacity: 2, Remaining: 1, ResetAfter: time.Second, At: at,
-				Taken: []Taken{{Need: Need{"api", "", 1}}, {Need: Need{"host", "a", 1}, OwedUntil: at.Add(time.Second)}},
+				Taken: []Taken{{Need{"api", "", 1}, mark{epoch}}, {Need{"host", "a", 1}, mark{epoch + us(time.Second)}}},
 			},
 		},
 		{

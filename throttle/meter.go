@@ -15,8 +15,9 @@ type meter interface {
 	// readyAt is the first microsecond from now on at which k more permits may
 	// be taken; for k above the capacity, about when the k-th from now comes.
 	readyAt(now, k int64) int64
-	// take takes k permits. The caller has seen that readyAt allows it.
-	take(now, k int64)
+	// take takes k permits. The caller has seen that readyAt allows it. The mark is
+	// by what giveBack knows them again: see Taken.
+	take(now, k int64) mark
 	// charge takes k permits more than were allowed: a debt, which readyAt waits
 	// for as for any other permit.
 	charge(now, k int64)
@@ -33,9 +34,15 @@ type meter interface {
 	clone() meter
 }
 
-// spent is what a call took: when, how many permits, and until when a funnel owed
-// then, or 0.
-type spent struct{ at, taken, owed int64 }
+// A mark is by what a meter knows the permits of one call from those of others: see
+// Taken.
+type mark = [2]int64
+
+// spent is what a call took: when, as how many permits it counts, and the mark of them.
+type spent struct {
+	at, cost int64
+	mark     mark
+}
 
 // An activeLimit is a limit in use. A change of the limit makes a new one, by which
 // an override sees that the rates it has made of the old one are out of date. Only

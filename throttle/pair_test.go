@@ -54,7 +54,7 @@ type pair struct {
 	gone      map[string]bool                     // by limit, key: whether Redis may have dropped what it counted
 	denied    *lastDenial
 	leases    []lease
-	calls     []call // that can be settled
+	calls     []*call
 }
 
 func (p *pair) both(t *rapid.T, f func(throttle.Limiter) error) {
@@ -101,5 +101,5 @@ func (p *pair) restartHistory(meter string) {
 		}
 	}
 	p.leases = rest
-	p.calls = slices.DeleteFunc(p.calls, func(c call) bool { return c.meter == meter })
+	p.calls = slices.DeleteFunc(p.calls, func(c *call) bool { return c.meter == meter })
 }

@@ -167,9 +167,9 @@ const stale = 6
 // here, so that this process's clock does not matter.
 //
 // What follows depends on the outcome: of a job that waits, whether anybody knows when
-// it will run; of an allowed call, whether the limiter is to hear how it goes, until
-// when the funnel of each need owes, and of a job that waited since when, how often
-// it was denied, and since when its permits were reserved or 0. Allow's denials end
+// it will run; of an allowed call, whether the limiter is to hear how it goes, the mark
+// of each need, and of a job that waited since when, how often it was denied, and since
+// when its permits were reserved or 0. Allow's denials end
 // before that, and those that are Never or NoLimit sooner.
 func decision(reply []any, needs []Need, holder string) Decision {
 	n := make([]int64, max(9, len(reply)))
@@ -190,7 +190,7 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.Unknown = len(reply) > 8 && n[8] == 0
 	}
 	if d.Outcome == Allowed && len(reply) > 8 {
-		after := 9 + len(needs)
+		after := 9 + 2*len(needs)
 		d.Heard, d.Taken = n[8] == 1, taken(n[9:after], needs)
 		if waited := n[after:]; len(waited) > 0 {
 			d.Waited, d.Denials = microseconds(n[2]-waited[0]), int(waited[1])

@@ -9,48 +9,35 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// taken is what the scripts say of each need: until when a funnel owes, or 0.
-func taken(owed []int64, needs []Need) []Taken {
+// taken is what the scripts say of each need: its mark, in two numbers.
+func taken(marks []int64, needs []Need) []Taken {
 	var all []Taken
-	for i, us := range owed {
-		if needs[i].Cost == 0 {
-			continue
+	for i, need := range needs {
+		if need.Cost > 0 {
+			all = append(all, Taken{need, mark(marks[2*i:])})
 		}
-		t := Taken{Need: needs[i]}
-		if us > 0 {
-			t.OwedUntil = time.UnixMicro(us)
-		}
-		all = append(all, t)
 	}
 	return all
 }
 
-// newTaken is what was just taken of a meter in process.
-func newTaken(need Need, m meter) Taken {
-	t := Taken{Need: need}
-	if g, ok := m.(*gcra); ok {
-		t.OwedUntil = time.UnixMicro(min(g.tat, far))
-	}
-	return t
-}
-
-// spent finds what a decision took of a meter. It fails where that is nothing, so
-// that nobody settles what was never allowed.
-func (d Decision) spent(limit, key string) (Taken, error) {
-	for _, t := range d.Taken {
+// spent finds what a decision took of a meter, in the slice that all copies of the
+// decision share. It fails where that is nothing, so that nobody settles what was never
+// allowed.
+func (d Decision) spent(limit, key string) (*Taken, error) {
+	for i, t := range d.Taken {
 		if t.Limit == limit && t.Key == key {
-			return t, nil
+			return &d.Taken[i], nil
 		}
 	}
-	return Taken{}, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
+	return nil, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
 }
 
-// owedUS is OwedUntil in microseconds as the scripts take it, 0 where not known.
-func (t Taken) owedUS() int64 {
-	if t.OwedUntil.IsZero() {
-		return 0
+// charged notes what a call counts as now. What was charged for longer of a funnel is its
+// own, and not what others took since.
+func (t *Taken) charged(cost int, longer int64) {
+	if t.Cost = cost; t.Mark[0] > 0 {
+		t.Mark[0] += longer
 	}
-	return t.OwedUntil.UnixMicro()
 }
 
 // validCost refuses a true cost that is out of bounds. 0 is within: such a call is
@@ -70,8 +57,8 @@ const memory = int64(time.Hour / time.Microsecond)
 // Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
 // limit is gone, a [*FieldError] for a cost out of bounds, and where the decision took
 // nothing of that meter. After one that wraps ErrUnavailable nobody knows whether the
-// difference was charged; a call that go-redis repeats, because its answer got lost,
-// charges once.
+// difference was charged: said again, it can be charged twice, and is never given back
+// twice. A call that go-redis repeats, because its answer got lost, charges once.
 func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
 	t, err := d.spent(limit, key)
 	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
@@ -80,17 +67,20 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 	c := r.callers.Get().(*caller)
 	defer r.callers.Put(c)
 	c.calls++
+	was := t.Cost
+	t.Cost = min(was, cost) // whatever becomes of the call
 	for range 3 {
-		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), t.Cost, cost, t.owedUS(), d.Holder, c.name, c.calls).Int64()
+		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.name, c.calls).Int64Slice()
 		switch {
 		case err != nil:
 			return unavailable(err)
-		case reply == -1:
+		case reply[0] == -1:
 			return fmt.Errorf("%w: %s", ErrNoLimit, limit)
-		case reply == 0:
+		case reply[0] == 0:
+			t.charged(cost, reply[1])
 			return nil
 		}
-		if err := r.extendCalendars(ctx, []string{limit}, reply); err != nil {
+		if err := r.extendCalendars(ctx, []string{limit}, reply[0]); err != nil {
 			return err
 		}
 	}
@@ -107,14 +97,19 @@ func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost in
 		c := l.claim(now, r, t.Need)
 		at, more := d.At.UnixMicro(), int64(cost-t.Cost)
 		held, leased := c.meter.(*concurrency)
+		longer := int64(0)
 		switch {
 		case leased:
 			held.resize(now, d.Holder, int64(cost))
 		case more > 0:
 			c.meter.charge(now, more)
 			l.meters[c.id] = c.meter
-		case more < 0 && c.own.since <= at && at <= now && now-at < memory:
-			c.meter.giveBack(now, -more, spent{at, int64(t.Cost), t.owedUS()})
+			if g, ok := c.meter.(*gcra); ok {
+				longer, _ = span(more, g.n, g.period)
+			}
+		case more < 0 && t.Mark[0] > 0 && c.own.since <= at && at <= now && now-at < memory:
+			c.meter.giveBack(now, -more, spent{at, int64(t.Cost), t.Mark})
 		}
+		t.charged(cost, longer)
 	})
 }

@@ -35,8 +35,8 @@ func (l *slidingLog) readyAt(now, k int64) int64 {
 }
 
 // take records the time k times. When the clock was set back it records the
-// last time again, so that the log stays in order.
-func (l *slidingLog) take(now, k int64) {
+// last time again, so that the log stays in order. Its mark is that time.
+func (l *slidingLog) take(now, k int64) mark {
 	if len(l.times) > 0 {
 		now = max(now, l.times[len(l.times)-1])
 	}
@@ -46,6 +46,7 @@ func (l *slidingLog) take(now, k int64) {
 	if old := int64(len(l.times)) - l.n; old > 0 {
 		l.times = l.times[old:]
 	}
+	return mark{now}
 }
 
 // charge records further times, beyond n: the log is in debt until so many are a
@@ -61,12 +62,14 @@ func (l *slidingLog) charge(now, k int64) {
 	}
 }
 
-// giveBack drops up to k of the times at which the call was let through. They may be
+// giveBack drops up to k of the times that the call recorded. They may be
 // another call's of the same microsecond, which makes no difference to any window.
-// The times are copied, since a clone may share them.
+// The times are copied, since a clone may share them. Of a debt there may be no more
+// times than n.
 func (l *slidingLog) giveBack(_, k int64, of spent) {
-	first, found := slices.BinarySearch(l.times, of.at)
-	last, _ := slices.BinarySearch(l.times, of.at+1)
+	k = max(0, k-max(0, of.cost-l.n))
+	first, found := slices.BinarySearch(l.times, of.mark[0])
+	last, _ := slices.BinarySearch(l.times, of.mark[0]+1)
 	if found {
 		l.times = slices.Delete(slices.Clone(l.times), int(max(int64(first), int64(last)-k)), last)
 	}

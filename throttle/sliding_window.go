@@ -83,8 +83,8 @@ func (s *slidingWindow) readyAt(now, k int64) int64 {
 	return min(far, at+wait)
 }
 
-// take counts the permits in the newest part, or in a new one.
-func (s *slidingWindow) take(now, k int64) {
+// take counts the permits in the newest part, or in a new one. Its mark is which.
+func (s *slidingWindow) take(now, k int64) mark {
 	parts, _ := s.counted(now)
 	index := s.earliest(now, parts) / s.width
 	if last := len(parts) - 1; last >= 0 && parts[last].index == index {
@@ -93,6 +93,7 @@ func (s *slidingWindow) take(now, k int64) {
 		parts = append(parts, part{index, k})
 	}
 	s.parts, s.wasWidth = parts, s.width
+	return mark{index}
 }
 
 // charge is take: the count of a part has no bound.
@@ -106,7 +107,7 @@ func (s *slidingWindow) giveBack(_, k int64, of spent) {
 		return
 	}
 	for i, p := range s.parts {
-		if p.index == of.at/s.width {
+		if p.index == of.mark[0] {
 			s.parts = slices.Clone(s.parts)
 			if s.parts[i].count = p.count - k; s.parts[i].count <= 0 {
 				s.parts = slices.Delete(s.parts, i, i+1)

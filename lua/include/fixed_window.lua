@@ -58,6 +58,7 @@ local function fixed_window(m, now_us)
   function m.take(k)
     last, count = at, count + k
     keep()
+    return at
   end
 
   function m.left() return open <= now_us and not closed and n > count and n - count or 0 end

@@ -33,19 +33,24 @@ end
 
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
--- State: "tat fraction n period_us". n permits per period, at most capacity at
--- once: a permit every period/n, and TAT may run capacity·period/n ahead.
+-- State: "tat fraction n period_us", and where calls have given back permits how many
+-- those were. n permits per period, at most capacity at once: a permit every period/n,
+-- and TAT may run capacity·period/n ahead.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local tat, fraction = 0, 0
+  local tat, fraction, given = 0, 0, 0
   local state = call('GET', m.state)
   if state then
     local rate
     tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
     tat, fraction = tonumber(tat), tonumber(fraction)
     if rate ~= m.rate then
-      -- @include leaked
-      tat, fraction = leaked(m, tat, fraction, rate)
+      local was, back = string.match(rate, '^(%d+ %d+) ?(%d*)$')
+      given = tonumber(back) or 0
+      if was ~= m.rate then
+        -- @include leaked
+        tat, fraction = leaked(m, tat, fraction, was)
+      end
     end
   end
   if tat < now_us then tat, fraction = now_us, 0 end
@@ -67,7 +72,8 @@ local function gcra(m, now_us)
   end
 
   -- With no k it stores what is there. What is owed at a rate that ends lasts longer
-  -- where a slower one comes after it.
+  -- where a slower one comes after it; how much was given back, as long as calls may
+  -- settle that took before. Returns what a call must know to settle.
   function m.take(k)
     local us, over = span(k or 0, n, period_us)
     tat, fraction = tat + us, fraction + over
@@ -75,9 +81,11 @@ local function gcra(m, now_us)
     if tat >= FAR then tat, fraction = FAR, 0 end
     local lasts_us = tat - now_us
     if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
+    local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
+    if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
-    call('SET', m.state, int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate, 'PX', int(ttl_ms))
-    return tat
+    call('SET', m.state, text, 'PX', int(ttl_ms))
+    return tat, given
   end
 
   function m.left()

@@ -3,9 +3,10 @@
 -- Returns the meter of a limit and a key, or nil where the limit does not exist
 -- for this app. A meter answers: ready_at(k), the earliest microsecond at which
 -- k more permits may be taken (k above the capacity: an estimate for those who
--- wait), left(), and full_at(), when it is as if never used. take(k) takes them;
--- beside it only the second result changes anything: it stores what is there
--- once more, for as long as it matters now.
+-- wait), left(), and full_at(), when it is as if never used. take(k) takes them, and
+-- returns by what the meter knows them again: see charge.lua; beside it only the
+-- second result changes anything: it stores what is there once more, for as long as
+-- it matters now.
 -- known is whether anybody knows when permits come back; shut, whether the limit
 -- is paused or the meter blocked; stale, whether Go must extend its calendar.
 -- heard: whether the limiter is to be told how calls go.

@@ -30,11 +30,9 @@ local function keep_meter(name, key)
   if keep and not m.stale and call('EXISTS', m.state) == 1 then keep() end
 end
 
--- What is known of a key goes when nothing was heard of it for so long: an hour.
-local MEMORY_US = 3600000000
-
--- Until when a record is to be kept; nil: until somebody changes it. That a rate
--- has changed is remembered, too, so that nothing older is given back.
+-- Until when a record is to be kept; nil: until somebody changes it. What was heard of
+-- a key goes when nothing more was for an hour. That a rate has changed is remembered,
+-- too, so that nothing older is given back.
 local function lasts_until(r)
   local heard_us, ends_us = math.max(r.refused_us, r.heard_us, r.fell_us), r.ends_us > 0 and r.ends_us or nil
   if heard_us == 0 and r.source ~= '-' then return ends_us end

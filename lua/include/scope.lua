@@ -17,6 +17,10 @@ local FAR = 9007199254740992
 -- a clock that steps back by less finds it.
 local GRACE = 60000
 
+-- What a call has taken can come back, and what is known of a key is remembered, for
+-- so long: an hour.
+local MEMORY_US = 3600000000
+
 -- The only way a number becomes text: tostring would keep 14 digits of 16, and
 -- '%.0f' takes five times as long. In two parts it fits a Redis of 32 bits too.
 local function int(x)

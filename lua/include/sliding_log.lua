@@ -24,15 +24,17 @@ local function sliding_log(m, now_us)
 
   function m.take(k)
     local last = newest(1)
-    local at = int(last and last > now_us and last or now_us)
+    local at = last and last > now_us and last or now_us
+    local text = int(at)
     while k > 0 do
       local batch = {}
-      for i = 1, math.min(k, 1000) do batch[i] = at end
+      for i = 1, math.min(k, 1000) do batch[i] = text end
       call('RPUSH', m.state, unpack(batch))
       k = k - #batch
     end
     call('LTRIM', m.state, -n, -1)
     keep()
+    return at
   end
 
   -- Times are in order, so the first that still counts is found by halving.

@@ -62,6 +62,7 @@ local function sliding_window(m, now_us)
     for i = 1, #parts do text[i + 1] = int(parts[i]) .. ' ' .. int(counts[i]) end
     local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+    return b
   end
 
   function m.left()

@@ -2,13 +2,15 @@
 
 -- Takes the permits of all meters, unless they were taken before, and replies
 -- with the one that has least left; then whether the limiter is to hear how the
--- call goes, and until when each funnel owes now.
+-- call goes, and two numbers by which each meter knows what it gave: 0 if it does not.
 local function take_all(meters, before)
   local tightest, least, lease_us
-  local heard, owes = 0, {}
+  local heard, marks = 0, {}
   for i = 1, #meters do
     local m = meters[i]
-    owes[i] = m.cost > 0 and not before and m.take(m.cost) or 0
+    local mark, given
+    if m.cost > 0 and not before then mark, given = m.take(m.cost) end
+    marks[2 * i - 1], marks[2 * i] = mark or 0, given or 0
     if m.heard then heard = 1 end
     local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
@@ -16,6 +18,6 @@ local function take_all(meters, before)
   end
   local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
   answer[9] = heard
-  for i = 1, #owes do answer[9 + i] = owes[i] end
+  for i = 1, #marks do answer[9 + i] = marks[i] end
   return answer
 end

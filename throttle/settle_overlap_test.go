@@ -1,0 +1,131 @@
+package throttle_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// TestSettleGivesBackOnlyItsOwn: two calls settle, and another takes what the first
+// of them gave back. That stays taken when the second settles.
+func TestSettleGivesBackOnlyItsOwn(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket} {
+			name, start := string(kind), s.now
+			define(t, s, throttle.Limit{Name: name, Kind: kind, Rate: throttle.PerSecond(10), Capacity: 60})
+			a, b := ask(t, s, name, 20), ask(t, s, name, 20)
+			s.wait(500 * time.Millisecond)
+			must(t, s.Settle(t.Context(), a, name, "k", 0))
+			s.wait(1900 * time.Millisecond)
+			expect(t, name+": the third call", ask(t, s, name, 40).Outcome, allowed)
+			s.wait(100 * time.Millisecond)
+			must(t, s.Settle(t.Context(), b, name, "k", 0))
+			expect(t, name+": left", ask(t, s, name, 0).Remaining, 20)
+			s.wait(start.Sub(s.now))
+		}
+	})
+}
+
+// TestSettleAgain: the last cost of a call counts, however often it is told, and
+// what the call owed above its estimate comes back, too.
+func TestSettleAgain(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, limit := range threes {
+			if limit.Kind == throttle.Concurrency {
+				continue
+			}
+			limit.Rate.N, limit.Capacity = 50, 50
+			if limit.Kind != throttle.Funnel && limit.Kind != throttle.TokenBucket {
+				limit.Capacity = 0
+			}
+			define(t, s, limit)
+			must(t, s.Settle(t.Context(), ask(t, s, limit.Name, 20), limit.Name, "k", 10))
+			d := ask(t, s, limit.Name, 20)
+			for _, cost := range []int{15, 15, 4, 30, 22, 0, 7, 20} {
+				must(t, s.Settle(t.Context(), d, limit.Name, "k", cost))
+				expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 40-cost)
+			}
+		}
+	})
+}
+
+// TestSettleAfterALostAnswer: a call that was repeated, because its answer got lost, does
+// not know where its permits were counted, and so gives back none: they could be others'.
+// Nor does one give back twice whose Settle failed.
+func TestSettleAfterALostAnswer(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		lost := &lostReplies{}
+		s.rdb.AddHook(lost)
+		for _, limit := range threes[:5] {
+			define(t, s, limit)
+			need := throttle.Need{Limit: limit.Name, Key: "k"}
+			ask(t, s, limit.Name, 1)
+			lost.next = true
+			d := s.acquire(t, "job", need)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
+		}
+	})
+}
+
+// TestSettledCostsStayWithin: calls overlap, and each tells its cost as often as it
+// likes, less and more. By what they have truly cost, no window holds too much but for
+// what was told too late.
+func TestSettledCostsStayWithin(t *testing.T) {
+	for _, kind := range everyKind {
+		if kind == throttle.Concurrency {
+			continue
+		}
+		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
+			l := throttle.Limit{Name: "l", Kind: kind, Rate: throttle.Rate{N: rapid.IntRange(1, 30).Draw(t, "n"), Per: time.Second}}
+			if kind == throttle.Funnel || kind == throttle.TokenBucket {
+				l.Capacity = rapid.IntRange(1, 60).Draw(t, "capacity")
+			}
+			s := localStage()
+			if err := s.Define(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+			var calls []*call
+			var history []throttletest.Admission
+			for range rapid.IntRange(2, 80).Draw(t, "steps") {
+				switch step := rapid.IntRange(0, 9).Draw(t, "step"); {
+				case step < 4:
+					look, _ := s.Peek(t.Context(), "l", "")
+					cost := rapid.IntRange(1, look.Capacity).Draw(t, "cost")
+					if step < 2 && look.Remaining > 0 { // all that there is
+						cost = look.Remaining
+					}
+					d, err := s.AllowN(t.Context(), "l", "", cost)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if d.OK() {
+						calls = append(calls, &call{redis: d, settled: settled{d.Cost, []int{len(history)}}})
+						history = append(history, throttletest.Admission{At: d.At.UnixMicro(), Cost: d.Cost})
+					} else if rapid.Bool().Draw(t, "comes back") {
+						s.wait(d.RetryAfter)
+					}
+				case step < 7 && len(calls) > 0:
+					c := rapid.SampledFrom(calls).Draw(t, "call")
+					cost := rapid.IntRange(0, 2*c.redis.Cost).Draw(t, "true cost")
+					if step < 6 {
+						cost /= 4
+					}
+					if err := s.Settle(t.Context(), c.redis, "l", "", cost); err != nil {
+						t.Fatal(err)
+					}
+					history = c.settle(history, s.now, cost)
+				default:
+					s.wait(time.Duration(rapid.IntRange(0, 1500).Draw(t, "wait")) * time.Millisecond)
+				}
+			}
+			if err := throttletest.Check(l, history); err != nil {
+				t.Fatalf("%v\n%v", err, history)
+			}
+		}))
+	}
+}

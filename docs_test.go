@@ -10,11 +10,11 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// documents are what users read: README.md, CHANGELOG.md and all of docs.
+// documents are what users read: README.md, CHANGELOG.md, SECURITY.md and all of docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	return files(t, func(path string) bool {
-		return path == "README.md" || path == "CHANGELOG.md" ||
+		return path == "README.md" || path == "CHANGELOG.md" || path == "SECURITY.md" ||
 			strings.HasPrefix(path, "docs"+string(filepath.Separator)) &&
 				strings.HasSuffix(path, ".md")
 	})
@@ -29,6 +29,8 @@ func TestREADMEShowsHowToStart(t *testing.T) {
 	}
 }
 
+var variable = regexp.MustCompile(`\$\{env:(\w+)\}`)
+
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
 // What is shown is what a worker takes.
@@ -37,6 +39,9 @@ func TestYAMLThatIsShownIsLoaded(t *testing.T) {
 	for _, path := range documents(t) {
 		for _, match := range yamlBlock.FindAllStringSubmatch(read(t, path), -1) {
 			blocks++
+			for _, name := range variable.FindAllStringSubmatch(match[1], -1) {
+				t.Setenv(name[1], "what an operator has there")
+			}
 			if _, err := config.Parse(path, []byte(match[1])); err != nil {
 				t.Errorf("%s, in the YAML that begins with %.60q: %v", path, match[1], err)
 			}

@@ -14,6 +14,10 @@
 //	                          sentinel or cluster) and sets $REDIS to its URL; mtls
 //	                          asks for a certificate, and sets $CERTIFICATES to a
 //	                          folder of those that it takes
+//	                          a plain or durable one has the users of docs/operating.md,
+//	                          and $REDIS, $REDIS_ENQUEUE and $REDIS_PAGE are of them
+//	redis unrefused           the page's has wanted nothing that it may not; the
+//	                          worker's is held to that at the end of each script
 //	redis stop|restart        what it says, to a durable one
 //	jobs STATE N [QUEUE]      the queue has so many jobs in this state
 package clitest

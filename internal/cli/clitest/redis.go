@@ -22,7 +22,7 @@ type redisServer struct {
 }
 
 func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|roomy]")
+	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|roomy|unrefused]")
 	kind := strings.Join(append(args, "plain")[:1], "")
 	s := of(ts)
 	switch kind {
@@ -32,6 +32,11 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 	case "restart":
 		ts.Check(s.redis.plain.Restart())
 		return
+	case "unrefused":
+		if refused := s.redis.refusals("page"); len(refused) > 0 {
+			ts.Fatalf("of Redis the page was refused %q", refused)
+		}
+		return
 	case "full", "roomy":
 		bytes := map[string]string{"full": "1", "roomy": "0"}[kind] // 0 is as much as there is
 		ts.Check(s.redis.client.ConfigSet(context.Background(), "maxmemory", bytes).Err())
@@ -39,20 +44,23 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var closer io.Closer
 	s.redis, closer = start(ts, kind)
-	ts.Defer(func() { _ = s.redis.client.Close(); _ = closer.Close() })
+	ts.Defer(func() {
+		refused := s.redis.refusals("worker")
+		_ = s.redis.client.Close()
+		_ = closer.Close()
+		if len(refused) > 0 {
+			ts.Fatalf("of Redis the worker was refused %q", refused)
+		}
+	})
 	ts.Setenv("REDIS", s.redis.url)
 }
 
 func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
 	switch kind {
 	case "plain":
-		s, err := redistest.Start()
-		ts.Check(err)
-		return &redisServer{s, s.Client(), s.URL()}, s
+		return startLocked(ts)
 	case "durable":
-		s, err := redistest.Start("--appendonly", "yes", "--appendfsync", "always")
-		ts.Check(err)
-		return &redisServer{s, s.Client(), s.URL()}, s
+		return startLocked(ts, "--appendonly", "yes", "--appendfsync", "always")
 	case "evicting":
 		s, err := redistest.Start("--maxmemory-policy", "allkeys-lru")
 		ts.Check(err)

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestRightsEndThere: the users of docs/operating.md have no right to what their tests
+// do not need. What they do need the scripts show, least_rights above all.
+func TestRightsEndThere(t *testing.T) {
+	server, _, err := redistest.StartWithUsers("../../docs/operating.md", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	rdb := server.Client()
+	t.Cleanup(func() { _ = rdb.Close() })
+	const all = "worker enqueue page"
+	for command, users := range map[string]string{
+		"get other":                       all,
+		"set other 1":                     all,
+		"hgetall hg:{another}:limits":     all,
+		"eval x 1 other":                  all,
+		"publish other x":                 all,
+		"flushall":                        all,
+		"flushdb":                         all,
+		"keys *":                          all,
+		"config get requirepass":          all,
+		"config set dir /":                all,
+		"acl list":                        all,
+		"client kill 127.0.0.1:1":         all,
+		"monitor":                         all,
+		"debug sleep 1":                   all,
+		"function flush":                  all,
+		"script flush":                    all,
+		"shutdown":                        all,
+		"replicaof no one":                all,
+		"hset asynq:{default}:t:id msg x": "page",
+		"del hg:{default}:limits":         "page enqueue",
+		"zremrangebyscore asynq:{default}:retry 0 1": "page enqueue",
+		"hget asynq:{default}:t:id msg":              "enqueue",
+		"lrange asynq:{default}:pending 0 1":         "enqueue",
+		"hset hg:{default}:limit:api text x":         "page enqueue",
+		"scan 0":                                     "page enqueue",
+		"subscribe asynq:cancel":                     "page enqueue",
+	} {
+		for _, user := range strings.Fields(users) {
+			args := []any{"acl", "dryrun", user}
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			said, err := rdb.Do(t.Context(), args...).Text()
+			if err != nil || said == "OK" {
+				t.Errorf("%s may %s: %s %v", user, command, said, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package page_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestLeastRights: a page that changes nothing needs no more of Redis than docs/operating.md
+// gives its user.
+func TestLeastRights(t *testing.T) {
+	server, users, err := redistest.StartWithUsers("../../docs/operating.md", "crawl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	all, few := server.Client(), users.Client("page", server)
+	t.Cleanup(func() { _, _ = all.Close(), few.Close() })
+	w := newWorld(t, all)
+	w.enqueue("job", "mail", "")
+	w.wait("waits", throttle.Need{Limit: "mail", Cost: 10})
+	w.wait("waits too", throttle.Need{Limit: "mail", Cost: 10})
+
+	o := w.options
+	o.Redis, o.ReadOnly = few, true
+	o.Limiter = throttle.NewLanes(throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet}))
+	p, err := page.New(o)
+	w.must(err)
+	t.Cleanup(func() { _ = p.Close() })
+	for _, path := range []string{"/", "/?open=mail", "/waiting", "/waiting?lane=default%0Amail", "/queues", "/archived", "/schedules", "/changes", "/find?q=job", "/job?queue=default&id=job"} {
+		if got := ask(p, request("GET", path, nil)); got.StatusCode != 200 && got.StatusCode != 303 {
+			t.Errorf("%s: %d %.500s", path, got.StatusCode, body(t, got))
+		}
+	}
+	w.options = o
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", w.serve()+"/events?of=", nil)
+	w.must(err)
+	events, err := http.DefaultClient.Do(r)
+	w.must(err)
+	defer events.Body.Close()
+	lines, statuses := bufio.NewScanner(events.Body), 0
+	lines.Buffer(nil, 1<<20)
+	for statuses < 6 && lines.Scan() { // what it reads seldom is among them
+		if lines.Text() == "event: status" {
+			statuses++
+		}
+	}
+	if statuses < 6 {
+		t.Errorf("it saw %d turns: %v", statuses, lines.Err())
+	}
+
+	refused, err := all.ACLLog(t.Context(), 128).Result()
+	w.must(err)
+	for _, r := range refused {
+		t.Errorf("it was refused: %s %s %s", r.Reason, r.Context, r.Object)
+	}
+	if err := few.Set(t.Context(), "hg:{crawl}:limits", "", 0).Err(); err == nil {
+		t.Error("it may write")
+	}
+}

@@ -1,0 +1,56 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Users are users of a Redis with their passwords, by name.
+type Users map[string]string
+
+var userLine = regexp.MustCompile(`(?m)^user (\S+) on >(\S+) .*$`)
+
+// StartWithUsers is [Start] with the users that the document gives in the lines of an
+// aclfile, but with any text, and * too, for the scope default. The server's own
+// [Server.Client] remains without bounds.
+func StartWithUsers(document, scope string, args ...string) (*Server, Users, error) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		return nil, nil, err
+	}
+	users, lines := Users{}, ""
+	for _, user := range userLine.FindAllStringSubmatch(string(text), -1) {
+		users[user[1]] = user[2]
+		lines += strings.ReplaceAll(user[0], "{default}", "{"+scope+"}") + "\n"
+	}
+	if len(users) == 0 {
+		return nil, nil, fmt.Errorf("%s has no line of an aclfile", document)
+	}
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, nil, err
+	}
+	file := filepath.Join(dir, "users.acl")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		return nil, nil, err
+	}
+	s, err := startIn(&Server{dir: dir, args: append([]string{"--aclfile", file}, args...)})
+	return s, users, err
+}
+
+// URLAs is [Server.URL] for a user.
+func (u Users) URLAs(name string, s *Server) string {
+	return "redis://" + name + ":" + u[name] + "@" + s.Addr()
+}
+
+// Client connects to a server as a user. The caller must close the client.
+func (u Users) Client(name string, s *Server) *redis.Client {
+	options := s.Options()
+	options.Username, options.Password = name, u[name]
+	return redis.NewClient(options)
+}

@@ -47,6 +47,7 @@ var scripts = map[string]*redis.Script{
 	"look":        Look,
 	"note":        Note,
 	"pause":       Pause,
+	"plain":       Plain,
 	"postpone":    Postpone,
 	"promote":     Promote,
 	"put_back":    PutBack,

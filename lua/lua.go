@@ -55,6 +55,7 @@ var (
 	Look       = script("look")
 	Note       = script("note")
 	Pause      = script("pause")
+	Plain      = script("plain")
 	Postpone   = script("postpone")
 	Promote    = script("promote")
 	PutBack    = script("put_back")

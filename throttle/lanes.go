@@ -96,6 +96,9 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	c := l.callers.Get().(*caller)
 	defer l.callers.Put(c)
 	c.calls++
+	if d, ok, err := l.takePlainly(ctx, needs, c.name, c.calls); ok && d.OK() || err != nil {
+		return d, err
+	}
 	args := []any{
 		job.Queue, job.ID, l.app, c.name, c.calls, new(attempt), job.Priority.headStart(),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(),

@@ -99,12 +99,18 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	if bind.readyAt() > now {
 		return bind.decision(Denied)
 	}
-	return l.takeAll(claims)
+	d := takeAll(claims)
+	for _, c := range claims {
+		if c.need.Cost > 0 {
+			l.meters[c.id] = c.meter
+		}
+	}
+	return d
 }
 
 // takeAll takes the permits of all claims. The one with the fewest left decides. All
 // leases of the call are one holder's; a call without any has none.
-func (l *Local) takeAll(claims []claim) Decision {
+func takeAll(claims []claim) Decision {
 	var tightest *claim
 	holder, lease := "", time.Duration(0)
 	var taken []Taken
@@ -118,7 +124,6 @@ func (l *Local) takeAll(claims []claim) Decision {
 		}
 		if c.need.Cost > 0 {
 			taken = append(taken, Taken{c.need, c.meter.take(c.now, int64(c.need.Cost))})
-			l.meters[c.id] = c.meter
 		}
 		if tightest == nil || c.left() < tightest.left() {
 			tightest = c

@@ -50,6 +50,7 @@ type Redis struct {
 	names  atomic.Uint64 // given by unique
 
 	callers sync.Pool // of *caller
+	plains  plains
 
 	mu   sync.Mutex
 	told map[string]Limit // what Define was told, by name
@@ -115,6 +116,9 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	needs, err := normalize(needs)
 	if err != nil {
 		return Decision{}, err
+	}
+	if d, ok, err := r.takePlainly(ctx, needs, "", 0); ok || err != nil {
+		return d, err
 	}
 	holder := r.unique()
 	args := appendNeeds([]any{r.app, holder}, needs)

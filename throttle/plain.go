@@ -1,0 +1,175 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// plains are the funnels and token buckets that have nothing beside their rate, as Redis
+// said last. A call that knows its limits can be decided by comparing that with what
+// Redis has, and a few numbers: see lua/plain.lua. It is safe for concurrent use.
+type plains struct {
+	mu    sync.Mutex
+	known map[string]*plainLimit // by name
+}
+
+// plainLimit is what is known of a limit.
+type plainLimit struct {
+	summary string       // as lua/include/summary.lua writes it
+	limit   *activeLimit // nil if it is not plain
+	skip    int          // calls that go the long way, since one had to
+}
+
+// skipped is for how many calls a limit is left alone that was changed, or for which
+// somebody waits: to find that out costs a round trip.
+const skipped = 64
+
+// take decides a call of the plain way, for a caller whose repeats are to be known, if
+// that has a name. It is not ok where the whole script must be asked; then nothing was
+// taken.
+func (r *Redis) takePlainly(ctx context.Context, needs []Need, caller string, number uint64) (d Decision, ok bool, err error) {
+	limits, err := r.plain(ctx, needs)
+	if limits == nil || err != nil {
+		return d, false, err
+	}
+	args := []any{caller, number}
+	for i, need := range needs {
+		args = limits[i].appendNeed(args, need)
+	}
+	reply, err := r.run(ctx, lua.Plain, args...).Int64Slice()
+	if err != nil {
+		return d, false, unavailable(err)
+	}
+	if len(reply) == 0 {
+		r.plains.leave(needs)
+		return d, false, nil
+	}
+	claims := make([]claim, len(needs))
+	bind := &claims[0]
+	for i, need := range needs {
+		claims[i] = limits[i].claim(need, reply[0], reply[2+2*i], reply[3+2*i])
+		if claims[i].readyAt() > bind.readyAt() {
+			bind = &claims[i]
+		}
+	}
+	if reply[1] == 0 {
+		return bind.decision(Denied), true, nil
+	}
+	return takeAll(claims), true, nil
+}
+
+// plain returns what is known of the limits, or nil if the call must go the long way.
+// What is not known it asks Redis, which takes a round trip.
+func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
+	limits := make([]plainLimit, len(needs))
+	var unknown []string
+	r.plains.mu.Lock()
+	for i, need := range needs {
+		known := r.plains.known[need.Limit]
+		switch {
+		case known == nil:
+			unknown = append(unknown, need.Limit)
+		case known.skip > 0:
+			if known.skip--; known.skip == 0 {
+				delete(r.plains.known, need.Limit)
+			}
+			fallthrough
+		case known.limit == nil || need.Cost == 0 || need.Cost > known.limit.Capacity:
+			limits = nil
+		default:
+			limits[i] = *known
+		}
+		if limits == nil {
+			break
+		}
+	}
+	r.plains.mu.Unlock()
+	if limits == nil || len(unknown) == 0 {
+		return limits, nil
+	}
+	if err := r.learn(ctx, unknown); err != nil {
+		return nil, err
+	}
+	return r.plain(ctx, needs)
+}
+
+// learn asks Redis for the summaries of limits.
+func (r *Redis) learn(ctx context.Context, names []string) error {
+	replies, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names {
+			p.HGet(ctx, r.prefix+"limit:"+name, "summary")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return unavailable(err)
+	}
+	r.plains.mu.Lock()
+	defer r.plains.mu.Unlock()
+	if r.plains.known == nil {
+		r.plains.known = map[string]*plainLimit{}
+	}
+	for i, reply := range replies {
+		r.plains.known[names[i]] = parsePlain(names[i], reply.(*redis.StringCmd).Val())
+	}
+	return nil
+}
+
+// leave has the next calls of these limits go the long way, and then Redis be asked
+// anew.
+func (p *plains) leave(needs []Need) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, need := range needs {
+		if known := p.known[need.Limit]; known != nil {
+			known.skip = skipped
+		}
+	}
+}
+
+// parsePlain reads a limit's summary: kind, n, microseconds and capacity, and a mark
+// where there is more.
+func parsePlain(name, summary string) *plainLimit {
+	p := &plainLimit{summary: summary, skip: skipped}
+	words := strings.Fields(summary)
+	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
+		return p
+	}
+	var numbers [3]int64
+	for i, word := range words[1:] {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return p
+		}
+		numbers[i] = n
+	}
+	p.skip = 0
+	p.limit = &activeLimit{Limit: Limit{
+		Name: name, Kind: Kind(words[0]), Rate: Rate{int(numbers[0]), time.Duration(numbers[1]) * time.Microsecond}, Capacity: int(numbers[2]),
+	}}
+	return p
+}
+
+// appendNeed appends a need as the script takes it.
+func (p plainLimit) appendNeed(args []any, need Need) []any {
+	n, period := int64(p.limit.Rate.N), p.limit.periodUS()
+	aheadUS, ahead := span(int64(p.limit.Capacity-need.Cost), n, period)
+	costUS, cost := span(int64(need.Cost), n, period)
+	meter := string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
+	rate := strconv.FormatInt(n, 10) + " " + strconv.FormatInt(period, 10)
+	return append(args, need.Limit, p.summary, meter, aheadUS, ahead, costUS, cost, n, rate)
+}
+
+// claim is a need with its meter as the script found it.
+func (p plainLimit) claim(need Need, now, tat, rest int64) claim {
+	g := &gcra{n: int64(p.limit.Rate.N), period: p.limit.periodUS(), capacity: int64(p.limit.Capacity), tat: tat, rest: rest}
+	return claim{need: need, limit: p.limit, own: p.limit, now: now, meter: g}
+}

@@ -26,13 +26,14 @@ func (e *AddressError) Error() string {
 
 // reserved lists the networks that are not the public internet, as IANA's
 // registries of special-purpose addresses have them, as far as netip's own
-// predicates leave them out. Of IPv6 only 2000::/3 is given out at all.
+// predicates leave them out, and what a cloud answers its own machines at. Of IPv6 only 2000::/3 is given out at all.
 //
 //   - https://www.iana.org/assignments/iana-ipv4-special-registry
 //   - https://www.iana.org/assignments/iana-ipv6-special-registry
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers; some clouds keep their metadata there
+	netip.MustParsePrefix("100.64.0.0/10"),    // shared by carriers; some clouds keep their metadata there
+	netip.MustParsePrefix("168.63.129.16/32"), // the metadata of Azure's machines
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"),
 	netip.MustParsePrefix("192.88.99.0/24"),

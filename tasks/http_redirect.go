@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +47,7 @@ type RedirectError struct {
 	// From is the URL that answered.
 	From string
 	// Next is the job's payload from now on. Headers that were not for
-	// another host are gone from it: Authorization, Cookie, Host and those with
+	// another host or port are gone from it: Authorization, Cookie, Host and those with
 	// a secret. Its Hops are one more.
 	Next HTTPRequest
 }
@@ -88,6 +89,8 @@ func (a *answer) next() (*HTTPRequest, error) {
 		err = errors.New("redirects are off")
 	case a.call.Redirects == RedirectsSameHost && !within:
 		err = errors.New("another host, and redirects are for the same host")
+	case reference.MatchString(call.URL) && !sameOrigin(a.call.URL, call.URL):
+		err = errors.New("another origin, and a secret of the call is in the URL")
 	case a.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)
 	}
@@ -130,7 +133,7 @@ func (a *answer) locate(location string) (string, error) {
 // one. The call that it is made from, and its headers, do not change.
 func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
 	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
-	away := !sameHost(r.URL, next)
+	away := !sameOrigin(r.URL, next)
 	if !keeps && r.Method != http.MethodHead {
 		r.Method = ""
 	}
@@ -157,8 +160,24 @@ func private(name, value string) bool {
 	return reference.MatchString(value)
 }
 
-// sameHost reports whether a permit for one URL's host is one for the other's,
-// and whether what was sent to the one may be sent to the other.
+// sameOrigin reports whether what was sent to one URL may be sent to the other: another
+// port can be another's server. From http to https both ports are the schemes' own.
+func sameOrigin(from, to string) bool {
+	a, errA := url.Parse(from)
+	b, errB := url.Parse(to)
+	return errA == nil && errB == nil && sameHost(from, to) &&
+		(portOf(a) == portOf(b) && a.Scheme == b.Scheme || portOf(a) == "80" && portOf(b) == "443")
+}
+
+// portOf is a URL's, or that of its scheme.
+func portOf(u *url.URL) string {
+	if u.Port() == "" && u.Scheme == "https" {
+		return "443"
+	}
+	return cmp.Or(u.Port(), "80")
+}
+
+// sameHost reports whether a permit for one URL's host is one for the other's.
 func sameHost(from, to string) bool {
 	a, errA := url.Parse(from)
 	b, errB := url.Parse(to)

@@ -237,6 +237,57 @@ func TestRequeueLoopEnds(t *testing.T) {
 	}
 }
 
+// Another port can be another's server: what says who calls, and secrets, do not go there.
+func TestRedirectsToAnotherPort(t *testing.T) {
+	h, _ := secretive(t)
+	var got http.Header
+	other := serve(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	to := other
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Location"] = []string{to + "?" + r.URL.RawQuery}
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+	headers := map[string]string{"Authorization": "Basic x", "Cookie": "a=b", "X-Key": "${env:API_KEY}", "X-Trace": "7"}
+	if err := processBy(t, h, HTTPRequest{URL: url, Redirects: RedirectsSameHost, Headers: headers}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"Authorization", "Cookie", "X-Key"} {
+		if got.Get(name) != "" {
+			t.Errorf("%s went along: %q", name, got.Get(name))
+		}
+	}
+	if got.Get("X-Trace") != "7" {
+		t.Error("X-Trace did not go along")
+	}
+	got = nil
+	for _, follow := range []Redirects{RedirectsSameHost, RedirectsRequeue} {
+		err := processBy(t, h, HTTPRequest{URL: url + "/?key=${env:API_KEY}", Redirects: follow})
+		if err == nil || !strings.Contains(err.Error(), "another origin, and a secret of the call is in the URL") || !errors.Is(err, asynq.SkipRetry) || got != nil {
+			t.Errorf("%s: a secret in the URL: %v, %v", follow, err, got)
+		}
+	}
+}
+
+func TestSameOrigin(t *testing.T) {
+	for _, tt := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"http://a/", "http://a:80/x", true},
+		{"https://a:443/", "https://a/", true},
+		{"http://a/", "https://a/", true},
+		{"http://a/", "https://a:8443/", false},
+		{"http://a:8080/", "https://a:8080/", false},
+		{"http://a/", "http://a:8080/", false},
+		{"https://a/", "http://a/", false},
+		{"http://a/", "http://b/", false},
+	} {
+		if got := sameOrigin(tt.from, tt.to); got != tt.want {
+			t.Errorf("sameOrigin(%q, %q) = %t, want %t", tt.from, tt.to, got, tt.want)
+		}
+	}
+}
+
 func TestSameHost(t *testing.T) {
 	tests := []struct {
 		from, to string

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,8 @@ func (o JobOptions) Validate() error {
 		return wrong("in", o.In, "at is there as well: want one of them")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
 		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
+	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
+		return wrong("max_retry", *o.MaxRetry, "want at most 2147483647")
 	}
 	// asynq keeps whole seconds and takes 0 for its own default.
 	for _, d := range []struct {

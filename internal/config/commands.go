@@ -82,8 +82,7 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("argument %s: %w", a.text, err)
 		}
-		_, isText := value.(string)
-		if a.Leads() && isText && !ended && strings.HasPrefix(text, "-") {
+		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
 			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
 		}
 		ended = ended || text == "--" && !a.Leads()

@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -176,6 +177,8 @@ func (d *decoder) checkOptions(path string, maxRetry *int, timeout time.Duration
 func (d *decoder) checkMaxRetry(path string, n *int) {
 	if n != nil && *n < 0 {
 		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
+	} else if n != nil && *n > math.MaxInt32 {
+		d.errorf(path, "%d: want at most %d, for asynq keeps no more", *n, math.MaxInt32)
 	}
 }
 

@@ -16,7 +16,7 @@ func TestCommandsOfScripts(t *testing.T) {
 		"allow, 1 limit": 6, "allow, 3 limits": 12,
 		"acquire, 1 limit": 7, "acquire, 3 limits": 13, "acquire, denied": 11, "acquire, called": 12,
 		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
-		"lead":                             11,
+		"lead":                             10,
 		"a throttled job, enqueue to done": 59, "an undenied job, 1 limit": 21, "an undenied job, 3 limits": 27, "a job": 14,
 	}
 	got := map[string]float64{}

@@ -8,6 +8,7 @@
 --   ready_at_us, -1 where there is no such limit, the permits that wait there
 --   already, and known 0 where nobody can tell when they exist
 -- @include meter
+-- @include counted
 local app = ARGV[1]
 
 local out, stale = { '', now_us }, {}
@@ -15,7 +16,7 @@ for i = 2, #ARGV, 3 do
   local m = load_meter(ARGV[i], ARGV[i + 1], app)
   local waiting, at, known = 0, -1, 0
   if m then
-    waiting = tonumber(call('HGET', hg('demand'), m.id) or 0) + tonumber(call('HGET', hg('meters'), m.id) or 0)
+    waiting = counted(call('HGET', hg('demand'), m.id)) + counted(call('HGET', hg('meters'), m.id))
     at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
     known = (m.known or at <= now_us) and 1 or 0
     if m.stale then stale[#stale + 1] = m.name end

@@ -10,8 +10,7 @@
 local most = ARGV[1]
 
 local headless = {} -- lanes whose first job has left
-local function leave(queue, id, record)
-  local r = parse_job(record)
+local function leave(id, r)
   if step_out(id, r) == 0 and not headless[r.lane] then
     headless[r.lane], headless[#headless + 1] = true, r.lane
   end
@@ -24,13 +23,13 @@ local over = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT',
 for i = 1, #over do
   local record = call('HGET', hg('jobs'), over[i])
   local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( ?%d*\n[%d,]+\n.*)$')
-  if named then
-    local queue, id = string.match(over[i], '^([^\n]*)\n(.*)$')
-    leave(queue, id, record)
+  local id, r = string.match(over[i], '\n(.*)$'), named and parse_job(record)
+  if id and r then
+    leave(id, r)
     call('HSET', hg('jobs'), over[i], before .. int(math.min(named + 1, 6)) .. after)
     call('ZADD', hg('patience'), int(now_us + 500000 * 2 ^ named), over[i])
     out[#out + 1] = over[i]
-  else -- somebody removed it
+  else -- somebody removed it, or wrote something else
     call('ZREM', hg('patience'), over[i])
   end
 end

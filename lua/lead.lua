@@ -1,7 +1,8 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
--- what it may not have heard.
--- Touches: changes (r), contended (w), epoch (rw), lanes (r), patience (r),
---   turns (rw).
+-- what it may not have heard. Where it knows of more lanes than there were, the last
+-- were lost in a failover: then it is as if the lease was taken anew.
+-- Touches: changes (rw), contended (w), epoch (rw), lanes (rw), patience (r),
+--   seq (rw), turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -17,17 +18,38 @@ local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], 
 
 local holder = call('GET', hg('turns'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 1000 } end
-if not holder then seen = '-1' end
+
+-- A counter that is no number begins anew.
+local function number(text)
+  local n = tonumber(string.match(text or '0', '^%d+$'))
+  return n and n < FAR and n
+end
+local said = call('MGET', hg('seq'), hg('changes'), hg('epoch'))
+local last, changes, epoch = number(said[1]), number(said[2]), said[3]
+if not last then call('SET', hg('seq'), '0') end
+if not changes then call('SET', hg('changes'), '0') end
+last, changes = last or 0, changes or 0
+if not epoch then
+  call('SET', hg('epoch'), name)
+  epoch = name
+end
+
+local anew = not holder or tonumber(seen) > last
+if anew then
+  seen = '-inf'
+  local odd = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last), '+inf', 'LIMIT', 0, most)
+  for i = 1, #odd do call('ZADD', hg('lanes'), int(call('INCR', hg('seq'))), odd[i]) end
+end
+
 call('SET', hg('turns'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
 else -- marks of lanes that came and went unheard of
   call('DEL', hg('contended'))
 end
-call('SET', hg('epoch'), name, 'NX')
 
 return {
-  1, holder and 0 or 1, now_us, tonumber(call('GET', hg('changes')) or 0), call('GET', hg('epoch')),
+  1, anew and 1 or 0, now_us, changes, epoch,
   call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
   tonumber(call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2] or 0),
 }

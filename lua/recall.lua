@@ -1,7 +1,7 @@
 -- Takes back what is reserved for called jobs that have not come in time, and
--- says who of a lane is called and has not come. They keep their tickets. Of the
--- meters of one without a record nothing is reserved any more: at worst others
--- that are called there are denied once more.
+-- says who of a lane is called and has not come. They keep their tickets. One of
+-- which no record says that it is of the lane is called no more, and of its meters
+-- nothing is reserved: at worst others that are called there are denied once more.
 -- Touches: called (rw), changes (w), demand (w), full (w), jobs (r),
 --   lane (r), lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -11,6 +11,21 @@
 --   reserved for any more}
 -- @include lanes
 
+-- Those of a lane's called jobs whose records say so; the others leave it.
+local function with_records(queue, lane, called, jobs)
+  local names, out = {}, {}
+  for i = 1, #jobs do names[i] = queue .. '\n' .. jobs[i] end
+  local records = #jobs > 0 and call('HMGET', hg('jobs'), unpack(names))
+  for i = 1, #jobs do
+    if records[i] and string.sub(records[i], -#lane - 1) == '\n' .. lane then
+      out[#out + 1] = jobs[i]
+    else
+      call('ZREM', called, jobs[i])
+    end
+  end
+  return out
+end
+
 -- Of one lane, at most a hundred at a time.
 local function recall(lane)
   local queue, ids = parse_lane(lane)
@@ -18,18 +33,16 @@ local function recall(lane)
   local late = call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)
   for i = 1, #late do
     local r = read_job(queue, late[i])
-    if r then
+    call('ZADD', called, 0, late[i])
+    if r and r.lane == lane then
       count_all(hg('meters'), r, -1)
-      call('ZADD', called, 0, late[i])
-    else -- somebody removed it: how much is reserved for it nobody knows
-      call('ZREM', called, late[i])
+    else -- how much is reserved for it nobody knows
       call('HDEL', hg('meters'), unpack(ids))
     end
   end
-  local out = {
-    call('ZCARD', hg('lane', lane)), call('ZCARD', called),
-    call('ZRANGEBYSCORE', called, '(0', '+inf', 'LIMIT', 0, 1000), call('ZRANGEBYSCORE', called, -1, 0, 'LIMIT', 0, 1000),
-  }
+  local expected = with_records(queue, lane, called, call('ZRANGEBYSCORE', called, '(0', '+inf', 'LIMIT', 0, 1000))
+  local overdue = with_records(queue, lane, called, call('ZRANGEBYSCORE', called, '-inf', 0, 'LIMIT', 0, 1000))
+  local out = { call('ZCARD', hg('lane', lane)), call('ZCARD', called), expected, overdue }
   if #late > 0 then freed(lane) end
   leave_if_empty(lane)
   return out

@@ -16,7 +16,7 @@ for i = 3, #ARGV, 2 do
   if lanes > 0 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
   if lanes > 0 then
     mark(id)
-  elseif tonumber(call('HGET', hg('contended'), id) or 0) <= seen then
+  elseif (tonumber(call('HGET', hg('contended'), id) or nil) or 0) <= seen then
     call('HDEL', hg('contended'), id)
   end
 end

@@ -66,6 +66,7 @@ type giver struct {
 	seen    int64     // number of the last lane that the core knows
 	changes int64     // number of the last change to a meter that it knows
 	missed  int64     // number of a change that it had not heard of at the last heartbeat
+	listens bool      // it hears words
 	lead    time.Time // when to take or renew the lease
 	taken   time.Time // until when another process keeps it at least
 	late    time.Time // when the time of the next job is up
@@ -219,12 +220,18 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 func (g *giver) hear(word turns.Word) bool {
 	now := time.Now()
 	switch {
-	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected:
+	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected || word.Kind == turns.TooMany:
 		if now.Before(g.taken) || (g.core != nil && word.Number > 0 && word.Number <= g.seen) {
 			return false
 		}
-		if g.core != nil && word.Kind == turns.Reconnected {
+		if g.core != nil && (word.Kind == turns.Reconnected || word.Kind == turns.TooMany) {
 			g.core.ChangedAll()
+		}
+		if word.Kind == turns.Reconnected {
+			if g.listens { // and not for the first time: what it knows may be of a Redis that is gone
+				g.core = nil
+			}
+			g.listens = true
 		}
 		g.lead = now
 		return true

@@ -17,7 +17,7 @@ import (
 // The lease outlives the next renewal by grace, and whoever does not get it comes
 // again a standby after its end: nobody polls for it. A lease that ended between two
 // renewals is taken anew: somebody else may have given turns meanwhile, so what the
-// core knows is void.
+// core knows is void. So it is where Redis knows less than it did, as after a failover.
 func (g *giver) takeLead(ctx context.Context) error {
 	if g.core == nil {
 		if err := g.queues.note(ctx, g.promoter.ping(ctx)); err != nil {
@@ -55,6 +55,7 @@ func (g *giver) takeLead(ctx context.Context) error {
 // heartbeat: half of the lanes would be worse than none.
 func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
+	g.upkeep.begun = time.Time{} // what was lost is to be found at once
 	err := g.learn(ctx, lead, true)
 	if err == nil {
 		err = g.settleAll(ctx)
@@ -99,13 +100,17 @@ func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
 // hundred thousand lanes may take longer than it lives.
 func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
 	for {
+		var lanes []string
 		for _, lane := range lead.Made {
-			g.core.Made(lane.Lane, lane.Number)
 			g.seen = max(g.seen, lane.Number)
-			g.upkeep.add(turns.Queue(lane.Lane))
+			if turns.IsLane(lane.Lane) { // else a pass forgets it
+				g.core.Made(lane.Lane, lane.Number)
+				g.upkeep.add(turns.Queue(lane.Lane))
+				lanes = append(lanes, lane.Lane)
+			}
 		}
 		if all {
-			if err := g.find(ctx, lead.Made); err != nil {
+			if err := g.find(ctx, lanes); err != nil {
 				return err
 			}
 		}
@@ -119,14 +124,10 @@ func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
 	}
 }
 
-// find tells the core which jobs of the lanes were called before it took over.
-func (g *giver) find(ctx context.Context, lanes []turns.Numbered) error {
+// find tells the core which jobs of lanes that it did not know are called.
+func (g *giver) find(ctx context.Context, lanes []string) error {
 	for lanes := range slices.Chunk(lanes, page) {
-		names := make([]string, len(lanes))
-		for i, lane := range lanes {
-			names[i] = lane.Lane
-		}
-		if err := g.recallLanes(ctx, names, true); err != nil {
+		if err := g.recallLanes(ctx, lanes, true); err != nil {
 			return err
 		}
 	}

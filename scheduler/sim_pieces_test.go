@@ -41,7 +41,8 @@ var pieces = []*piece{
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
 	{name: "a called job is told again", breaks: "TestSimulation$", instead: tellOnce()},
-	{name: "who takes over reads the lanes", breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "if not holder then seen = '-1' end", without: "if not holder then seen = int(FAR) end"},
+	{name: "a pass reads the lanes", breaks: "TestDamagedRecords/seed_0$", instead: noLanes},
+	{name: "who takes over reads the lanes, and so does a pass", instead: noLanes, breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "seen = '-inf'", without: "seen = int(FAR)"},
 	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = 1, math.floor(#line / 2) do", without: "for i = 1, 0 do"},
 	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestSeen/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
@@ -50,7 +51,7 @@ var pieces = []*piece{
 	{name: "strays are sent back to ask", breaks: "TestStraysAskAgain", instead: allKnown},
 	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestLaneGoesOnWithoutADeadWorkersJob", with: "call('ZADD', called, '-1', id)", without: ""},
 	{name: "changes are numbered", breaks: "TestLostWordsAreNoticed", with: "int(call('INCR', hg('changes')))", without: "'0'"},
-	{name: "heartbeats tell how many changes there were", breaks: "TestLostWordsAreNoticed/the_last_word", with: "tonumber(call('GET', hg('changes')) or 0)", without: "0"},
+	{name: "heartbeats tell how many changes there were", breaks: "TestLostWordsAreNoticed/the_last_word", with: "1, anew and 1 or 0, now_us, changes,", without: "1, anew and 1 or 0, now_us, 0,"},
 	{name: "called jobs go to the head of their queue", breaks: "TestCalledJobsPassTheBacklog", with: "call('RPUSH', pending, unpack(line))", without: "call('LPUSH', pending, unpack(line))"},
 	{name: "a late job takes what is reserved for a later one", breaks: "TestSlowQueueBesideAFastOne", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
 	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.called >= most and", without: "if false and"},
@@ -65,6 +66,16 @@ var pieces = []*piece{
 	{name: "crashes are counted", breaks: "TestSeen/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', job.hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestSeen/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
 	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(ends), job.name)", without: ""},
+}
+
+// noLanes has a pass find no lanes.
+func noLanes(cmd redis.Cmder) bool {
+	lanes, ok := cmd.(*redis.ScanCmd)
+	if !ok || !isCommand(cmd, "zscan", "hg:{default}:lanes") {
+		return false
+	}
+	lanes.SetVal(nil, 0)
+	return true
 }
 
 // allKnown has the limiter know all jobs that it is asked about.

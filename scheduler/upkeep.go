@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ type upkeep struct {
 type found struct {
 	forgotten, sent int
 	one             string // of the jobs that were forgotten
+	mended          int    // records, lanes and counts that were not in order
 }
 
 // add has the put-backs of a queue looked after, from its first lane on. Comparisons
@@ -127,8 +129,13 @@ func (g *giver) upkeepStep(ctx context.Context) error {
 		return nil
 	}
 	step := g.findStrays
-	if c.tickets {
+	switch {
+	case c.tickets:
 		step = g.forgetLost
+	case c.lanes:
+		step = g.findLanes
+	case c.reserved():
+		step = g.recount
 	}
 	err := step(ctx, c)
 	if err == nil && !c.underway() {
@@ -196,17 +203,26 @@ func (g *giver) postpone(ctx context.Context, p *postponing) error {
 }
 
 // A comparison is one pass over all that wait: first the limiter's tickets, whose
-// jobs asynq may not have, then asynq's denied jobs, queue by queue, which may have
-// no ticket. It is no snapshot: what comes or goes meanwhile is left to the next.
+// jobs asynq may not have, its lanes, and what is reserved of meters for called jobs;
+// then asynq's denied jobs, queue by queue, which may have no ticket. It is no snapshot:
+// what comes or goes meanwhile is left to the next.
 type comparison struct {
 	tickets bool     // whether those are still to be looked at
-	cursor  uint64   // in the tickets
+	lanes   bool     // the same of the lanes
+	counts  bool     // and of what is reserved
+	meters  []string // of which that is to be counted next
+	cursor  uint64   // in the first of these
 	queues  []string // whose denied jobs are still to be looked at
 	offset  int      // in the first of them
 }
 
 // underway reports whether anything is left to look at.
-func (c *comparison) underway() bool { return c.tickets || len(c.queues) > 0 }
+func (c *comparison) underway() bool {
+	return c.tickets || c.lanes || c.reserved() || len(c.queues) > 0
+}
+
+// reserved reports whether anything is left of what is reserved.
+func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 
 // beginPass plans a pass over the tickets and over all queues that there are, but
 // those in which another process just checks whether it can promote.
@@ -216,7 +232,7 @@ func (g *giver) beginPass(ctx context.Context) error {
 		return err
 	}
 	queues = slices.DeleteFunc(queues, func(queue string) bool { return strings.HasPrefix(queue, checkQueue) })
-	g.upkeep.pass = comparison{tickets: true, queues: queues}
+	g.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
 	return nil
 }
 
@@ -228,6 +244,9 @@ func (g *giver) tellFound() {
 	}
 	if f.sent > 0 {
 		g.log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
+	}
+	if f.mended > 0 {
+		g.log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.mended)
 	}
 	*f = found{}
 }
@@ -246,11 +265,12 @@ func (g *giver) forget(ctx context.Context, lost []throttle.JobID) error {
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.
 func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
-	jobs, next, err := g.store.Jobs(ctx, c.cursor, page)
+	jobs, next, mended, err := g.store.Jobs(ctx, c.cursor, page)
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.tickets = next, next != 0
+	g.upkeep.found.mended += mended
 	byQueue := map[string][]string{}
 	for _, job := range jobs {
 		byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
@@ -268,6 +288,61 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 		}
 	}
 	return g.forget(ctx, lost)
+}
+
+// findLanes tells the core of lanes that it does not know, as those whose last calls
+// were lost in a failover. Of one that is empty Redis forgets the name.
+func (g *giver) findLanes(ctx context.Context, c *comparison) error {
+	lanes, next, err := g.store.Lanes(ctx, c.cursor, page)
+	if g.limits.note(ctx, err) != nil {
+		return err
+	}
+	c.cursor, c.lanes = next, next != 0
+	var unknown []string
+	for _, lane := range lanes {
+		switch {
+		case g.core.Knows(lane):
+		case turns.IsLane(lane):
+			unknown = append(unknown, lane)
+		default: // no script has written that
+			g.upkeep.found.mended++
+			if err := g.limits.note(ctx, g.store.DropLane(ctx, lane)); err != nil {
+				return err
+			}
+		}
+	}
+	return g.find(ctx, unknown)
+}
+
+// recount puts right what is reserved for called jobs, where anything else is: of as many
+// meters at a time as have few called jobs together, since all of a meter's are counted
+// in one step.
+func (g *giver) recount(ctx context.Context, c *comparison) error {
+	if len(c.meters) == 0 {
+		meters, next, err := g.store.Reserved(ctx, c.cursor, page)
+		if g.limits.note(ctx, err) != nil {
+			return err
+		}
+		c.meters, c.cursor, c.counts = meters, next, next != 0
+	}
+	called, lanes := g.core.CalledAt(c.meters), map[string]bool{}
+	n, jobs := 0, 0
+	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= page); n++ {
+		jobs += called[c.meters[n]].Jobs
+		for _, lane := range called[c.meters[n]].Lanes {
+			lanes[lane] = true
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	wrong, err := g.store.Recount(ctx, g.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
+	if g.limits.note(ctx, err) != nil {
+		return err
+	}
+	c.meters = c.meters[n:]
+	g.upkeep.found.mended += wrong
+	return nil
 }
 
 // findStrays sends denied jobs of this scope that no lane knows back to ask: the

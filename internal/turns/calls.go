@@ -51,6 +51,35 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	c.recallBy(l, r.Until)
 }
 
+// CalledAt is how many jobs are called that need each of some meters, and the lanes that
+// they are of.
+func (c *Core) CalledAt(meters []string) map[string]Callers {
+	at := make(map[string]Callers, len(meters))
+	for _, meter := range meters {
+		at[meter] = Callers{}
+	}
+	for name, l := range c.lanes {
+		if l.called == 0 {
+			continue
+		}
+		for _, meter := range l.meters() {
+			if of, some := at[meter]; some {
+				at[meter] = Callers{of.Jobs + l.called, append(of.Lanes, name)}
+			}
+		}
+	}
+	return at
+}
+
+// Callers are called jobs that need a meter.
+type Callers struct {
+	Jobs  int
+	Lanes []string
+}
+
+// Knows reports whether jobs of a lane wait or are called, as far as the core knows.
+func (c *Core) Knows(name string) bool { return c.lanes[name] != nil }
+
 // dense reports whether a lane's permits come one by one, several in a step. Where they
 // come more rarely a step would save no call; and those of a window come all at once, so
 // that a late one makes that of the next window late, too.

@@ -63,6 +63,12 @@ func Meters(lane string) []string {
 	return strings.Split(meters, "\n")
 }
 
+// IsLane reports whether a text can be the name of a lane.
+func IsLane(name string) bool {
+	_, meters, found := strings.Cut(name, "\n")
+	return found && !slices.ContainsFunc(strings.Split(meters, "\n"), func(meter string) bool { return !strings.Contains(meter, "|") })
+}
+
 // Queue is the queue whose jobs wait in a lane.
 func Queue(lane string) string {
 	queue, _, _ := strings.Cut(lane, "\n")

@@ -48,8 +48,8 @@ type Lead struct {
 	// process keeps it, and nothing else is known.
 	Held  bool
 	Until time.Duration
-	// Fresh is whether the lease was taken anew: then Made begins with the first
-	// of all lanes, whatever the process knew.
+	// Fresh is whether the lease was taken anew, or Redis has lost what the process
+	// knew: then Made begins with the first of all lanes.
 	Fresh bool
 	// Now is Redis's clock.
 	Now int64
@@ -253,18 +253,68 @@ func (s *Store) Known(ctx context.Context, queue string, ids []string) ([]bool, 
 }
 
 // Jobs lists some of the jobs that wait or are called, and where to go on; at 0
-// that was all.
-func (s *Store) Jobs(ctx context.Context, cursor uint64, count int64) ([]Job, uint64, error) {
+// that was all. Before it does, it drops what of them is not in order, and says of how
+// many that was.
+func (s *Store) Jobs(ctx context.Context, cursor uint64, count int64) (jobs []Job, next uint64, mended int, err error) {
 	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
-	jobs := make([]Job, 0, len(fields)/2)
+	for fields := range slices.Chunk(fields, 2*mendPage) {
+		var names []any
+		for i := 0; i < len(fields); i += 2 {
+			names = append(names, fields[i])
+			queue, id, _ := strings.Cut(fields[i], "\n")
+			jobs = append(jobs, Job{queue, id})
+		}
+		n, err := s.run(ctx, lua.Mend, names...).Int()
+		if err != nil {
+			return nil, 0, mended, err
+		}
+		mended += n
+	}
+	return jobs, next, mended, nil
+}
+
+// Lanes lists some of the lanes of which anything waits or is called, and where to go
+// on; at 0 that was all.
+func (s *Store) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
+	members, next, err := s.rdb.ZScan(ctx, s.prefix+"lanes", cursor, "", count).Result()
+	for i := 0; i < len(members); i += 2 {
+		lanes = append(lanes, members[i])
+	}
+	return lanes, next, err
+}
+
+// mendPage bounds a call of Redis to about a millisecond: a scan may tell of more jobs
+// than it was asked for.
+const mendPage = 100
+
+// Reserved lists some of the meters of which permits are reserved for called jobs, and
+// where to go on; at 0 that was all.
+func (s *Store) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
+	fields, next, err := s.rdb.HScan(ctx, s.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {
-		queue, id, _ := strings.Cut(fields[i], "\n")
-		jobs = append(jobs, Job{queue, id})
+		if !strings.HasSuffix(fields[i], "\n") { // that is how many lanes take turns there
+			meters = append(meters, fields[i])
+		}
 	}
-	return jobs, next, nil
+	return meters, next, err
+}
+
+// Recount counts anew what is reserved of meters for called jobs, which are of some
+// lanes, and returns of how many meters another number was reserved.
+func (s *Store) Recount(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
+	args := []any{process, strings.Join(meters, "\n")}
+	for _, lane := range lanes {
+		args = append(args, lane)
+	}
+	return s.run(ctx, lua.Recount, args...).Int()
+}
+
+// DropLane forgets a lane that no script has made: its name says no meters.
+func (s *Store) DropLane(ctx context.Context, lane string) error {
+	return s.rdb.ZRem(ctx, s.prefix+"lanes", lane).Err()
 }
 
 // Resign gives the lease back, so that another process need not wait for its end.

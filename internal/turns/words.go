@@ -25,7 +25,8 @@ const (
 	MeterChanged WordKind = "meter" // a meter may be ready sooner than was told
 	LimitChanged WordKind = "limit" // so may all meters of a limit
 	JobCame      WordKind = "came"  // a called job of a full lane came
-	Reconnected  WordKind = ""      // anything may have been missed
+	Reconnected  WordKind = ""      // anything may have been missed, and be another Redis's, which has less
+	TooMany      WordKind = "many"  // some were given up
 	// PatienceEnds: a job waits whose time is up before that of all others.
 	PatienceEnds WordKind = "patience"
 )
@@ -58,7 +59,7 @@ func (s *Store) Words(ctx context.Context) <-chan Word {
 					return
 				}
 				if kept = append(kept, readWord(message)); len(kept) > mostKept {
-					kept = []Word{{Kind: Reconnected}}
+					kept = []Word{{Kind: TooMany}}
 				}
 			case taken <- next:
 				kept = kept[1:]

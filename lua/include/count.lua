@@ -1,7 +1,10 @@
 -- @include scope
 
--- Adds to a counter in a hash, which at zero leaves nothing behind.
+-- Adds to a counter in a hash, which at zero leaves nothing behind. Nor does one that
+-- is no number: nothing that a script has written. Returns what it says then.
 local function count(counters, id, change)
-  local n = call('HINCRBY', counters, id, int(change))
-  if n <= 0 then call('HDEL', counters, id) end
+  local is, n = pcall(call, 'HINCRBY', counters, id, int(change))
+  if is and n > 0 then return n end
+  call('HDEL', counters, id)
+  return 0
 end

@@ -1,10 +1,10 @@
--- @include scope
+-- @include counted
 
 -- Has every meter know what all others want that wait there.
 local function load_before(meters, waits)
   for i = 1, #meters do
     local m = meters[i]
-    m.before = math.max(0, tonumber(call('HGET', hg('demand'), m.id) or 0) - (waits and m.cost or 0))
+    m.before = math.max(0, counted(call('HGET', hg('demand'), m.id)) - (waits and m.cost or 0))
   end
 end
 

@@ -6,17 +6,18 @@
 
 -- A job's record, one field a line: ticket, since when it waits, how long
 -- permits are reserved for it once it is called, whether its wait may end and how
--- often it was denied, its costs, its lane.
+-- often it was denied, its costs, its lane. Nil is a record that no script has written.
 local function parse_job(record)
   local ticket, since_us, grant_us, patience, denials, costs, lane =
-    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) ?(%d*)\n([%d,]+)\n(.*)$')
-  if not lane then return nil end -- nothing that a script has written
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) ?(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
+  if not lane then return nil end
   local r = {
     ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,
     denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
   }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  return r
+  local _, meters = string.gsub(lane, '\n', '')
+  return #r.cost == meters and r or nil
 end
 
 local function read_job(queue, id)

@@ -1,4 +1,5 @@
 -- @include meter
+-- @include counted
 
 -- Meters do not change while turns are given; only what is reserved of them.
 local known, stale = {}, {}
@@ -8,7 +9,7 @@ local function meter(id)
   local name, key = string.match(id, '^([^|]*)|(.*)$')
   m = load_meter(name, key) or false
   if m then
-    m.reserved, m.promised = tonumber(call('HGET', hg('meters'), id) or 0), 0
+    m.reserved, m.promised = counted(call('HGET', hg('meters'), id)), 0
     if m.stale then stale[#stale + 1] = name end
   end
   known[id] = m

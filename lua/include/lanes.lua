@@ -32,7 +32,7 @@ local function forget_job(queue, id, r)
   local called = call('ZSCORE', hg('called', r.lane), id)
   if called then
     call('ZREM', hg('called', r.lane), id)
-    if tonumber(called) > 0 then
+    if (tonumber(called) or 0) > 0 then
       count_all(hg('meters'), r, -1)
       freed(r.lane)
     end

@@ -22,14 +22,16 @@ end
 
 -- What a turn needs of a job's record: for how long permits are reserved for it,
 -- whether its wait may end, and its costs. Mostly that is as for the one before it in
--- its lane.
+-- its lane. One that no script has written, or that is of another lane, is as good as
+-- none.
 local function parse_costs(line, record)
-  local grant, patience, costs = string.match(record, '^%-?%d+\n%d+\n(%d+)\n(%d) ?%d*\n([%d,]+)\n')
-  if not costs then return false end -- nothing that a script has written
+  local grant, patience, costs, lane = string.match(record, '^%-?%d+\n%d+\n(%d+)\n(%d) ?%d*\n([%d,]+)\n(.*)$')
+  if lane ~= line.lane then return false end
   local r = line.like
   if r and r.costs == costs and r.grant == grant and r.patience == patience then return r end
   r = { grant = grant, patience = patience, costs = costs, grant_us = tonumber(grant), cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
+  if #r.cost ~= #line.ids then return false end
   line.like = r
   return r
 end
@@ -98,7 +100,7 @@ local function store()
     end
   end
   for id, m in pairs(known) do
-    if m and m.promised > 0 then call('HINCRBY', hg('meters'), id, int(m.promised)) end
+    if m and m.promised > 0 then count(hg('meters'), id, m.promised) end
   end
   for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
 end

@@ -1,22 +1,20 @@
 -- @include expect
 -- @include latest
 -- @include reserved
+-- @include count
+-- @include next_ticket
 
--- Puts a job in its lane. The first there is news: the lane gets a number and a
--- meter its mark, so that nobody takes there before the lane had its turn.
+-- Puts a job in its lane. The first there is news.
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
   for i = 1, #job.meters do
     local m = job.meters[i]
-    m.before = call('HINCRBY', hg('demand'), m.id, int(m.cost)) - m.cost
+    m.before = math.max(0, count(hg('demand'), m.id, m.cost) - m.cost)
   end
   if before > 0 then return end
-  local number = int(call('INCR', hg('seq')))
-  call('ZADD', hg('lanes'), number, job.lane)
-  -- @include mark
-  mark(meter, number)
-  call('PUBLISH', hg('wake'), 'lane ' .. number)
+  -- @include announce
+  announce(job.lane, meter)
 end
 
 -- What the jobs of a lane cost on average of each meter, but for one: that is known of
@@ -40,7 +38,7 @@ end
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
   if ends <= now_us then return reply(TOO_LATE, bind or (binding(job.meters)), now_us) end
-  local ticket = r and r.ticket or job.ticket or call('HINCRBY', hg('tickets'), job.lane, 1) + job.head_start
+  local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start
   local text = int(ticket)
   local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
   if joins then

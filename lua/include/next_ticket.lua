@@ -1,0 +1,12 @@
+-- @include scope
+
+-- The next ticket of a lane. Where its last is no number, that is one behind all who
+-- wait.
+local function next_ticket(lane)
+  local is, ticket = pcall(call, 'HINCRBY', hg('tickets'), lane, 1)
+  if is then return ticket end
+  local last = tonumber(call('ZRANGE', hg('lane', lane), -1, -1, 'WITHSCORES')[2] or nil) or 0
+  ticket = math.min(math.max(0, floor(last)), FAR / 2) + 1
+  call('HSET', hg('tickets'), lane, int(ticket))
+  return ticket
+end

@@ -1,0 +1,46 @@
+-- Looks whether waiting jobs stand where their records say. A record that cannot be
+-- read, or whose job stands elsewhere, is dropped: asynq's side shows that the job is
+-- denied and unknown, and it is sent back to ask. A lane that has lost its number gets
+-- another.
+-- Touches: called (r), contended (w), jobs (rw), lane (r), lanes (rw),
+--   patience (rw), seq (w), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1…] queue and ID, one a line, of each job
+-- Returns how many were not in order
+-- @include jobs
+-- @include lane
+-- @include forget_record
+-- @include announce
+
+local records, mended, seen = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}
+
+-- The lane of a job that stands there, or is called from there; '' of one that has left
+-- it since its time is up; else nil.
+local function lane_of(name, record)
+  local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
+  local r = queue and parse_job(record)
+  if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return nil end
+  local lane = r.patience > '1' and '' or r.lane
+  if lane ~= '' and not call('ZSCORE', hg('lane', lane), id) and not call('ZSCORE', hg('called', lane), id) then return nil end
+  if r.patience ~= '0' and not call('ZSCORE', hg('patience'), name) then
+    call('ZADD', hg('patience'), int(now_us), name) -- when its time is up it knows itself
+    mended = mended + 1
+  end
+  return lane
+end
+
+for i = 1, #ARGV do
+  local lane = records[i] and lane_of(ARGV[i], records[i])
+  if records[i] and not lane then
+    forget_record(ARGV[i], '1')
+    mended = mended + 1
+  elseif lane and lane ~= '' and not seen[lane] then
+    seen[lane] = true
+    if not call('ZSCORE', hg('lanes'), lane) then
+      local _, ids = parse_lane(lane)
+      announce(lane, ids[1])
+      mended = mended + 1
+    end
+  end
+end
+return mended

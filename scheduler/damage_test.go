@@ -1,0 +1,318 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// TestDamagedRecords: whatever hands do to what the limiter keeps of waiting jobs, all
+// others have their turns meanwhile, no limit lets more through, and a minute after the
+// last blow all is in order again.
+func TestDamagedRecords(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				damaged(t, rdb, seed, time.Minute)
+			})
+		})
+	}
+}
+
+// TestMendAndRecount: a record that says nothing, or another place than its job's, is
+// dropped, a lane that has lost its number is told of, and what is reserved is what is called.
+func TestMendAndRecount(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx, lane := t.Context(), "default\na|"
+		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+		store := limiter.Turns()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(limiter.Define(ctx, throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}))
+		for i := range 20 {
+			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
+			must(err)
+		}
+		must(limiter.Define(ctx, funnel("a", 1000, 20)))
+		lead, err := store.Lead(ctx, "it", time.Minute, 0, "epoch")
+		must(err)
+		if len(lead.Made) != 1 || lead.Made[0].Lane != lane {
+			t.Fatalf("lanes %+v, want %q", lead.Made, lane)
+		}
+		turn := turns.Turn{Lane: lane, Ahead: true}
+		if _, results, _, err := store.Grant(ctx, "it", []turns.Turn{turn, turn, turn}); err != nil || results[2].Outcome != turns.Granted {
+			t.Fatal(results, err)
+		}
+
+		records := rdb.HGetAll(ctx, scopePrefix+"jobs").Val()
+		must(rdb.HSet(ctx, scopePrefix+"jobs", "default\n1", "abc", "default\n7", records["default\n7"]+"\na|", // 1 is called
+			"default\n8", strings.Replace(records["default\n8"], "a|", "a|b", 1)).Err())
+		must(rdb.ZRem(ctx, scopePrefix+"lanes", lane).Err())
+		if jobs, next, mended, err := store.Jobs(ctx, 0, 1000); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
+			t.Errorf("%d jobs from 0 to %d, %d mended, %v; want 19, 4 mended", len(jobs), next, mended, err)
+		}
+		if _, _, mended, err := store.Jobs(ctx, 0, 1000); mended != 0 || err != nil {
+			t.Errorf("once more: %d mended, %v; want none", mended, err)
+		}
+		if again, err := store.Lead(ctx, "it", time.Minute, lead.Made[0].Number, ""); err != nil || len(again.Made) != 1 || again.Made[0].Lane != lane {
+			t.Errorf("it hears of %+v, %v; want its lane", again, err)
+		}
+		meters, next, err := store.Reserved(ctx, 0, 100)
+		if len(meters) != 1 || next != 0 || err != nil {
+			t.Errorf("meters %q, %d, %v; want one", meters, next, err)
+		}
+		for _, want := range []int{1, 0} {
+			if wrong, err := store.Recount(ctx, "it", meters, []string{lane}); wrong != want || err != nil {
+				t.Errorf("%d were wrong, %v; want %d", wrong, err, want)
+			}
+		}
+		if n := rdb.HGet(ctx, scopePrefix+"meters", "a|").Val(); n != "2" {
+			t.Errorf("%s permits are reserved, want 2", n)
+		}
+	})
+}
+
+// damaged has jobs of all sorts wait, and hands do damage for some time.
+func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64, lasts time.Duration) {
+	limits := []throttle.Limit{
+		funnel("a", 20, 5), {Name: "b", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
+		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)}, funnel("host", 5, 2), funnel("quiet", 5, 1),
+	}
+	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb, taken: map[string][]throttletest.Admission{}}
+	var log bytes.Buffer
+	each := lasts / 60
+	first := start(t, rdb, settings{
+		config: quick, limits: limits, rule: ruleOfPayload, asked: w.asked, passes: max(lasts, 2*time.Second),
+		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	second := start(t, rdb, settings{config: quick, limits: limits, rule: ruleOfPayload, asked: w.asked, passes: max(lasts, 2*time.Second)})
+	needs := []string{"a", "a:3", "b", "a b", "a host/x", "b host/x:2 w", "w host/y", "host/z w:4"}
+	jobs := 0
+	quiet := int(5 * lasts / time.Second)
+	for range quiet {
+		first.enqueue(needing("quiet"))
+	}
+	for range 60 {
+		for range 1 + w.rand.IntN(int(3*each/time.Millisecond/100+2)) {
+			first.enqueue(needing(needs[w.rand.IntN(len(needs))]))
+			jobs++
+		}
+		for range w.rand.IntN(4) {
+			w.damage()
+		}
+		time.Sleep(each)
+	}
+	w.mu.Lock()
+	if n := len(w.taken["quiet|"]); n < quiet*9/10 {
+		t.Errorf("of a limit that nobody touched %d jobs ran in %s, want %d", n, lasts, quiet)
+	}
+	w.mu.Unlock()
+	time.Sleep(2*max(lasts, 2*time.Second) + 5*time.Second) // a pass has begun since, and has ended
+	w.inOrder(t)
+	for range 600 {
+		if len(first.ran())+len(second.ran()) >= jobs+quiet {
+			break
+		}
+		time.Sleep(max(each, 100*time.Millisecond))
+	}
+	ran := map[string]int{}
+	for _, r := range slices.Concat(first.ran(), second.ran()) {
+		if ran[r.id]++; ran[r.id] > 1 {
+			t.Errorf("job %s ran twice", r.id)
+		}
+	}
+	if len(ran) != jobs+quiet {
+		t.Errorf("%d of %d jobs ran; %s\n%s", len(ran), jobs+quiet, strings.Join(w.blows, "\n"), log.String())
+	}
+	first.server.Shutdown()
+	second.server.Shutdown()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for meter, history := range w.taken {
+		name, _, _ := strings.Cut(meter, "|")
+		i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == name })
+		if err := throttletest.Check(limits[i], history); err != nil {
+			t.Errorf("%s: %v", meter, err)
+		}
+	}
+	if n := strings.Count(log.String(), "cannot be given their turns"); n > 0 {
+		t.Errorf("turns failed %d times:\n%s", n, log.String())
+	}
+	for _, key := range first.left() {
+		t.Errorf("%q is left behind: %v", key, w.members(key))
+	}
+}
+
+// A world is what hands damage, and what was admitted in it.
+type world struct {
+	rand  *rand.Rand
+	ctx   context.Context
+	rdb   redis.UniversalClient
+	blows []string
+
+	mu    sync.Mutex
+	taken map[string][]throttletest.Admission
+}
+
+func (w *world) asked(_ throttle.Job, needs []throttle.Need, d throttle.Decision) {
+	if d.Outcome != throttle.Allowed {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range needs {
+		meter := n.Limit + "|" + n.Key
+		w.taken[meter] = append(w.taken[meter], throttletest.Admission{At: d.At.UnixMicro(), Cost: max(1, n.Cost)})
+	}
+}
+
+const scopePrefix = "hg:{default}:"
+
+// damage changes one field of a hash, or one member of a sorted set.
+func (w *world) damage() {
+	keys := []string{"jobs", "jobs", "jobs", "jobs", "tickets", "demand", "meters", "contended", "lanes"}
+	for _, pattern := range []string{"lane:*", "called:*"} {
+		for _, key := range w.rdb.Keys(w.ctx, scopePrefix+pattern).Val() {
+			if !strings.Contains(key, "quiet|") {
+				keys = append(keys, strings.TrimPrefix(key, scopePrefix))
+			}
+		}
+	}
+	slices.Sort(keys[9:])
+	key := keys[w.rand.IntN(len(keys))]
+	if strings.HasPrefix(key, "lane") || strings.HasPrefix(key, "called") {
+		w.damageSet(key)
+	} else {
+		w.damageHash(key)
+	}
+}
+
+// texts are what hands write into hashes.
+var texts = []string{"", "abc", "-5", "0", "1.5", "1e300", "99999999999999999999", "9007199254740993", "\n\n\n", "1\n2\n3\n0 1\n1\ndefault\na|\nb|", "\xff\x00"}
+
+func (w *world) damageHash(key string) {
+	all := w.rdb.HGetAll(w.ctx, scopePrefix+key).Val()
+	var fields []string
+	for field, value := range all {
+		if !strings.Contains(field+value, "quiet|") {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	if len(fields) == 0 {
+		return
+	}
+	field := fields[w.rand.IntN(len(fields))]
+	value := texts[w.rand.IntN(len(texts))]
+	switch w.rand.IntN(5) {
+	case 0:
+		w.note("HDEL %s %q", key, field)
+		w.rdb.HDel(w.ctx, scopePrefix+key, field)
+		return
+	case 1: // another's
+		value = all[fields[w.rand.IntN(len(fields))]]
+	case 2: // a byte of it
+		if was := []byte(all[field]); len(was) > 0 {
+			was[w.rand.IntN(len(was))] = "0\n7|x"[w.rand.IntN(5)]
+			value = string(was)
+		}
+	case 3: // one more
+		field = texts[w.rand.IntN(len(texts))]
+	}
+	w.note("HSET %s %q %q, was %q", key, field, value, all[field])
+	w.rdb.HSet(w.ctx, scopePrefix+key, field, value)
+}
+
+func (w *world) damageSet(key string) {
+	members := w.rdb.ZRange(w.ctx, scopePrefix+key, 0, -1).Val()
+	members = slices.DeleteFunc(members, func(m string) bool { return strings.Contains(m, "quiet|") })
+	if len(members) == 0 {
+		return
+	}
+	member := members[w.rand.IntN(len(members))]
+	score := []float64{0, -1, -7, 1, 1.5, 1e18, -1e18, float64(time.Now().Add(time.Hour).UnixMicro())}[w.rand.IntN(8)]
+	switch w.rand.IntN(4) {
+	case 0:
+		w.note("ZREM %s %q", key, member)
+		w.rdb.ZRem(w.ctx, scopePrefix+key, member)
+		return
+	case 1:
+		member = []string{"abc", "", "default\n", "default\nabc", "default\na|\nzzz|"}[w.rand.IntN(5)]
+	case 2: // one that stands elsewhere
+		if names := w.rdb.HKeys(w.ctx, scopePrefix+"jobs").Val(); len(names) > 0 {
+			slices.Sort(names)
+			_, member, _ = strings.Cut(names[w.rand.IntN(len(names))], "\n")
+		}
+	}
+	w.note("ZADD %s %g %q", key, score, member)
+	w.rdb.ZAdd(w.ctx, scopePrefix+key, redis.Z{Score: score, Member: member})
+}
+
+func (w *world) note(format string, args ...any) {
+	w.blows = append(w.blows, fmt.Sprintf(format, args...))
+}
+
+// members is what a key holds, to tell of it.
+func (w *world) members(key string) any {
+	if set, err := w.rdb.ZRangeWithScores(w.ctx, key, 0, -1).Result(); err == nil {
+		return set
+	}
+	return w.rdb.HGetAll(w.ctx, key).Val()
+}
+
+// inOrder fails unless each job that waits or is called has its record and its place,
+// and what is reserved is what is called. It looks at one moment of all.
+func (w *world) inOrder(t *testing.T) {
+	t.Helper()
+	text := `local P, out, sums = KEYS[1], {}, {}
+	local jobs = redis.call('HGETALL', P .. 'jobs')
+	for i = 1, #jobs, 2 do
+		local id = string.match(jobs[i], '\n(.*)$')
+		local costs, lane = string.match(jobs[i + 1], '^%-?%d+\n%d+\n%d+\n%d ?%d*\n([%d,]+)\n(.*)$')
+		local waits = lane and redis.call('ZSCORE', P .. 'lane:' .. lane, id)
+		local called = lane and redis.call('ZSCORE', P .. 'called:' .. lane, id)
+		if not lane or (waits and called) or not (waits or called) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end
+		if lane and not redis.call('ZSCORE', P .. 'lanes', lane) then out[#out + 1] = 'no lane ' .. lane end
+		if called and tonumber(called) > 0 then
+			local ids = string.gmatch(string.match(lane, '\n(.*)$'), '[^\n]+')
+			for cost in string.gmatch(costs, '%d+') do
+				local id = ids()
+				sums[id] = (sums[id] or 0) + cost
+			end
+		end
+	end
+	local meters = redis.call('HGETALL', P .. 'meters')
+	for i = 1, #meters, 2 do
+		if string.sub(meters[i], -1) ~= '\n' then
+			if meters[i + 1] ~= string.format('%d', sums[meters[i]] or 0) then
+				out[#out + 1] = 'reserved of ' .. meters[i] .. ': ' .. meters[i + 1] .. ', called ' .. (sums[meters[i]] or 0)
+			end
+		end
+	end
+	return out`
+	odd, err := w.rdb.Eval(w.ctx, text, []string{scopePrefix}).StringSlice()
+	if err != nil || len(odd) > 0 {
+		t.Errorf("not in order: %q, %v; blows\n%s", odd, err, strings.Join(w.blows, "\n"))
+	}
+}

@@ -10,8 +10,7 @@ import (
 // PrimaryName is the name that a [Sentinel] gives to the primary it watches.
 const PrimaryName = "headgate"
 
-// A Sentinel is a primary, its replica and the one sentinel that watches them
-// and promotes the replica half a second after the primary is gone.
+// A Sentinel is a primary, its replica and the one sentinel that watches them.
 type Sentinel struct {
 	Primary, Replica, Watcher *Server
 }
@@ -81,12 +80,23 @@ func (s *Sentinel) Options() *redis.FailoverOptions {
 // must close the client.
 func (s *Sentinel) Client() *redis.Client { return redis.NewFailoverClient(s.Options()) }
 
-// FailOver kills the primary and waits until the replica is the primary.
+// Lag cuts the replica off: it hears nothing more of what the primary is told.
+func (s *Sentinel) Lag() error {
+	rdb := s.Primary.Client()
+	defer rdb.Close()
+	ctx := context.Background()
+	return errors.Join(
+		rdb.Do(ctx, "ACL", "SETUSER", "default", "-psync", "-sync").Err(),
+		rdb.Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err(),
+	)
+}
+
+// FailOver kills the primary, has the sentinel fail over and waits until the replica is
+// the primary.
 func (s *Sentinel) FailOver() error {
 	rdb := redis.NewSentinelClient(s.Watcher.Options())
 	defer rdb.Close()
-	err := rdb.Set(context.Background(), PrimaryName, "down-after-milliseconds", "500").Err()
-	if err := errors.Join(err, s.Primary.Stop()); err != nil {
+	if err := errors.Join(s.Primary.Stop(), rdb.Failover(context.Background(), PrimaryName).Err()); err != nil {
 		return err
 	}
 	return s.Replica.waitFor("replication", "role", "master")

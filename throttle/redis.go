@@ -95,7 +95,8 @@ func (r *Redis) Allow(ctx context.Context, limit, key string) (Decision, error) 
 }
 
 // AllowN implements Limiter. It leaves permits alone that are reserved for called
-// jobs.
+// jobs, and where a lane waits all that those who wait there want: Remaining is what is
+// left beside that, and RetryAfter when it would be the caller's turn if nobody else came.
 func (r *Redis) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
 	return r.allow(ctx, []Need{{limit, key, n}})
 }

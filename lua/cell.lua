@@ -1,4 +1,6 @@
--- redis-cell's CL.THROTTLE: a funnel that is given with the call.
+-- redis-cell's CL.THROTTLE: a funnel that is given with the call. Where its numbers are
+-- others than at the last call, what is owed is stored by the new ones even if nothing
+-- is taken.
 -- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
@@ -12,13 +14,11 @@ local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumb
 
 local m = { state = hg('cell', key), n = n, period_us = period_us, capacity = capacity, rate = int(n) .. ' ' .. int(period_us) }
 gcra(m, now_us)
-local outcome = 1
 local at = m.ready_at(quantity)
-if quantity > capacity then
-  outcome, at = 3, now_us
-elseif at > now_us then
-  outcome = 2
-elseif quantity > 0 then
-  m.take(quantity)
+local outcome = quantity > capacity and 3 or at > now_us and 2 or 1
+if outcome == 1 and quantity > 0 or m.owes then
+  m.take(outcome == 1 and quantity or 0)
+elseif m.owes == false then
+  call('DEL', m.state)
 end
 return { outcome, now_us, at, m.left(), m.full_at() }

@@ -60,3 +60,26 @@ func TestThrottle(t *testing.T) {
 		}
 	})
 }
+
+// TestThrottleKeepsDebtsWhenNumbersChange: what is owed is owed in permits, which leak at
+// the numbers that were told last, by whoever was told them: a denial or a look too.
+func TestThrottleKeepsDebtsWhenNumbersChange(t *testing.T) {
+	for name, quantity := range map[string]int{"a denial": 1, "a look": 0, "never": 99} {
+		t.Run(name, func(t *testing.T) {
+			onEvery(t, func(t *testing.T, s *stage) {
+				throttled := func(period time.Duration, quantity int) throttle.Cell {
+					t.Helper()
+					c, err := s.Throttle(t.Context(), "k", 9, 10, period, quantity)
+					must(t, err)
+					return c
+				}
+				expect(t, "takes all", throttled(time.Minute, 10).Limited, false)
+				throttled(time.Hour, quantity)
+				s.wait(7 * time.Second)
+				expect(t, "at other numbers", throttled(time.Hour, 1).RetryAfter, 353*time.Second)
+				s.wait(353 * time.Second)
+				expect(t, "when told", throttled(time.Hour, 1).Limited, false)
+			})
+		})
+	}
+}

@@ -35,6 +35,26 @@ func (p *pair) call(t *rapid.T) {
 	p.ask(t, needs)
 }
 
+// throttle asks both for permits of a limit that is given with the call, of other numbers
+// each time, or looks.
+func (p *pair) throttle(t *rapid.T) {
+	key, burst := p.key(t), rapid.IntRange(0, 4).Draw(t, "burst")
+	count := rapid.IntRange(1, 7).Draw(t, "count")
+	period := rapid.SampledFrom([]time.Duration{time.Microsecond, 700 * time.Millisecond, time.Second, time.Minute, throttle.Day}).Draw(t, "period")
+	quantity := rapid.IntRange(0, burst+2).Draw(t, "quantity")
+	got, err := p.redis.Throttle(t.Context(), key, burst, count, period, quantity)
+	if err != nil {
+		t.Fatalf("redis: %v", err)
+	}
+	want, err := p.local.Throttle(t.Context(), key, burst, count, period, quantity)
+	if err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("throttle: local (-) and redis (+) differ:\n%s", diff)
+	}
+}
+
 type lastDenial struct {
 	needs      []throttle.Need
 	retryAfter time.Duration

@@ -30,7 +30,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			t.Repeat(map[string]func(*rapid.T){
 				"call": p.call, "call again": p.call, "look": p.look, "come back": p.comeBack, "wait": p.wait, "set back": p.setBack,
 				"redefine": p.redefine, "pause": p.pause, "block": p.block, "reset": p.reset, "extend": p.extend, "free": p.free,
-				"settle": p.settle, "settle more": p.settle, "set key": p.setKey, "unset key": p.unsetKey,
+				"settle": p.settle, "settle more": p.settle, "set key": p.setKey, "unset key": p.unsetKey, "throttle": p.throttle,
 			})
 			p.judge(t)
 		})

@@ -1,11 +1,13 @@
 -- @include gcra
 
 -- What a meter owes after a change of its rate: what was owed at that moment in
--- permits stays, rounded up, and leaks at the new rate from then on.
+-- permits stays, rounded up, and leaks at the new rate from then on. owes says
+-- whether anything was: where the limit is given with the call, that must be stored.
 local function leaked(m, tat, fraction, rate)
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
   if m.since_us and m.since_us > since_us then since_us = m.since_us end
-  if tat < since_us then return 0, 0 end
+  m.owes = tat >= since_us
+  if not m.owes then return 0, 0 end
   local n, period_us = string.match(rate, '^(%d+) (%d+)$')
   local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
   return since_us + us, over

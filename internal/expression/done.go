@@ -18,7 +18,9 @@ type doneEnv struct {
 	Result any `expr:"result"`
 }
 
-func (d *Done) env(f *formula) (any, error) {
+func (e doneEnv) with(left *budget) any { e.Left = left; return e }
+
+func (d *Done) env(f *formula) (environment, error) {
 	env, err := d.Job.env(f)
 	if err != nil {
 		return nil, err

@@ -27,22 +27,33 @@ type formula struct {
 	program *vm.Program
 	names   names
 	byHost  bool // whether it takes the host of payload.url
+	bounded bool // whether it has a loop or a function that may make much of little
 }
 
 // compile reports what is wrong with the text, as one line. env is a struct
 // whose expr tags are the names that the text may use.
-func compile(what, text string, env any) (*formula, error) {
+func compile(what, text string, env environment) (*formula, error) {
 	f := &formula{what: what, text: strings.TrimSpace(text), names: names{}}
 	if f.text == "" {
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
 	}
-	program, err := expr.Compile(f.text, expr.Env(env), hostFunction, expr.DisableBuiltin("now"))
+	patterns := &ownPatterns{}
+	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
+	// As it was written it says what is wrong with it; as it runs it pays for what it does.
+	written, err := expr.Compile(f.text, options...)
 	if err != nil {
 		return nil, f.wrap(explain(err, env))
 	}
-	f.program = program
-	node := program.Node()
+	if patterns.err != nil {
+		return nil, f.wrap(patterns.err)
+	}
+	node := written.Node()
 	ast.Walk(&node, f)
+	if f.program = written; f.bounded {
+		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
+			return nil, f.wrap(explain(err, env))
+		}
+	}
 	return f, nil
 }
 
@@ -54,13 +65,27 @@ func (f *formula) String() string {
 	return f.text
 }
 
-// run evaluates the formula. A missing field gives nil, without an error.
-func (f *formula) run(env any) (any, error) {
-	value, err := expr.Run(f.program, env)
+// run evaluates the formula. A missing field gives nil, without an error. What it makes,
+// and what it goes through for that, is bounded.
+func (f *formula) run(env environment) (any, error) {
+	var left *budget
+	if f.bounded {
+		left = &budget{maxSpent}
+	}
+	value, err := expr.Run(f.program, env.with(left))
+	if err == nil && f.bounded {
+		err = left.whole(reflect.ValueOf(value), 0) // what is in it twice is written twice
+	}
 	if err != nil {
 		return nil, f.wrap(explain(err, env))
 	}
 	return value, nil
+}
+
+// environment is what a formula sees.
+type environment interface {
+	// with is the environment with the budget of one run in it.
+	with(left *budget) any
 }
 
 // wrap names the expression in front of the reason.
@@ -80,20 +105,23 @@ func explain(err error, env any) error {
 	}
 	reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
 	reason = strings.TrimPrefix(reason, "runtime error: ")
+	if reason == "memory budget exceeded" { // expr's own, for lists
+		return errSpent
+	}
 	if _, field, ok := strings.Cut(reason, "taskEnv has no field "); ok {
 		return fmt.Errorf("task has no field %s: want task.type, task.queue or task.id", field)
 	}
 	if strings.HasPrefix(reason, "unknown name") {
 		return fmt.Errorf("%s: want one of %s, or text in quotes", reason, strings.Join(known(env), ", "))
 	}
-	return errors.New(reason)
+	return errors.New(cut(reason))
 }
 
 // known lists the names that an environment has.
 func known(env any) []string {
 	var found []string
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(env)) {
-		if name := field.Tag.Get("expr"); name != "" {
+		if name := field.Tag.Get("expr"); name != "" && name != budgetName {
 			found = append(found, name)
 		}
 	}
@@ -118,5 +146,7 @@ func (f *formula) Visit(node *ast.Node) {
 		f.names[n.Value] = true
 	case *ast.CallNode:
 		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
+	case *ast.BuiltinNode, *ast.PredicateNode:
+		f.bounded = true
 	}
 }

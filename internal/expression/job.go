@@ -25,7 +25,10 @@ type Job struct {
 type jobEnv struct {
 	Payload any     `expr:"payload"`
 	Task    taskEnv `expr:"task"`
+	Left    *budget `expr:"what is left" json:"-"`
 }
+
+func (e jobEnv) with(left *budget) any { e.Left = left; return e }
 
 type taskEnv struct {
 	Type  string `expr:"type"`

@@ -19,6 +19,8 @@ type priorityEnv struct {
 	Low    string `expr:"low"`
 }
 
+func (e priorityEnv) with(left *budget) any { e.Left = left; return e }
+
 // ParsePriority compiles a priority expression.
 func ParsePriority(text string) (Priority, error) {
 	f, err := compile("priority expression", text, priorityEnv{})

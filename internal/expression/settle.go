@@ -16,6 +16,8 @@ type resultEnv struct {
 	Result any `expr:"result"`
 }
 
+func (e resultEnv) with(left *budget) any { e.Left = left; return e }
+
 // ParseSettle compiles such an expression.
 func ParseSettle(text string) (Settle, error) {
 	f, err := compile("settle expression", text, resultEnv{})

@@ -28,7 +28,10 @@ type Quote func(text string) string
 
 type tickEnv struct {
 	Tick time.Time `expr:"tick"`
+	Left *budget   `expr:"what is left" json:"-"`
 }
+
+func (e tickEnv) with(left *budget) any { e.Left = left; return e }
 
 // ParseTemplate compiles the expressions of a schedule's text.
 func ParseTemplate(text string) (Template, error) { return parseTemplate(text, tickEnv{}) }
@@ -40,7 +43,7 @@ func ParseJobTemplate(text string) (Template, error) { return parseTemplate(text
 // result.
 func ParseDoneTemplate(text string) (Template, error) { return parseTemplate(text, doneEnv{}) }
 
-func parseTemplate(text string, env any) (Template, error) {
+func parseTemplate(text string, env environment) (Template, error) {
 	var t Template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
@@ -105,17 +108,17 @@ func closing(text string) int {
 // and nothing else gives that expression's own value, of any type; every
 // other gives text. The value is quoted but for the ${…} that the template itself has.
 func (t Template) At(tick time.Time, quote Quote) (any, error) {
-	return t.fill(func(*formula) (any, error) { return tickEnv{tick}, nil }, quote)
+	return t.fill(func(*formula) (environment, error) { return tickEnv{Tick: tick}, nil }, quote)
 }
 
 // OfJob is the template's value for a job, as At for a tick.
 func (t Template) OfJob(job *Job) (any, error) {
-	return t.fill(func(f *formula) (any, error) { return job.env(f) }, nil)
+	return t.fill(func(f *formula) (environment, error) { return job.env(f) }, nil)
 }
 
 // fill evaluates the template, each expression with what it sees. What stands between
 // two whole parts is quoted at once: pieces of it could make a name together.
-func (t Template) fill(env func(*formula) (any, error), quote Quote) (any, error) {
+func (t Template) fill(env func(*formula) (environment, error), quote Quote) (any, error) {
 	value := func(f *formula) (any, error) {
 		seen, err := env(f)
 		if err != nil {
@@ -227,7 +230,7 @@ func (t Template) Literal() (text string, ok bool) {
 func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].formula != nil }
 
 // value is run, but nothing is an error.
-func (f *formula) value(env any) (any, error) {
+func (f *formula) value(env environment) (any, error) {
 	value, err := f.run(env)
 	if err == nil && value == nil {
 		err = f.wrap(errors.New("it gives nothing"))

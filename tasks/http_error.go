@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/redact"
 )
 
 // The classes of errors, as Class tells them. They are texts and not types, since
@@ -84,15 +86,15 @@ func (e *BodyError) Error() string {
 const maxErrorText = 2000
 
 // presentable is the error with a text that can be kept and shown, whatever the
-// other side put into it: asynq cannot retry a job whose error is not UTF-8, since
+// other side put into it, and without what is a secret in a URL: asynq cannot retry a job whose error is not UTF-8, since
 // its message in protobuf cannot be written. errors.Is and errors.As see the error
 // as before.
 func presentable(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
-	if len(text) <= maxErrorText && utf8.ValidString(text) {
+	text := redact.Query(err.Error())
+	if text == err.Error() && len(text) <= maxErrorText && utf8.ValidString(text) {
 		return err
 	}
 	if len(text) > maxErrorText {

@@ -47,6 +47,38 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// Where clouds tell their machines who they are, keys included, by each provider's documents.
+func TestMetadataOfCloudsIsPrivate(t *testing.T) {
+	for provider, addresses := range map[string][]string{
+		"AWS, Google, Azure, DigitalOcean, Hetzner, OpenStack": {"169.254.169.254"},
+		"AWS, by IPv6": {"fd00:ec2::254"}, "AWS, of containers": {"169.254.170.2", "169.254.170.23", "fd00:ec2::23"},
+		"AWS, names and time": {"169.254.169.253", "fd00:ec2::253", "169.254.169.123", "fd00:ec2::123"},
+		"Google, by IPv6":     {"fd20:ce::254"},
+		"Azure, WireServer":   {"168.63.129.16"},
+		"Alibaba":             {"100.100.100.200", "100.100.2.136"},
+		"Oracle, Classic":     {"192.0.0.192"}, "Oracle, by IPv6": {"fd00:c1::a9fe:a9fe"},
+		"Scaleway": {"169.254.42.42", "fd00:42::42"}, "Tencent": {"169.254.0.23"}, "OpenStack, by IPv6": {"fe80::a9fe:a9fe"},
+		"as others write them": {"::ffff:169.254.169.254", "::ffff:100.100.100.200", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "64:ff9b::a83f:8110", "2002:c000:c0::"},
+	} {
+		for _, text := range addresses {
+			if public(netip.MustParseAddr(text)) {
+				t.Errorf("%s: %s counts as public", provider, text)
+			}
+		}
+	}
+}
+
+// Their names lead to these addresses, and what counts is where a connection goes.
+func TestNamesOfMetadataServers(t *testing.T) {
+	for name, address := range map[string]string{"metadata.google.internal": "169.254.169.254", "metadata.tencentyun.com": "169.254.0.23", "instance-data.ec2.internal": "169.254.169.254"} {
+		h := &HTTPHandler{resolver: newNameServer(t, address).resolver()}
+		err := processBy(t, h, HTTPRequest{URL: "http://" + name + "/"})
+		if refused, ok := errors.AsType[*AddressError](err); !ok || refused.Address != netip.MustParseAddr(address) {
+			t.Errorf("%s: got %v, want an AddressError of %s", name, err, address)
+		}
+	}
+}
+
 func TestListedPrivateAddressesAreCalled(t *testing.T) {
 	url := serve(t, func(http.ResponseWriter, *http.Request) {})
 	h := &HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}

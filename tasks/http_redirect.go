@@ -121,7 +121,7 @@ func (a *answer) locate(location string) (string, error) {
 		return "", errors.New("not a URL")
 	}
 	u.Fragment, u.RawFragment = "", ""
-	next := a.secrets.hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
+	next := a.secrets.references().hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
 	if err := validateURL(next); err != nil {
 		return "", err
 	}

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redact"
 )
 
 const (
@@ -66,7 +68,7 @@ func (h *HTTPHandler) read(a *answer, start time.Time, wanted bool) (*HTTPResult
 	defer a.resp.Body.Close()
 	result := &HTTPResult{Status: a.resp.StatusCode, Headers: a.headers(), Length: -1}
 	if a.call.Hops > 0 {
-		result.URL = a.call.URL
+		result.URL = redact.Query(a.call.URL)
 	}
 	var err error
 	if wanted && a.call.Save != "" {

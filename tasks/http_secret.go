@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/redact"
 )
 
 // A payload is kept in Redis, shown by tools and copied into logs, so it has no
@@ -60,7 +62,8 @@ func checkReferences(text string) error {
 type secrets []secret
 
 // A secret is a value and the reference that stood for it in the payload. One in a
-// URL is there twice, also as it is escaped: errors and redirects say it so.
+// URL is there twice, also as it is escaped: errors and redirects say it so. One that is
+// written out in the URL's query has no reference, but redact.Hidden.
 type secret struct{ value, reference string }
 
 // reveal is the call with its secrets in it, and the secrets. It exists from
@@ -93,6 +96,12 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	}
 	if failed != nil {
 		return call, nil, failed
+	}
+	// What stands written out in the query should be a reference, and is hidden as one.
+	for _, value := range redact.Values(call.URL) {
+		if len(value) >= minSecret {
+			found = append(found, secret{value, redact.Hidden})
+		}
 	}
 	found.sort()
 	return open, found, nil
@@ -160,6 +169,11 @@ func readSecret(name string) (string, error) {
 // leave its end.
 func (s secrets) sort() {
 	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
+}
+
+// references are those secrets that can be written as a reference.
+func (s secrets) references() secrets {
+	return slices.DeleteFunc(slices.Clone(s), func(x secret) bool { return x.reference == redact.Hidden })
 }
 
 // hide is the text with references in place of the secrets.

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/redact"
 )
 
 // token is what RFC 9110 lets a method or the name of a header be (5.6.2).
@@ -24,7 +26,7 @@ var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate reports the first thing that is wrong with the call: the field, its
-// value and what would be right. A URL in the error has no password in it. It does
+// value and what would be right. A URL in the error has no password and no key in it. It does
 // no I/O: whether the host exists, and may be called, is found when it is called.
 func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
@@ -125,20 +127,20 @@ func validateURL(text string) error {
 	if err != nil {
 		return fmt.Errorf("url is not a URL: %w: %s", parseReason(err), want)
 	}
-	// Before the checks that follow: their errors show the URL.
+	shown := redact.Query(u.Redacted())
 	if u.User != nil {
-		return fmt.Errorf("url %q: want it without user and password: a header Authorization with a secret is for these", u.Redacted())
+		return fmt.Errorf("url %q: want it without user and password: a header Authorization with a secret is for these", shown)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("url %q: want it to begin with http:// or https://", u.Redacted())
+		return fmt.Errorf("url %q: want it to begin with http:// or https://", shown)
 	}
 	if u.Hostname() == "" {
-		return fmt.Errorf("url %q has no host: %s", u.Redacted(), want)
+		return fmt.Errorf("url %q has no host: %s", redact.Query(u.Redacted()), want)
 	}
 	// url.Parse takes any digits, and a dialer would fail with each attempt.
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("url %q: want a port from 1 to 65535", u.Redacted())
+			return fmt.Errorf("url %q: want a port from 1 to 65535", shown)
 		}
 	}
 	return nil

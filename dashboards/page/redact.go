@@ -8,11 +8,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/redact"
 )
 
 // hidden stands where a secret was. It has the same length for all of them, so it does
 // not tell theirs.
-const hidden = "•••"
+const hidden = redact.Hidden
 
 // always are the fields that are never shown, whatever the options say, in the
 // form of path.Match.
@@ -79,7 +81,7 @@ func (r redactor) hides(name string) bool {
 func (r redactor) text(text string) string {
 	text = r.field.ReplaceAllString(text, "${1}"+hidden)
 	text = scheme.ReplaceAllString(text, "$1 "+hidden)
-	return userinfo.ReplaceAllString(text, "$1"+hidden+"@")
+	return redact.Query(userinfo.ReplaceAllString(text, "$1"+hidden+"@"))
 }
 
 // block is a payload, a result or an error as it is shown: JSON is indented, with its

@@ -2,12 +2,16 @@ package scheduler
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more
@@ -39,7 +43,8 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 
 // EnqueueContext enqueues a task as asynq's Client does, with the same errors, such
 // as asynq.ErrDuplicateTask. Options given here win over those of the task, a
-// Priority too. The task is left as it is, and can be enqueued again.
+// Priority too. The task is left as it is, and can be enqueued again. A queue whose name
+// has a line break, which no Server would serve, is a [*throttle.FieldError].
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -50,6 +55,9 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 		headers[headerPriority] = formatPriority(p)
 	}
 	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
+	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {
+		err = wrong // without asynq's words around it
+	}
 	end(info, err)
 	return info, err
 }
@@ -60,9 +68,22 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 type headersKey struct{}
 
 // enqueuing is the Redis client of a Client's asynq. All of its calls pass as they
-// are, but that scripts get the headers which their context has, and that a server is
-// woken where a job becomes pending.
+// are, but that scripts get the headers which their context has, that a server is
+// woken where a job becomes pending, and that a queue has a name of one line.
 type enqueuing struct{ redis.UniversalClient }
+
+// SAdd implements redis.SetCmdable. It is how asynq makes a queue known, before the first
+// job of it.
+func (e enqueuing) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
+	for _, queue := range members {
+		if err := validQueue(fmt.Sprint(queue)); err != nil {
+			cmd := redis.NewIntCmd(ctx)
+			cmd.SetErr(err)
+			return cmd
+		}
+	}
+	return e.UniversalClient.SAdd(ctx, key, members...)
+}
 
 // EvalSha implements redis.Scripter.
 func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {

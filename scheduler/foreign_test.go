@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -104,4 +105,64 @@ func TestWhatInspectorShows(t *testing.T) {
 			t.Errorf("comes by itself in %s, before its permit exists", in)
 		}
 	})
+}
+
+// TestOddIDs: asynq takes almost any ID, and so do the lanes; each job is itself alone.
+func TestOddIDs(t *testing.T) {
+	ids := []string{"a", "b", "a\nb", "a\n", "\nb", "default\na", "a b", "*", "{a}", "a|b", "\r\n\r\nb", "ä"}
+	ran := map[throttle.JobID]int{}
+	settings := settings{
+		config: asynq.Config{Concurrency: 1, Queues: map[string]int{"default": 1, "other": 1}}, limits: []throttle.Limit{perMinute(6, 1)},
+		handle: func(ctx context.Context, _ *asynq.Task) error {
+			id, _ := asynq.GetTaskID(ctx)
+			queue, _ := asynq.GetQueueName(ctx)
+			ran[throttle.JobID{Queue: queue, ID: id}]++
+			return nil
+		},
+	}
+	virtual(t, settings, func(t *testing.T, st *stack) {
+		for _, queue := range []string{"default", "other"} {
+			for _, id := range ids {
+				st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(id), asynq.Queue(queue), asynq.MaxRetry(0))
+			}
+		}
+		time.Sleep(time.Second)
+		if jobs, err := st.limiter.Find(t.Context(), "b"); err != nil || len(jobs) != 2 {
+			t.Errorf("waiting as b: %v, %v; want one in each queue", jobs, err)
+		}
+		st.must(st.tasks.DeleteTask("other", "a\n"))
+		time.Sleep(10 * time.Minute)
+		for _, id := range ids {
+			for _, queue := range []string{"default", "other"} {
+				if times := ran[throttle.JobID{Queue: queue, ID: id}]; times != 1 && (queue != "other" || id != "a\n") {
+					t.Errorf("%q in %s ran %d times", id, queue, times)
+				}
+			}
+			if times := st.limiter.denials[id]; times > 2 {
+				t.Errorf("the two jobs %q were denied %d times", id, times)
+			}
+		}
+		st.wantClean()
+	})
+}
+
+// TestQueueWithALineBreak is refused by who serves it, and by our client before anything
+// of it is in Redis, whoever says so.
+func TestQueueWithALineBreak(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	client, queue := NewClient(rdb), asynq.Queue("a\nb")
+	for name, enqueue := range map[string]func() (*asynq.TaskInfo, error){
+		"the task": func() (*asynq.TaskInfo, error) { return client.Enqueue(asynq.NewTask("job", nil, queue)) },
+		"the call": func() (*asynq.TaskInfo, error) { return client.Enqueue(asynq.NewTask("job", nil), queue) },
+		"later": func() (*asynq.TaskInfo, error) {
+			return client.Enqueue(asynq.NewTask("job", nil), queue, asynq.ProcessIn(time.Hour), asynq.Unique(time.Hour))
+		},
+	} {
+		if _, err := enqueue(); fmt.Sprint(err) != `queue "a\nb": want a name without line breaks` {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("in Redis: %q", keys)
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -172,11 +174,24 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 			return fmt.Errorf("rules: limit %s: %w", l.Name, err)
 		}
 	}
+	for queue := range cfg.Queues {
+		if err := validQueue(queue); err != nil {
+			return fmt.Errorf("config: %w", err)
+		}
+	}
 	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {
 		return fmt.Errorf("config: GroupGracePeriod %s: want at least 1s", d)
 	}
 	if o.forgiven < 0 {
 		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgiven)
+	}
+	return nil
+}
+
+// validQueue refuses a queue whose lanes would be another's by their names.
+func validQueue(queue string) error {
+	if strings.Contains(queue, "\n") {
+		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func TestNewServerRefuses(t *testing.T) {
 		{"no rule", Rules{}, asynq.Config{}, nil, "For is nil"},
 		{"a wrong limit", Rules{For: noNeeds, Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel}}}, asynq.Config{}, nil, "api"},
 		{"what asynq panics for", Rules{For: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
+		{"a queue of two lines", Rules{For: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
 		{"fewer crashes than none", Rules{For: noNeeds}, asynq.Config{}, []Option{WithForgivenCrashes(-1)}, "want 0 or more"},
 	}
 	for _, test := range tests {

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -35,15 +34,16 @@ func NewLanes(limiter *Redis) *Lanes { return &Lanes{limiter} }
 // JobID is who a job is: the same ID in two queues is two jobs.
 type JobID struct{ Queue, ID string }
 
-// validate refuses what would be another job, or lane, by its name.
+// validate refuses what would be another job, or lane, by its name: a queue ends where
+// its line does.
 func (j JobID) validate() error {
-	if strings.Contains(j.Queue, "\n") || strings.Contains(j.ID, "\n") {
-		return errors.New("job: want an ID and a queue without line breaks")
+	if strings.Contains(j.Queue, "\n") {
+		return fieldError("queue", j.Queue, "want a name without line breaks")
 	}
 	return nil
 }
 
-// Job is a queued job that asks for its permits. Only its JobID is required; it
+// Job is a queued job that asks for its permits. Only its JobID is required; its queue
 // must not contain line breaks. What else it says may be other each time that it
 // asks: its wait is counted from its first denial all the same.
 type Job struct {

@@ -19,6 +19,10 @@ type StatusError struct {
 	// by a quota that is used up, and at most a year: 0 if it did not ask. A
 	// limit can be told with Block.
 	RetryAfter time.Duration
+	// Until is when that is over, by this process's clock, and zero without a
+	// RetryAfter. It counts from when the header was there: to read and to keep the
+	// body takes time.
+	Until time.Time
 	// URL is the one that answered, after redirects, with its secrets hidden.
 	URL string
 	// Redirect is why a redirect was not followed, and where it leads to.
@@ -86,7 +90,7 @@ func (a *answer) checkStatus(redirect error) *StatusError {
 	}
 	wrong := &StatusError{Status: status, Expect: a.call.Expect, URL: a.call.URL, Redirect: redirect}
 	if until := a.upstream.Until; !until.IsZero() {
-		wrong.RetryAfter = until.Sub(a.at)
+		wrong.RetryAfter, wrong.Until = until.Sub(a.at), until
 	}
 	return wrong
 }

@@ -27,10 +27,9 @@ func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 		if !ok {
 			return err
 		}
-		var until, told time.Time
-		if status.RetryAfter > 0 {
-			until = time.Now().Add(status.RetryAfter)
-			told = w.told(task, until)
+		var told time.Time
+		if !status.Until.IsZero() {
+			told = w.told(task, status.Until)
 			if told.IsZero() {
 				w.log.Info("the other side says when to come back, and shuts no limit: the key of none is its host, and the config has no trust: all", "type", task.Type(), "in", status.RetryAfter)
 			}
@@ -45,8 +44,8 @@ func (w *worker) obeyUpstream(next asynq.Handler) asynq.Handler {
 			if status.Status == http.StatusServiceUnavailable {
 				w.slow(ctx)
 			}
-			if !until.IsZero() {
-				return &refusedError{err, scheduler.RetryAfter(min(status.RetryAfter, throttle.Day))}
+			if !status.Until.IsZero() {
+				return &refusedError{err, scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))}
 			}
 		}
 		w.shut(ctx, told)

@@ -111,6 +111,47 @@ tasks:
 	}
 }
 
+// slowBody takes its time before it ends.
+type slowBody time.Duration
+
+func (s slowBody) Read([]byte) (int, error) { time.Sleep(time.Duration(s)); return 0, io.EOF }
+func (s slowBody) Close() error             { return nil }
+
+// A Retry-After counts from when it came: what is read and kept after it takes time.
+func TestRetryAfterCountsFromTheHeader(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			conf, err := config.Parse("upstream", []byte(`
+limits:
+  host: {kind: sliding_log, rate: 100/s}
+tasks:
+  http:request: {limits: [{limit: host, key: host(payload.url)}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, again := time.Now(), time.Duration(0)
+			w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+				resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"60"}}, Body: slowBody(20 * time.Second), Request: r}
+				if again = time.Since(began); again > time.Second {
+					resp.StatusCode, resp.Header, resp.Body = http.StatusOK, http.Header{}, http.NoBody
+				}
+				return resp, nil
+			}))
+			task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://slow.example/"}, asynq.MaxRetry(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := scheduler.NewClient(w.store).Enqueue(task); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+			if again < time.Minute || again > 62*time.Second {
+				t.Errorf("%d: called again after %s, want a minute", status, again)
+			}
+		})
+	}
+}
+
 // upstreamWorker runs http:request jobs of a config, in a bubble, and says what it logs.
 func upstreamWorker(t *testing.T, conf *config.Config, transport http.RoundTripper) (*worker, *bytes.Buffer) {
 	t.Helper()

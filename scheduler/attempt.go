@@ -63,8 +63,8 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 // end the span all the same.
 func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
 	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
-		s.history.Ended(a.name(), history.Archived)
-		return finalError{err}
+		s.history.Ended(a.name(), a.end(ctx, err))
+		return err
 	}
 	if err = a.late(); err != nil {
 		if len(a.rule.Needs) > 0 {

@@ -17,9 +17,10 @@ type Rules struct {
 	// if it has lost them. Limits that something else defines need not be
 	// among them.
 	Limits []throttle.Limit
-	// For finds the rule of a task: once for each attempt, before it runs. A
-	// task for which it fails is archived with that error; it never runs
-	// unlimited.
+	// For finds the rule of a task: once for each attempt, before it runs. Where it
+	// fails the attempt has failed with that error, and asynq retries the task as
+	// after any other: a database may answer next time. An error that wraps
+	// asynq.SkipRetry archives the task at once. It never runs unlimited.
 	For func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,6 +21,7 @@ const delayLife = 24 * time.Hour
 // the delay, since the permit of the request that brought it came at the rate before.
 func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
+	kept := false
 	for _, n := range rule.Needs {
 		if n.Key != host {
 			continue
@@ -29,6 +33,7 @@ func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration
 		if err != nil {
 			return err
 		}
+		kept = kept || spaces(l.Kind)
 		o, ok := delayed(l, state.Override, delay)
 		if !ok {
 			continue
@@ -41,8 +46,38 @@ func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration
 		}
 		w.log.Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)
 	}
+	if !kept {
+		w.delayDropped.Do(func() { w.log.Warn(delayNotKept, "host", host, "delay", delay) })
+	}
 	return nil
 }
+
+// delayNotKept is said once, when the first host asks for what no limit can keep.
+const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
+
+// checkDelays says of a config that it cannot keep what crawled hosts ask for.
+func (w *worker) checkDelays(c *config.Config) {
+	if !keepsDelays(c) {
+		w.log.Warn(delayNotKept)
+	}
+}
+
+// keepsDelays reports whether a config's crawl jobs have a limit that can keep a host's
+// Crawl-delay. One without crawl jobs has none to keep.
+func keepsDelays(c *config.Config) bool {
+	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
+	if !crawls {
+		return true
+	}
+	kinds := map[string]throttle.Kind{}
+	for _, l := range c.Limits {
+		kinds[l.Name] = l.Kind
+	}
+	return slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() && spaces(kinds[n.Limit]) })
+}
+
+// spaces reports whether limits of a kind keep calls apart.
+func spaces(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
 
 // delayed is what a host is to count by that asks for a Crawl-delay, under a limit and
 // what is its own there now. ok is false where that is slow enough, or the limit of a
@@ -50,7 +85,7 @@ func (w *worker) keepDelay(ctx context.Context, host string, delay time.Duration
 // without an end gets none; what was told before is told again when half of its time
 // is over.
 func delayed(l throttle.Limit, own throttle.Override, delay time.Duration) (o throttle.Override, ok bool) {
-	if l.Kind != throttle.Funnel && l.Kind != throttle.TokenBucket {
+	if !spaces(l.Kind) {
 		return o, false
 	}
 	now, told := l.With(own), throttle.Every(delay)

@@ -30,6 +30,8 @@ type worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	status  *status
+	// delayDropped is when a Crawl-delay is first heard of that no limit can keep.
+	delayDropped sync.Once
 	handlers
 }
 
@@ -66,6 +68,7 @@ func startWorker(g *cli.Globals, c *config.Config, s *store, log *slog.Logger, l
 	}
 	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
 	w.crawls.Delay = w.keepDelay
+	w.checkDelays(c)
 	mux := asynq.NewServeMux()
 	w.calls.Observe = w.observe
 	if logJobs {

@@ -56,12 +56,36 @@ func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	}
 	now := time.Now()
 	if err != nil {
-		o.log.Error(o.what+" is unavailable; jobs wait", "error", err)
+		o.log.ErrorContext(WithOutage(context.Background(), OutageBegins), o.what+" is unavailable; jobs wait", "error", err)
 	} else {
-		o.log.Info(o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
+		o.log.InfoContext(WithOutage(context.Background(), OutageEnds), o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
 	}
 	o.down, o.changed, o.refused = err != nil, now, refusesWrites(err)
 }
+
+// OutageLine is what a line of a Server's log says of an outage of Redis.
+type OutageLine int
+
+// The values of an OutageLine.
+const (
+	NoOutage     OutageLine = iota // it is about something else
+	OutageBegins                   // Redis cannot be used; jobs wait
+	OutageEnds                     // it can again; jobs go on
+)
+
+// OutageOf is what a line that a Server logs says of an outage, by the context that its
+// slog.Handler gets with it: for one that tells of outages in its own way.
+func OutageOf(ctx context.Context) OutageLine {
+	line, _ := ctx.Value(outageKey{}).(OutageLine)
+	return line
+}
+
+// WithOutage is the context of a line that says so: for tests of such handlers.
+func WithOutage(ctx context.Context, line OutageLine) context.Context {
+	return context.WithValue(ctx, outageKey{}, line)
+}
+
+type outageKey struct{}
 
 // proves reports whether a call that succeeded says that Redis can be used: where it
 // refused a write before, only another write does.

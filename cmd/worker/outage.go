@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/scheduler"
 )
 
 // outage is a log handler for everything that talks to Redis. While Redis
@@ -21,12 +23,6 @@ type outage struct {
 	dropped atomic.Int32
 	ended   atomic.Int64 // when the last one did, as time.Time's UnixNano
 }
-
-// How the lines end in which package scheduler tells of an outage and of its end.
-const (
-	outageBegins = " is unavailable; jobs wait"
-	outageEnds   = " is available again; jobs go on"
-)
 
 // check is asynq's health check, which only knows whether Redis answers.
 func (o *outage) check(err error) {
@@ -61,7 +57,7 @@ func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
 // they only say that; one of them may be the first that is heard of it.
 func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn {
-		if o.dropped.Load() == 0 || !strings.HasSuffix(r.Message, outageEnds) {
+		if o.dropped.Load() == 0 || scheduler.OutageOf(ctx) != scheduler.OutageEnds {
 			return o.next.Handle(ctx, r)
 		}
 		o.dropped.Add(-1)
@@ -74,7 +70,7 @@ func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 	if !o.down.Load() && !o.late(ctx, r) {
 		return o.next.Handle(ctx, r)
 	}
-	if strings.HasSuffix(r.Message, outageBegins) {
+	if scheduler.OutageOf(ctx) == scheduler.OutageBegins {
 		o.dropped.Add(1)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/scheduler"
 )
 
 // Calls that hung in an outage complain after its end, and asynq does not say since when
@@ -19,19 +21,19 @@ func TestComplaintsThatOutlastAnOutage(t *testing.T) {
 		down := errors.New("no Redis")
 		o := &outage{next: slog.NewTextHandler(&said, nil), ready: func(context.Context) error { return down }}
 		log := slog.New(o)
-		began := slog.NewRecord(time.Now(), slog.LevelError, "the limiter"+outageBegins, 0)
+		began := slog.NewRecord(time.Now(), slog.LevelError, "the limiter is unavailable; jobs wait", 0)
 		time.Sleep(time.Second)
 		asynqLog{log}.Error("Dequeue error: first")
 		down = nil
 		time.Sleep(time.Second)
 		o.check(nil)
-		if err := o.Handle(t.Context(), began); err != nil {
+		if err := o.Handle(scheduler.WithOutage(t.Context(), scheduler.OutageBegins), began); err != nil {
 			t.Error(err)
 		}
 		asynqLog{log}.Error("Dequeue error: in it")
 		time.Sleep(500 * time.Millisecond)
 		asynqLog{log}.Warn("Dequeue error: of it")
-		log.Info("the limiter" + outageEnds)
+		log.InfoContext(scheduler.WithOutage(t.Context(), scheduler.OutageEnds), "the limiter is available again; jobs go on")
 		log.Warn("what waited is lost")
 		time.Sleep(500 * time.Millisecond)
 		asynqLog{log}.Error("Dequeue error: another")

@@ -65,6 +65,7 @@ type linesFile struct {
 	grows  bool
 	n      int
 	out    io.Writer
+	link   func(old, name string) error // os.Link
 }
 
 func newLinesFile(name string, grows bool, out io.Writer) (*linesFile, error) {
@@ -82,7 +83,7 @@ func newLinesFile(name string, grows bool, out io.Writer) (*linesFile, error) {
 	if err != nil {
 		return nil, cli.Usagef("--out %w", err)
 	}
-	return &linesFile{file: file, buffer: bufio.NewWriter(file), name: name, grows: grows, out: out}, nil
+	return &linesFile{file: file, buffer: bufio.NewWriter(file), name: name, grows: grows, out: out, link: os.Link}, nil
 }
 
 func (f *linesFile) put(r result) error {
@@ -97,14 +98,40 @@ func (f *linesFile) close(all bool) error {
 	err := errors.Join(f.buffer.Flush(), f.file.Close())
 	if !f.grows {
 		if all && err == nil {
-			err = os.Link(f.file.Name(), f.name) // which replaces nothing
+			err = f.finish()
+		} else {
+			err = errors.Join(err, os.Remove(f.file.Name()))
 		}
-		err = errors.Join(err, os.Remove(f.file.Name()))
 	}
 	if err == nil && all {
 		fmt.Fprintf(f.out, "wrote %d results to %s\n", f.n, f.name)
 	}
 	return err
+}
+
+// finish gives the file its name, and replaces nothing. Where the name cannot be had the
+// file stays, for it took long to write.
+func (f *linesFile) finish() error {
+	err := f.link(f.file.Name(), f.name)
+	if err == nil {
+		return os.Remove(f.file.Name())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		err = f.claim() // not every file system knows hard links
+	}
+	if err != nil {
+		return fmt.Errorf("--out %s: %w; all results are in %s", f.name, err, f.file.Name())
+	}
+	return nil
+}
+
+// claim takes the name by an empty file of our own, which the other replaces.
+func (f *linesFile) claim() error {
+	own, err := os.OpenFile(f.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(own.Close(), os.Rename(f.file.Name(), f.name))
 }
 
 // folder has a file for each body, below it one folder for each queue.

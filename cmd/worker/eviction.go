@@ -21,6 +21,12 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Re
 		return ""
 	}
 	cli, where := "redis-cli", ""
+	if user, password := r.SignsIn(); password {
+		cli += " --askpass" // which asks: in a log stands no password
+		if user != "" {
+			cli += " --user " + user
+		}
+	}
 	switch scheme, _, _ := strings.Cut(r.String(), ":"); scheme {
 	case "redis", "rediss":
 		cli += " -u " + r.String()

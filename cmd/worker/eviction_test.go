@@ -25,7 +25,7 @@ func TestEvictionWarning(t *testing.T) {
 		{"one that keeps everything", keeping.URL(), "", keeping.Client()},
 		{
 			"one that does not", "redis://user:secret@" + evicting.Addr(),
-			"is volatile-ttl; to mend that: redis-cli -u redis://" + evicting.Addr() + " CONFIG SET maxmemory-policy noeviction",
+			"is volatile-ttl; to mend that: redis-cli --askpass --user user -u redis://" + evicting.Addr() + " CONFIG SET maxmemory-policy noeviction",
 			evicting.Client(),
 		},
 		{

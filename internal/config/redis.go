@@ -260,6 +260,19 @@ func (r Redis) Client() (redis.UniversalClient, error) {
 	return nil, ErrNoRedis
 }
 
+// SignsIn says as whom commands are sent, and whether by a password.
+func (r Redis) SignsIn() (user string, password bool) {
+	switch {
+	case r.single != nil:
+		return r.single.Username, r.single.Password != ""
+	case r.sentinel != nil:
+		return r.sentinel.Username, r.sentinel.Password != ""
+	case r.cluster != nil:
+		return r.cluster.Username, r.cluster.Password != ""
+	}
+	return "", false
+}
+
 // String is the URL without user, password and options.
 func (r Redis) String() string { return r.shown }
 

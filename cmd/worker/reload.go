@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler/cron"
 )
 
 // settle is how long the folder of the config must be quiet before the file is
@@ -64,13 +65,19 @@ func (w *worker) watch(ctx context.Context) {
 // taken at its word, it would lift every limit.
 func (w *worker) reload(ctx context.Context) { w.status.reloaded(w.readAgain(ctx)) }
 
-// readAgain returns what is wrong, if the config stays as it was.
+// readAgain returns what is wrong, if the config did not become current.
 func (w *worker) readAgain(ctx context.Context) error {
 	next, err := w.globals.Load()
 	if err == nil && next.Absent != "" {
 		err = errors.New(next.Absent)
 	}
 	if err == nil {
+		err = cron.Check(next.Entries())
+	}
+	stays := "the config stays as it was"
+	if err == nil {
+		// From here on only Redis can fail, between two limits, too.
+		stays = "the config stays as it was, but limits may have changed already: it is read again with the next change of the file, or SIGHUP"
 		err = w.server.Define(ctx, next.Limits...)
 	}
 	if err == nil {
@@ -78,13 +85,14 @@ func (w *worker) readAgain(ctx context.Context) error {
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			w.log.Error("the config stays as it was", "error", line)
+			w.log.Error(stays, "error", line)
 		}
 		return err
 	}
 	old := w.config.Swap(next)
 	w.store.current.Store(next)
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
+	w.checkDelays(next)
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}

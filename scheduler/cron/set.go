@@ -48,6 +48,12 @@ func (r *Runner) Set(entries []Entry) error {
 	return nil
 }
 
+// Check reports all that Set would say of entries, and changes nothing.
+func Check(entries []Entry) error {
+	_, err := newSchedules(entries)
+	return err
+}
+
 // newSchedules reads entries, and reports all that is wrong with any of them. A name
 // that is there twice is wrong, even if both entries are alike.
 func newSchedules(entries []Entry) (map[string]*schedule, error) {

@@ -99,6 +99,10 @@ local function come(r)
     bind, at = binding(meters)
   end
   if first and not job.mark and at <= now_us then return admit(r and r.since_us, r and r.denials) end
+  if r then
+    -- @include among
+    job.ticket = ticket_among(job)
+  end
   return wait(job, nil, true, bind)
 end
 
@@ -130,7 +134,7 @@ local was, late, from_us
 if until_us then was, late, from_us = claim(queue, id, r, until_us) end
 
 -- Where its rule changed while it waited, or somebody took it out of its lane,
--- a job begins anew; but it has waited since it was denied first.
+-- a job begins anew; but it has waited since it was denied first, and stands by that.
 job.since_us = r.since_us
 if not was and not (same and call('ZSCORE', job.waiting, id)) then
   forget_job(queue, id, r)

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/hibiken/asynq"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The fields of asynq's TaskMessage that are read or written here: in
 // asynq.proto, which asynq keeps internal.
 const (
+	fieldType     = 1
 	fieldPayload  = 2
 	fieldID       = 3
 	fieldRetried  = 6
@@ -44,15 +46,7 @@ var errMessage = errors.New("not a task message of asynq's")
 // passes over, as protobuf says, and also known ones of another type: another
 // asynq may give a number another meaning.
 func parseMessage(encoded []byte) (m message, err error) {
-	for len(encoded) > 0 {
-		field, kind, n := protowire.ConsumeTag(encoded)
-		if n < 0 {
-			return m, errMessage
-		}
-		value := encoded[n:]
-		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
-			return m, errMessage
-		}
+	err = eachField(encoded, func(field protowire.Number, kind protowire.Type, value []byte) {
 		switch {
 		case field == fieldRetried && kind == protowire.VarintType:
 			retried, _ := protowire.ConsumeVarint(value)
@@ -73,9 +67,56 @@ func parseMessage(encoded []byte) (m message, err error) {
 			text, _ := protowire.ConsumeBytes(value)
 			m.lastError = string(text)
 		}
+	})
+	return m, err
+}
+
+// parseTask reads the task of an encoded TaskMessage, as its handler gets it.
+func parseTask(encoded []byte) (*asynq.Task, error) {
+	var name string
+	var payload []byte
+	headers := map[string]string{}
+	err := eachText(encoded, func(field protowire.Number, text []byte) {
+		switch field {
+		case fieldType:
+			name = string(text)
+		case fieldPayload:
+			payload = text
+		case fieldHeaders:
+			entry := map[protowire.Number]string{} // 1 is the key, 2 the value
+			_ = eachText(text, func(field protowire.Number, text []byte) { entry[field] = string(text) })
+			headers[entry[1]] = entry[2]
+		}
+	})
+	return asynq.NewTaskWithHeaders(name, payload, headers), err
+}
+
+// eachText is eachField of those that are texts or bytes.
+func eachText(encoded []byte, do func(field protowire.Number, text []byte)) error {
+	return eachField(encoded, func(field protowire.Number, kind protowire.Type, value []byte) {
+		if kind == protowire.BytesType {
+			text, _ := protowire.ConsumeBytes(value)
+			do(field, text)
+		}
+	})
+}
+
+// eachField calls do with each field of an encoded message, in order; value begins with
+// the field's.
+func eachField(encoded []byte, do func(field protowire.Number, kind protowire.Type, value []byte)) error {
+	for len(encoded) > 0 {
+		field, kind, n := protowire.ConsumeTag(encoded)
+		if n < 0 {
+			return errMessage
+		}
+		value := encoded[n:]
+		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
+			return errMessage
+		}
+		do(field, kind, value)
 		encoded = value[n:]
 	}
-	return m, nil
+	return nil
 }
 
 // withLastError returns an encoded TaskMessage with another error text.

@@ -11,14 +11,15 @@ import (
 
 // Rules say which limits there are, and what each task needs of them. A server
 // asks them once for each attempt, so they may look at the payload, at a database
-// or at a config that changes.
+// or at a config that changes; then [Server.RulesChanged] has those ask again who wait.
 type Rules struct {
 	// Limits are made known to the limiter when the server starts, and again
 	// if it has lost them. Limits that something else defines need not be
 	// among them.
 	Limits []throttle.Limit
-	// For finds the rule of a task: once for each attempt, before it runs. Where it
-	// fails the attempt has failed with that error, and asynq retries the task as
+	// For finds the rule of a task: once for each attempt, before it runs, and of jobs
+	// that wait when rules have changed. Its context tells which job it is: [GetJob]. Where
+	// it fails the attempt has failed with that error, and asynq retries the task as
 	// after any other: a database may answer next time. An error that wraps
 	// asynq.SkipRetry archives the task at once. It never runs unlimited.
 	For func(ctx context.Context, task *asynq.Task) (Rule, error)

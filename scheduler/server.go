@@ -79,6 +79,7 @@ type Server struct {
 	passes   time.Duration // between two comparisons of what waits with asynq
 	quiet    time.Duration // between two heartbeats of the turn-giver where nothing is due
 	promotes atomic.Bool   // whether called jobs can be moved, and so come in time
+	changed  chan struct{} // the rules have
 	claimed  atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
@@ -143,7 +144,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s := &Server{
 		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet,
-		queues: slices.Sorted(maps.Keys(cfg.Queues)),
+		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
 		s.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
@@ -258,6 +259,7 @@ func (s *Server) beginGiving() bool {
 	s.giving.Go(func() { s.giveTurns(ctx) })
 	s.giving.Go(func() { s.keepScope(ctx) })
 	s.giving.Go(func() { s.recoverJobs(ctx) })
+	s.giving.Go(func() { s.askAgain(ctx) })
 	s.written = s.history.Start()
 	return true
 }

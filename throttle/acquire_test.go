@@ -235,17 +235,19 @@ func TestJobThatCanNeverRun(t *testing.T) {
 	})
 }
 
-// TestRuleOfAWaitingJobChanges: it goes to the end of its new lane, as that has
-// its own tickets; but what it has waited counts.
+// TestRuleOfAWaitingJobChanges: what it has waited counts, and it stands by that in its
+// new lane.
 func TestRuleOfAWaitingJobChanges(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1), perMinute("m", 1))
+		s.acquire(t, "x", one("m"))
+		s.acquire(t, "y", one("m"))
+		s.wait(time.Second)
 		for _, job := range []string{"a", "b", "c"} {
 			s.acquire(t, job, one("l"))
 		}
-		s.acquire(t, "x", one("m"))
-		s.acquire(t, "y", one("m"))
 		s.wait(10 * time.Second)
+		s.acquire(t, "late", one("m"))
 		expect(t, "b moves to another lane", s.acquire(t, "b", one("m")).Outcome, denied)
 		place, _, err := s.lanes.Waiting(background, job("b").JobID)
 		must(t, err)
@@ -260,6 +262,7 @@ func TestRuleOfAWaitingJobChanges(t *testing.T) {
 		called = s.pumped(t)
 		expect(t, "called then", called, []string{"b"})
 		expect(t, "its cost changes as well", s.acquire(t, "b", throttle.Need{Limit: "m", Key: "k", Cost: 2}).Outcome, never)
+		s.wantTaken(t, s.pumped(t), one("m"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})

@@ -104,7 +104,7 @@ func TestPriority(t *testing.T) {
 		come("high", throttle.High)
 		come("normal 2", throttle.Normal)
 		// As if as many others had come meanwhile.
-		must(t, s.rdb.HIncrBy(background, hg("tickets"), "default\nl|k", 2*throttle.HeadStart).Err())
+		must(t, s.rdb.HIncrBy(background, hg("tickets"), "default\nl|k", 2*throttle.HeadStart*step).Err())
 		come("high, late", throttle.High)
 		for _, want := range []string{"high", "normal", "normal 2", "low", "high, late"} {
 			s.wait(time.Minute)

@@ -164,6 +164,20 @@ func jobArgs(jobs []JobID) []any {
 	return args
 }
 
+// WaitsFor reports whether a job that waits would wait as it does if it asked for these
+// needs. It is for package scheduler.
+func WaitsFor(r turns.Record, needs ...Need) bool {
+	needs, err := normalize(withCosts(needs))
+	if err != nil {
+		return false
+	}
+	lane, costs := []string{r.Queue}, []string(nil)
+	for _, n := range needs {
+		lane, costs = append(lane, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
+	}
+	return r.Lane == strings.Join(lane, "\n") && r.Costs == strings.Join(costs, ",")
+}
+
 // Turns is what package scheduler gives the lanes their turns with. Other callers
 // have no use for it.
 func (l *Lanes) Turns() *turns.Store {

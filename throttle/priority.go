@@ -40,8 +40,8 @@ func (p *Priority) UnmarshalText(text []byte) error {
 	return err
 }
 
-// headStart is what the priority adds to the job's ticket, of which the lowest in a
-// lane goes first. Tickets are counted, one a job, so this is a number of jobs. What
+// headStart is how many tickets later the job stands in its lane, of which the lowest
+// goes first. Tickets are counted, one a job, so this is a number of jobs. What
 // is no priority counts as Normal.
 func (p Priority) headStart() int {
 	switch p {

@@ -91,6 +91,7 @@ func (w *worker) readAgain(ctx context.Context) error {
 	}
 	old := w.config.Swap(next)
 	w.store.current.Store(next)
+	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
 	w.checkDelays(next)
 	if fields := needRestart(old, next); len(fields) > 0 {

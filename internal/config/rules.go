@@ -32,7 +32,6 @@ func (e unchanging) Unwrap() error { return e.error }
 
 // jobOf is what expressions see of the task that runs under a context.
 func jobOf(ctx context.Context, task *asynq.Task) *expression.Job {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
+	queue, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}
 }

@@ -286,6 +286,31 @@ func (s *Store) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []
 	return lanes, next, err
 }
 
+// A Record is what is kept of a job that waits or is called: since when, by Redis's
+// clock, its ticket and lane, and what it costs there, separated by commas.
+type Record struct {
+	Job
+	Since, Ticket int64
+	Costs, Lane   string
+}
+
+// Records is Jobs, with what is kept of each, and changes nothing.
+func (s *Store) Records(ctx context.Context, cursor uint64, count int64) (records []Record, next uint64, err error) {
+	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
+	for i := 0; i+1 < len(fields); i += 2 {
+		lines := strings.SplitN(fields[i+1], "\n", 6)
+		if len(lines) < 6 {
+			continue
+		}
+		r := Record{Costs: lines[4], Lane: lines[5]}
+		r.Queue, r.ID, _ = strings.Cut(fields[i], "\n")
+		r.Ticket, _ = strconv.ParseInt(lines[0], 10, 64)
+		r.Since, _ = strconv.ParseInt(lines[1], 10, 64)
+		records = append(records, r)
+	}
+	return records, next, err
+}
+
 // mendPage bounds a call of Redis to about a millisecond: a scan may tell of more jobs
 // than it was asked for.
 const mendPage = 100

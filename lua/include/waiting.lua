@@ -38,9 +38,9 @@ end
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
   if ends <= now_us then return reply(TOO_LATE, bind or (binding(job.meters)), now_us) end
-  local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start
+  local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start * STEP
   local text = int(ticket)
-  local place = not r and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
+  local place = not r and not job.ticket and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
   if joins then
     join(job, text, job.mark or bind and bind.id)
   else

@@ -1,0 +1,26 @@
+-- @include jobs
+-- @include next_ticket
+
+-- The ticket of a job that has waited elsewhere: that of a newcomer, or one with which it
+-- stands among those of its lane by when it began to wait, and between two of them by how
+-- long before and after. A Low job has no claim to that.
+local function ticket_among(job)
+  local last = next_ticket(job.lane) + job.head_start * STEP
+  if job.head_start > 0 then return last end
+  local function at(rank)
+    local of = call('ZRANGE', job.waiting, rank, rank, 'WITHSCORES')
+    local r = read_job(job.queue, of[1])
+    return tonumber(of[2]), r and r.since_us or 0
+  end
+  local low, high = 0, job.before
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local _, since_us = at(middle)
+    if since_us > job.since_us then high = middle else low = middle + 1 end
+  end
+  if low == job.before then return last end
+  local after, after_us = at(low)
+  if low == 0 then return math.min(last, after - STEP) end
+  local before, before_us = at(low - 1)
+  return math.min(last, before + floor((after - before) * ((job.since_us - before_us) / (after_us - before_us))))
+end

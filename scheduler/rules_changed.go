@@ -1,0 +1,155 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	// Jobs whose rule has changed are sent to ask a page at a time, with a pause after
+	// each: workers have others to run.
+	askPause = 100 * time.Millisecond
+	// Where any were sent, all are compared again after a minute, some times: a worker
+	// that has not yet heard of the new rules may have got them.
+	askRounds = 3
+)
+
+// RulesChanged has jobs that wait ask again for which the rules' For says other needs
+// than those they wait for, the one that waits longest first: within seconds where they
+// are few, at 1,000 a second. They have waited since they were denied first, and stand by
+// that among those who wait for the same. It returns at once, and may be called at any
+// time, from any goroutine. It is about the jobs of the server's own queues; each server
+// whose rules change is to be told.
+func (s *Server) RulesChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // it is to be done anyway
+	}
+}
+
+// askAgain does what RulesChanged says, until the context ends.
+func (s *Server) askAgain(ctx context.Context) {
+	for rounds := 0; ; {
+		var later <-chan time.Time // nil, and so never, where there is nothing more to do
+		if rounds > 0 {
+			later = time.After(s.passes)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+			rounds = askRounds
+		case <-later:
+		}
+		rounds--
+		for sent, err := -1, error(nil); sent < 0 && ctx.Err() == nil; {
+			if sent, err = s.sendChanged(ctx); err != nil { // whoever asks tells of an outage
+				sleep(ctx, pause)
+			} else if sent == 0 {
+				rounds = 0
+			} else {
+				s.log.Info("waiting jobs ask again: their rules have changed", "jobs", sent)
+			}
+		}
+	}
+}
+
+// sendChanged sends all jobs to ask that wait for other needs than their rules say now.
+// It returns -1 with an error.
+func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
+	if !s.promotes.Load() {
+		return 0, nil // asynq's polls bring them
+	}
+	var changed []turns.Record
+	for cursor := uint64(0); ; {
+		var records []turns.Record
+		if records, cursor, err = s.limiter.Turns().Records(ctx, cursor, page); err != nil {
+			return -1, err
+		}
+		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
+			return -1, err
+		}
+		if cursor == 0 {
+			break
+		}
+	}
+	slices.SortFunc(changed, func(a, b turns.Record) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket)) })
+	for changed := range slices.Chunk(changed, page) {
+		jobs := make([]job, len(changed))
+		for i, r := range changed {
+			jobs[i] = job{r.Queue, r.ID}
+		}
+		fates, err := s.promoter.promote(ctx, jobs)
+		if err != nil {
+			return -1, err
+		}
+		for _, fate := range fates {
+			if fate == turns.Moved {
+				sent++
+			}
+		}
+		sleep(ctx, askPause)
+	}
+	return sent, nil
+}
+
+// appendChanged appends those of some waiting jobs whose rule says other needs now. A
+// job whose rule is not found waits on: to ask for it would be a failed attempt.
+func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Record) ([]turns.Record, error) {
+	byQueue := map[string][]turns.Record{}
+	for _, r := range records {
+		if slices.Contains(s.queues, r.Queue) {
+			byQueue[r.Queue] = append(byQueue[r.Queue], r)
+		}
+	}
+	for queue, records := range byQueue {
+		ids := make([]string, len(records))
+		for i, r := range records {
+			ids[i] = r.ID
+		}
+		messages, err := s.promoter.field(ctx, queue, "msg", ids)
+		if err != nil {
+			return nil, err
+		}
+		for i, msg := range messages {
+			task, err := parseTask([]byte(msg))
+			if msg == "" || err != nil {
+				continue // it is gone, or asynq's to judge
+			}
+			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{queue, ids[i]}), task)
+			if err == nil && !throttle.WaitsFor(records[i], rule.Needs...) {
+				changed = append(changed, records[i])
+			}
+		}
+	}
+	return changed, nil
+}
+
+// sleep waits for some time, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+type jobKey struct{}
+
+// GetJob returns the queue and the ID of the job for which a rule is asked, or a handler
+// runs, from its context. asynq's GetQueueName and GetTaskID know them too, but not of a
+// job that waits: see [Server.RulesChanged].
+func GetJob(ctx context.Context) (queue, id string, ok bool) {
+	if j, ok := ctx.Value(jobKey{}).(job); ok {
+		return j.queue, j.id, true
+	}
+	queue, ok = asynq.GetQueueName(ctx)
+	id, _ = asynq.GetTaskID(ctx)
+	return queue, id, ok
+}

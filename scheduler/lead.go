@@ -55,7 +55,6 @@ func (g *giver) takeLead(ctx context.Context) error {
 // heartbeat: half of the lanes would be worse than none.
 func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
-	g.upkeep.begun = time.Time{} // what was lost is to be found at once
 	err := g.learn(ctx, lead, true)
 	if err == nil {
 		err = g.settleAll(ctx)

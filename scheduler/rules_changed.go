@@ -80,7 +80,9 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 			break
 		}
 	}
-	slices.SortFunc(changed, func(a, b turns.Record) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket)) })
+	slices.SortFunc(changed, func(a, b turns.Record) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket))
+	})
 	for changed := range slices.Chunk(changed, page) {
 		jobs := make([]job, len(changed))
 		for i, r := range changed {

@@ -46,11 +46,11 @@ type jobStep struct {
 
 var jobWays = []jobWay{
 	{"a throttled job, enqueue to done", "headgate", []jobStep{
-		{"enqueue", 1}, {"dequeue", 1}, {"acquire, denied", 1}, {"put_back", 1}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
-		{"dequeue", 1}, {"acquire, called", 1}, {"done", 1},
+		{"enqueue", 1}, {"dequeue, 8 jobs", 8}, {"acquire, denied", 1}, {"put_back", 1}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
+		{"dequeue, 8 jobs", 8}, {"acquire, called", 1}, {"done", 1},
 	}},
-	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue", 1}, {"acquire, 1 limit", 1}, {"done", 1}}},
-	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue", 1}, {"acquire, 3 limits", 1}, {"done", 1}}},
+	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 1 limit", 1}, {"done", 1}}},
+	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 3 limits", 1}, {"done", 1}}},
 	{"an undenied job, 1 limit", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"done", 1}}},
 	{"an undenied job, 3 limits", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"Allow", 1}, {"Allow", 1}, {"done", 1}}},
 	{"a job", "asynq", []jobStep{{"dequeue", 1}, {"done", 1}}},
@@ -179,6 +179,7 @@ func (r *rig) walkOpen() {
 	acquire := func(k int) func(int) error {
 		return func(i int) error { return allowed(r.acquire(i, needs[:k]...)) }
 	}
+	r.check(lua.Dequeue.Load(r.ctx, r.rdb).Err())
 	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // so that all scripts are loaded
 		r.check(f(0))
 	}
@@ -200,6 +201,10 @@ func (r *rig) walkOpen() {
 		} {
 			r.measure(c.system, c.name, rigBatch, each(c.call))
 		}
+		each(r.enqueue)()
+		r.measure("headgate", "dequeue, 1 job", rigTurns, func() { r.each(0, rigTurns, func(int) error { return r.take(1) }) })
+		r.measure("headgate", "dequeue, 8 jobs", 2, func() { r.each(0, 2, func(int) error { return r.take(rigTurns) }) })
+		each(r.done)()
 	}
 }
 
@@ -288,7 +293,14 @@ func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) 
 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }
 func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, rigID(0)) }
-func (r *rig) done(i int) error    { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }
+
+// take is headgate's dequeue of n jobs.
+func (r *rig) take(n int) error {
+	keys := []string{rigKeys + "pending", rigKeys + "paused", rigKeys + "active", rigKeys + "lease"}
+	return lua.Dequeue.Run(r.ctx, r.rdb, keys, time.Now().Unix()+30, rigKeys+"t:", n, time.Now().UnixNano(), 1).Err()
+}
+
+func (r *rig) done(i int) error { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }
 
 func (r *rig) putBack(i int) error {
 	keys := []string{rigKeys + "t:" + rigID(i), rigKeys + "active", rigKeys + "lease", rigKeys + "retry"}

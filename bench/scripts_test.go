@@ -13,11 +13,12 @@ func TestCommandsOfScripts(t *testing.T) {
 	want := map[string]float64{
 		"enqueue": 4, "dequeue": 7, "done": 7, "dequeue, empty": 3, // asynq's
 		"Allow":          4, // redis_rate's
+		"dequeue, 1 job": 7, "dequeue, 8 jobs": 21,
 		"allow, 1 limit": 6, "allow, 3 limits": 12,
 		"acquire, 1 limit": 7, "acquire, 3 limits": 13, "acquire, denied": 11, "acquire, called": 12,
 		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
 		"lead":                             10,
-		"a throttled job, enqueue to done": 59, "an undenied job, 1 limit": 21, "an undenied job, 3 limits": 27, "a job": 14,
+		"a throttled job, enqueue to done": 51, "an undenied job, 1 limit": 17, "an undenied job, 3 limits": 23, "a job": 14,
 	}
 	got := map[string]float64{}
 	for _, row := range rowsOf(t, "scripts", "--no-kir") {

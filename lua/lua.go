@@ -4,9 +4,9 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Crash, Fields, Identify, Postpone, Promote and PutBack work on
-// the keys of an asynq queue instead, and know asynq's private layout. They work on
-// Redis 6.2 and later.
+// of a Redis Cluster. Crash, Dequeue, Fields, GiveBack, Identify, Postpone, Promote and
+// PutBack work on the keys of an asynq queue instead, and know asynq's private layout.
+// They work on Redis 6.2 and later.
 package lua
 
 import (
@@ -41,6 +41,7 @@ var (
 	CronRead   = script("cron_read")
 	Define     = script("define")
 	Delete     = script("delete")
+	Dequeue    = script("dequeue")
 	Edges      = script("edges")
 	Extend     = script("extend")
 	Fields     = script("fields")
@@ -48,6 +49,7 @@ var (
 	Forecast   = script("forecast")
 	Forget     = script("forget")
 	Free       = script("free")
+	GiveBack   = script("give_back")
 	Grant      = script("grant")
 	Identify   = script("identify")
 	Late       = script("late")

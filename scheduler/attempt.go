@@ -47,7 +47,10 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
 		a.term = s.terms.of(a.job)
-		release(ctx)
+		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
+			release(ctx)
+			s.redis.ahead.hands.remove(a.job)
+		})
 		err := s.try(ctx, a, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)

@@ -12,10 +12,11 @@ import (
 )
 
 // queueRedis is the Redis client that asynq's server gets. Everything passes it
-// as it is, but for two of asynq's scripts: those that write a job back whose
+// as it is, but for three of asynq's scripts. Two write a job back whose
 // attempt has failed, to be retried or archived. Jobs that did not fail go back
 // in another way; so a job of whatever producer, with whatever options, is
-// denied as often as need be. And what a job says of its time is changed when it is
+// denied as often as need be. The third takes a job from its queue: one of ours takes
+// several at once, see ahead. And what a job says of its time is changed when it is
 // taken, and back when it is written: see terms.
 //
 // All of these are told from others by their keys: the text of a script,
@@ -31,6 +32,7 @@ type queueRedis struct {
 	scope    string       // the limiter's, as its keys begin
 	outage   *outageLog
 	bell     *bell
+	ahead    *ahead
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -52,10 +54,10 @@ func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, arg
 // pass runs asynq's script, or one of ours in its place. asynqs runs the former,
 // with arguments that may have been changed: see crashed. Since asynq asks all the
 // time, it is also what hears first that the queues' Redis is away or back.
-//
-// A Dequeue that finds the last of the queues empty returns only when there may be a
-// job again: asynq asks in one goroutine, and would poll.
 func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(args []any) *redis.Cmd) *redis.Cmd {
+	if queue, ok := asDequeue(keys, args); ok {
+		return q.dequeue(ctx, queue, keys, args)
+	}
 	began := time.Now()
 	if i := messageAt(keys, args); i > 0 {
 		args[i] = restore(args[i].([]byte))
@@ -65,18 +67,26 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 		cmd = asynqs(args)
 	}
 	q.outage.note(ctx, began, unreachable(cmd.Err()))
-	queue, isDequeue := asDequeue(keys)
-	switch {
-	case isDequeue && cmd.Err() == nil:
-		q.terms.note(queue, cmd)
-		q.bell.looked(true)
-	case isDequeue && errors.Is(cmd.Err(), redis.Nil):
-		q.bell.looked(false)
-	case !isDequeue && cmd.Err() == nil:
-		if queue, ok := filled(keys, cmd); ok {
-			ring(ctx, q.UniversalClient, bellKey(queue))
-		}
+	if queue, ok := filled(keys, cmd); ok && cmd.Err() == nil {
+		ring(ctx, q.UniversalClient, bellKey(queue))
 	}
+	return cmd
+}
+
+// dequeue gives asynq a job in place of its script Dequeue. Where the last of the queues
+// is found empty it returns only when there may be a job again: asynq asks in one
+// goroutine, and would poll.
+func (q *queueRedis) dequeue(ctx context.Context, queue string, keys []string, args []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	j, msg, err := q.ahead.dequeue(ctx, queue, keys, args)
+	switch {
+	case err == nil:
+		cmd.SetVal(q.terms.note(j, msg))
+		q.bell.looked(true)
+	case errors.Is(err, redis.Nil):
+		q.bell.looked(false)
+	}
+	cmd.SetErr(err)
 	return cmd
 }
 
@@ -89,6 +99,7 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 		return nil
 	}
 	q.terms.of(w.job) // even if no handler asked
+	q.ahead.hands.remove(w.job)
 	m, err := parseMessage(w.msg)
 	if err != nil {
 		return nil
@@ -106,8 +117,8 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 // asDequeue recognises asynq's script Dequeue by its keys, and says of which queue.
 // They are the pending, paused, active and lease keys of the queue; no other script
 // that asynq's server runs has paused in the second place. ok is false for those.
-func asDequeue(keys []string) (queue string, ok bool) {
-	if len(keys) != 4 || !strings.HasSuffix(keys[1], "}:paused") {
+func asDequeue(keys []string, args []any) (queue string, ok bool) {
+	if len(keys) != 4 || len(args) != 2 || !strings.HasSuffix(keys[1], "}:paused") {
 		return "", false
 	}
 	queue, isPending := strings.CutSuffix(keys[0], "}:pending")

@@ -159,7 +159,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
-	s.redis = &queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell}
+	s.redis = &queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell, newAhead(rdb, cfg, s.queueOutage)}
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
@@ -279,8 +279,15 @@ func (s *Server) endGiving() {
 // Stop has the server take no more jobs, as the first half of Shutdown. Those that
 // run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() {
-	s.bell.stop() // asynq waits for whoever waits for jobs
+	s.takeNoMore()
 	s.asynq.Stop()
+}
+
+// takeNoMore gives jobs back that have not been begun, and lets go of asynq, which waits
+// for whoever waits for jobs.
+func (s *Server) takeNoMore() {
+	s.redis.ahead.stop()
+	s.bell.stop()
 }
 
 // Shutdown stops calling waiting jobs and taking new ones, and waits for those
@@ -288,8 +295,8 @@ func (s *Server) Stop() {
 // runs goes back to its queue; the handlers' contexts end, and their leases on
 // concurrency limits are kept until they return.
 func (s *Server) Shutdown() {
+	s.takeNoMore()
 	s.endGiving()
-	s.bell.stop()
 	s.asynq.Shutdown()
 	s.mu.Lock()
 	defer s.mu.Unlock()

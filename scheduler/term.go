@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 )
 
 // A term is how long a job may take, as its producer said: asynq's Timeout, which is
@@ -28,7 +27,7 @@ type term struct {
 // are not alike: a job waits for permits until its deadline, one with a timeout has all
 // of it again when it comes back.
 //
-// queueRedis notes a term when asynq's Dequeue returns, and the handler takes it a
+// queueRedis notes a term when asynq gets the job, and the handler takes it a
 // moment later. The map is safe for that, whatever goroutines they run in.
 type terms struct{ byJob sync.Map }
 
@@ -45,25 +44,21 @@ func near(seconds int64) int64 {
 	return seconds
 }
 
-// note keeps the term of a job that asynq has just taken from a queue, and moves it in
-// what asynq gets. An empty queue's answer, and one that cannot be read, are passed
-// over, and so is a job that has neither: it is asynq's to say how long it may run.
-func (t *terms) note(queue string, dequeued *redis.Cmd) {
-	msg, err := dequeued.Text()
-	if err != nil {
-		return
-	}
+// note keeps the term of a job that asynq is about to get, and returns its message as
+// asynq gets it, with the term moved. One that cannot be read stays as it is, and so
+// does that of a job that has neither: it is asynq's to say how long it may run.
+func (t *terms) note(j job, msg string) string {
 	m, err := parseMessage([]byte(msg))
 	timeout, deadline := near(m.timeout), near(m.deadline)
 	if err != nil || timeout <= 0 && deadline <= 0 {
-		return
+		return msg
 	}
 	own := term{timeout: time.Duration(timeout) * time.Second}
 	if deadline > 0 {
 		own.deadline = time.Unix(deadline, 0)
 	}
-	t.byJob.Store(job{queue, m.id}, own)
-	dequeued.SetVal(string(withTimes([]byte(msg), timeout+far, deadline+far)))
+	t.byJob.Store(j, own)
+	return string(withTimes([]byte(msg), timeout+far, deadline+far))
 }
 
 // of returns a job's term and forgets it.
@@ -147,10 +142,10 @@ func runContexts(next func() context.Context) func() context.Context {
 }
 
 // release has the runContext below asynq's context forgotten by the program's, if that
-// can end and so knows of it, once asynq is done with the attempt.
+// can end and so knows of it. It is called when asynq is done with the attempt.
 func release(ctx context.Context) {
 	if below, ok := ctx.Value(runContextKey{}).(*runContext); ok && below.Context.Done() != nil {
-		context.AfterFunc(ctx, func() { below.end(nil) })
+		below.end(nil)
 	}
 }
 

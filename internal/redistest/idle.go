@@ -46,10 +46,12 @@ func skipIdle(m *miniredis.Miniredis) {
 	})
 }
 
-// isDequeue recognises asynq's script by its keys: pending, paused, active and
-// lease of a queue.
+// isDequeue recognises asynq's script, and ours that runs in its place, by the keys:
+// pending, paused, active and lease of a queue. What is sent again, as ours says last,
+// may find more than is pending.
 func isDequeue(args []string) bool {
-	return len(args) > 5 && args[1] == "4" && strings.HasSuffix(args[2], ":pending") && strings.HasSuffix(args[5], ":lease")
+	return len(args) > 5 && args[1] == "4" && strings.HasSuffix(args[2], ":pending") && strings.HasSuffix(args[5], ":lease") &&
+		(len(args) < 11 || args[10] == "1")
 }
 
 // isForward recognises the script that moves jobs that are due, of retry or scheduled,

@@ -1,0 +1,50 @@
+-- Takes jobs from the head of a queue, as many as a server has free slots, with the
+-- effects of asynq's script Dequeue on each; but that pending_since is not removed: while
+-- a job is active it says which call took it.
+-- KEYS[1] asynq:{queue}:pending
+-- KEYS[2] asynq:{queue}:paused
+-- KEYS[3] asynq:{queue}:active
+-- KEYS[4] asynq:{queue}:lease
+-- ARGV[1] unix second at which the jobs' leases end
+-- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
+-- ARGV[3] how many at most
+-- ARGV[4] call: a time in nanoseconds, which only repeats of this very call share
+-- ARGV[5] how often it was sent, with this time
+-- Returns ID and message of each job, the first to run in front; nil if there is none.
+--   Sent again it returns what it took before, if it did. A job that has no message is
+--   dropped
+local pending, paused, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ends, prefix, n, caller, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local call = redis.call
+local jobs = {}
+
+if sent ~= '1' then -- those that this call took before, and nobody has moved since
+  local msgs = {}
+  for _, id in ipairs(call('ZRANGEBYSCORE', lease, ends, ends)) do
+    local by, msg = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg'))
+    if by == caller then msgs[id] = msg end
+  end
+  local ids = next(msgs) and call('LRANGE', active, 0, -1) or {} -- the last taken in front
+  for i = #ids, 1, -1 do
+    if msgs[ids[i]] then jobs[#jobs + 1], jobs[#jobs + 2] = ids[i], msgs[ids[i]] end
+  end
+  if #jobs > 0 then return jobs end
+end
+if n == '0' or call('EXISTS', paused) == 1 then return nil end
+
+local taken, leases = {}, {}
+for _, id in ipairs(call('RPOP', pending, n) or {}) do
+  local hash = prefix .. id
+  local msg = redis.pcall('HGET', hash, 'msg')
+  if type(msg) == 'string' then
+    call('HSET', hash, 'state', 'active', 'pending_since', caller)
+    taken[#taken + 1] = id
+    leases[#leases + 1], leases[#leases + 2] = ends, id
+    jobs[#jobs + 1], jobs[#jobs + 2] = id, msg
+  end
+end
+if not taken[1] then return nil end
+call('LPUSH', active, unpack(taken))
+call('ZADD', lease, unpack(leases))
+return jobs

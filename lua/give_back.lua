@@ -1,0 +1,26 @@
+-- Gives jobs back to the head of their queue that were taken and not begun.
+-- KEYS[1] asynq:{queue}:pending
+-- KEYS[2] asynq:{queue}:active
+-- KEYS[3] asynq:{queue}:lease
+-- KEYS[4] asynq:{queue}:headgate, where servers wait for jobs
+-- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
+-- ARGV[2] the call that took them, see dequeue
+-- ARGV[3…] jobs, the first to run in front
+-- Returns how many were that call's still; others stay as they are
+local pending, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local prefix, caller = ARGV[1], ARGV[2]
+
+local given = {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  if redis.call('HGET', prefix .. id, 'pending_since') == caller and redis.call('ZREM', lease, id) == 1 then
+    redis.call('LREM', active, 0, id)
+    redis.call('HSET', prefix .. id, 'state', 'pending')
+    table.insert(given, 1, id) -- asynq pops from the right
+  end
+end
+if #given > 0 then
+  redis.call('RPUSH', pending, unpack(given))
+  redis.call('ZADD', bell, 0, '0')
+end
+return #given

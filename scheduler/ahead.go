@@ -1,0 +1,280 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+const (
+	// mostAhead is how many jobs are taken at once at most: Redis does nothing else
+	// meanwhile.
+	mostAhead = 64
+	// beginWithin is how long a job that was taken waits here until asynq asks for it.
+	// Then other servers may run it.
+	beginWithin = time.Second
+	// answerWithin is how old an answer may be that is used: half a lease.
+	answerWithin = leaseTime / 2
+	// leaseTime is how long asynq's lease of a job lasts that nobody extends.
+	leaseTime = 30 * time.Second
+)
+
+// ahead takes jobs from their queues for all free slots of a server at once. asynq asks
+// for one job at a time, in one goroutine, and waits for Redis each time. What is more
+// than one job waits here until asynq asks again, which it does at once as long as it
+// has free slots. How many it has is known well enough: with too few jobs it asks once
+// more, and one too many goes back to the head of its queue after a second, as all do
+// when the server stops.
+//
+// Where the answer gets lost jobs have been taken of which nobody knows. Sent again, the
+// same call finds them.
+//
+// It is safe for concurrent use.
+type ahead struct {
+	rdb    redis.UniversalClient
+	outage *outageLog
+	slots  int // of the server
+	shares int // how many queues asynq draws from by weight, else 1
+	hands  hands
+
+	lock    chan struct{} // guards what follows; held while Redis answers
+	next    lot           // what asynq gets next, until then
+	until   time.Time
+	back    []lot            // what is to be given back
+	lost    map[string]*call // of each queue one whose answer is unknown
+	timer   *time.Timer      // of what is not begun in time
+	stopped bool
+}
+
+// A lot is jobs that one call has taken and that have not been begun.
+type lot struct {
+	*call
+	jobs []taken
+}
+
+// taken is a job's ID and its message, as asynq stores it.
+type taken struct{ id, msg string }
+
+// A call is one of the script dequeue, whichever times it is sent.
+type call struct {
+	queue string
+	keys  []string
+	lease any // unix second at which the leases end, as asynq says
+	hash  any // prefix of the jobs' hashes, the same
+	name  string
+	began time.Time
+	sent  sendings
+}
+
+// sendings counts how often a command was sent that has it for an argument: go-redis
+// writes the arguments anew each time, also where it repeats a command by itself.
+type sendings int
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (s *sendings) MarshalBinary() ([]byte, error) {
+	*s++
+	return strconv.AppendInt(nil, int64(*s), 10), nil
+}
+
+// newAhead is for asynq's configuration of a server.
+func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog) *ahead {
+	a := &ahead{rdb: rdb, outage: outage, slots: cfg.Concurrency, shares: 1, lock: make(chan struct{}, 1), lost: map[string]*call{}}
+	if a.slots < 1 {
+		a.slots = runtime.NumCPU() // as asynq has it
+	}
+	if !cfg.StrictPriority {
+		a.shares = max(1, len(cfg.Queues))
+	}
+	return a
+}
+
+// dequeue does what asynq's script Dequeue is to do with those keys and arguments, and
+// returns one job that asynq may begin, whose queue may be another one, or redis.Nil.
+func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any) (job, string, error) {
+	a.lock <- struct{}{}
+	defer func() { <-a.lock }()
+	if a.stopped {
+		return job{}, "", redis.Nil
+	}
+	a.clear(ctx)
+	if len(a.next.jobs) == 0 {
+		if err := a.find(ctx, queue); err != nil {
+			return job{}, "", err
+		}
+	}
+	if len(a.next.jobs) == 0 {
+		c := &call{queue: queue, keys: keys, lease: args[0], hash: args[1], name: callName(), began: time.Now()}
+		if err := a.send(ctx, c, a.free()); err != nil {
+			return job{}, "", err
+		}
+	}
+	if len(a.next.jobs) == 0 {
+		return job{}, "", redis.Nil
+	}
+	first := a.next.jobs[0]
+	a.next.jobs = a.next.jobs[1:]
+	j := job{a.next.queue, first.id}
+	a.hands.add(j)
+	return j, first.msg, nil
+}
+
+// callName is a name that no other call has, and that asynq can read as a job's
+// pending_since where it makes the job pending again: the time in nanoseconds, to the
+// second.
+func callName() string {
+	return strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
+}
+
+// free is how many jobs to ask for: as many as asynq has free slots. Of several queues
+// that are drawn by weight one draw fills its part of the slots, so that long jobs
+// of one queue do not have them all.
+func (a *ahead) free() int {
+	free := max(1, a.slots-a.hands.len())
+	return min(mostAhead, (free+a.shares-1)/a.shares)
+}
+
+// send makes a call of up to n jobs, or repeats it for those that it took before, and
+// keeps them as the next. An answer that comes too late is not used: the leases may end.
+func (a *ahead) send(ctx context.Context, c *call, n int) error {
+	began := time.Now()
+	found, err := lua.Dequeue.Run(ctx, a.rdb, c.keys, c.lease, c.hash, n, c.name, &c.sent).StringSlice()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	a.outage.note(ctx, began, unreachable(err))
+	if err != nil {
+		a.lost[c.queue] = c
+		return err
+	}
+	delete(a.lost, c.queue)
+	a.next, a.until = lot{call: c}, time.Now().Add(beginWithin)
+	for i := 0; i+1 < len(found); i += 2 {
+		a.next.jobs = append(a.next.jobs, taken{found[i], found[i+1]})
+	}
+	if time.Since(c.began) > answerWithin {
+		a.until = time.Now()
+		a.clear(ctx)
+	}
+	if len(a.next.jobs) > 1 {
+		a.wait(beginWithin)
+	}
+	return nil
+}
+
+// find repeats calls whose answers got lost, until one has brought jobs. Where Redis
+// does not answer for another queue than the one that is asked for, that one may go on.
+func (a *ahead) find(ctx context.Context, queue string) error {
+	for _, c := range a.lost {
+		if time.Since(c.began) > leaseTime {
+			delete(a.lost, c.queue) // recovery has them
+			continue
+		}
+		if err := a.send(ctx, c, 0); err != nil && c.queue == queue {
+			return err
+		}
+		if len(a.next.jobs) > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// clear gives back what was not begun in time. What Redis does not take is tried again
+// each second until the leases end.
+func (a *ahead) clear(ctx context.Context) {
+	if len(a.next.jobs) > 0 && !time.Now().Before(a.until) {
+		a.back = append(a.back, a.next)
+		a.next = lot{}
+	}
+	back := a.back
+	a.back = nil
+	for _, b := range back {
+		if a.giveBack(ctx, b) != nil && time.Since(b.began) < leaseTime {
+			a.back = append(a.back, b)
+		}
+	}
+	if len(a.back) > 0 {
+		a.wait(time.Second)
+	}
+}
+
+// giveBack has Redis put jobs back to where they were taken from.
+func (a *ahead) giveBack(ctx context.Context, b lot) error {
+	prefix := queuePrefix(b.queue)
+	args := []any{b.hash, b.name}
+	for _, j := range b.jobs {
+		args = append(args, j.id)
+	}
+	return lua.GiveBack.Run(ctx, a.rdb, []string{prefix + "pending", prefix + "active", prefix + "lease", bellKey(b.queue)}, args...).Err()
+}
+
+// wait has expire called after d.
+func (a *ahead) wait(d time.Duration) {
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, a.expire)
+		return
+	}
+	a.timer.Reset(d)
+}
+
+// expire looks after jobs that asynq does not ask for.
+func (a *ahead) expire() {
+	a.lock <- struct{}{}
+	defer func() { <-a.lock }()
+	a.clear(context.Background())
+	if len(a.next.jobs) > 0 {
+		a.wait(time.Until(a.until))
+	}
+}
+
+// stop gives back what has not been begun. From then on asynq, which may be asking still,
+// is told that the queues are empty.
+func (a *ahead) stop() {
+	a.lock <- struct{}{}
+	defer func() { <-a.lock }()
+	a.stopped = true
+	ctx := context.Background()
+	a.until = time.Now()
+	a.clear(ctx)
+	for _, c := range a.lost {
+		_ = a.send(ctx, c, 0) // what this does not find, recovery does
+		a.until = time.Now()
+		a.clear(ctx)
+	}
+}
+
+// hands are the jobs that asynq has been given and whose slots are not free again.
+type hands struct {
+	mu   sync.Mutex
+	jobs map[job]struct{}
+}
+
+func (h *hands) add(j job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.jobs == nil {
+		h.jobs = map[job]struct{}{}
+	}
+	h.jobs[j] = struct{}{}
+}
+
+func (h *hands) remove(j job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.jobs, j)
+}
+
+func (h *hands) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.jobs)
+}

@@ -114,6 +114,8 @@ func TestForbiddenWords(t *testing.T) {
 	}
 }
 
+var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
+
 func TestExpandedScripts(t *testing.T) {
 	commands(t, func(t *testing.T, name string, _ source) {
 		text := expanded(name)

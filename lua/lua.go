@@ -13,7 +13,6 @@ import (
 	"embed"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -79,29 +78,39 @@ func script(name string) *redis.Script {
 	return redis.NewScript(expand(name+".lua", map[string]bool{}))
 }
 
-var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
-
-var lineStart = regexp.MustCompile(`(?m)^([^\n])`)
-
 // expand returns a file's text with each include in place of the line that
 // names it, the first time it is named. Where that line is indented, what it brings
 // is known in its block only, so it comes again where it is named after that: a
 // script makes all functions that it passes by anew in each call.
 func expand(file string, included map[string]bool) string {
+	var b strings.Builder
+	write(&b, file, "", included)
+	return b.String()
+}
+
+// write writes the file with an indent before each line. Every process does it for all
+// scripts when it starts, so it looks at no text twice.
+func write(b *strings.Builder, file, indent string, included map[string]bool) {
 	text, err := files.ReadFile(file)
 	if err != nil {
 		panic(fmt.Sprintf("lua: %v", err))
 	}
-	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
-		indent, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "-- @include ")
-		if included[name] {
-			return ""
+	for line := range strings.Lines(string(text)) {
+		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		name, names := strings.CutPrefix(strings.TrimSuffix(line[len(own):], "\n"), "-- @include ")
+		switch {
+		case !names && line != "\n":
+			b.WriteString(indent)
+			fallthrough
+		case !names:
+			b.WriteString(line)
+		case !included[name]:
+			known := included
+			if own != "" {
+				known = maps.Clone(included)
+			}
+			known[name] = true
+			write(b, "include/"+name+".lua", indent+own, known)
 		}
-		known := included
-		if indent != "" {
-			known = maps.Clone(included)
-		}
-		known[name] = true
-		return lineStart.ReplaceAllString(expand("include/"+name+".lua", known), indent+"$1")
-	})
+	}
 }

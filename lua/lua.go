@@ -84,6 +84,7 @@ func script(name string) *redis.Script {
 // script makes all functions that it passes by anew in each call.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
+	b.Grow(32 << 10) // as long as most
 	write(&b, file, "", included)
 	return b.String()
 }
@@ -91,11 +92,7 @@ func expand(file string, included map[string]bool) string {
 // write writes the file with an indent before each line. Every process does it for all
 // scripts when it starts, so it looks at no text twice.
 func write(b *strings.Builder, file, indent string, included map[string]bool) {
-	text, err := files.ReadFile(file)
-	if err != nil {
-		panic(fmt.Sprintf("lua: %v", err))
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(textOf(file)) {
 		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
 		name, names := strings.CutPrefix(strings.TrimSuffix(line[len(own):], "\n"), "-- @include ")
 		switch {
@@ -113,4 +110,20 @@ func write(b *strings.Builder, file, indent string, included map[string]bool) {
 			write(b, "include/"+name+".lua", indent+own, known)
 		}
 	}
+}
+
+// texts are the files that have been read: each brings the same ones.
+var texts = map[string]string{}
+
+func textOf(file string) string {
+	text, ok := texts[file]
+	if !ok {
+		bytes, err := files.ReadFile(file)
+		if err != nil {
+			panic(fmt.Sprintf("lua: %v", err))
+		}
+		text = string(bytes)
+		texts[file] = text
+	}
+	return text
 }

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help test race fuzz sim lint fmt bench demo recording screenshots dashboards up programs
+.PHONY: help deps test quick race fuzz sim lint fmt bench demo recording screenshots dashboards up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -11,8 +11,36 @@ ifeq ($(HOME),)
 export HOME := $(CURDIR)/.cache
 endif
 
+# What a look at the sources finds.
+define LOOK
+go vet ./...
+@unformatted=$$(gofmt -l *.go */) && \
+if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
+endef
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The tests start these themselves: real servers, a browser that looks at the
+# page, and npm for the reader of web archives. Only what is missing is installed,
+# and sudo asked for only then.
+deps: ## install what the tests start, if it is missing
+	@missing=; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	{ command -v prometheus && command -v promtool; } >/dev/null || missing="$$missing prometheus"; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
+	$(if $(VALGRIND),command -v valgrind >/dev/null || missing="$$missing valgrind";) \
+	if [ -z "$$missing" ]; then \
+		:; \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
+		$(SUDO) apt-get update && \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; \
+	elif command -v brew >/dev/null; then \
+		brew install $$(echo "$$missing" | sed 's/redis-server/redis/; s/npm/node/'); \
+	else \
+		echo "install$$missing and run make again" >&2; exit 1; \
+	fi
 
 # Without C and paths, as the image is built: what both need is compiled once. With more
 # memory, collected less often, all takes a tenth less time. The tests are vetted once, by go vet,
@@ -21,16 +49,26 @@ help: ## list the targets
 test: export CGO_ENABLED = 0
 test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
-test: programs ## vet, check the format and run all tests
-	go vet ./...
-	@unformatted=$$(gofmt -l *.go */) && \
-	if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
+test: deps ## vet, check the format and run all tests
+	$(LOOK)
 	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./throttle ./bench . ./internal/turns ./...
 
-race: programs ## run all tests with the race detector
+# What one runs while editing: all but the packages whose tests start processes, or simulate
+# for minutes. Of those run what is touched: go test ./scheduler -run 'TestX$$'.
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler throttle bench dashboards/[a-z]+ examples.* internal/redistest)
+quick: export CGO_ENABLED = 0
+quick: export GOFLAGS := $(GOFLAGS) -trimpath
+quick: export GOGC = 300
+quick: ## vet, check the format and run the tests that are quick
+	$(LOOK)
+	$(GOTEST) -vet=off -short $$(go list ./... | grep -vE '/headgate$$|/headgate/($(SLOW))$$')
+
+race: deps ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
-# What is found is kept in the package's testdata/fuzz, and tested by make test from then on.
+# make test runs each target on its seeds and on what is kept in the package's testdata/fuzz,
+# and fuzzes nothing: 18 targets would take longer than all other tests. What is found here
+# is kept there, and tested from then on.
 FUZZTIME ?= 60s
 fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
@@ -52,10 +90,10 @@ fmt: ## format the code
 	go run $(GOLANGCI) fmt ./...
 
 bench: VALGRIND = 1
-bench: programs ## measure against other systems
+bench: deps ## measure against other systems
 	go run ./bench
 
-screenshots: programs ## take the pictures of the page in docs
+screenshots: deps ## take the pictures of the page in docs
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
 dashboards: ## write the Grafana dashboards anew
@@ -64,31 +102,10 @@ dashboards: ## write the Grafana dashboards anew
 demo: ## watch 200 jobs obey a limit
 	go run ./cmd/worker demo
 
-recording: programs ## record worker demo as docs/demo.svg
+recording: deps ## record worker demo as docs/demo.svg
 	@bin=$$(mktemp -d) && trap 'rm -r "$$bin"' EXIT && \
 	go build -o "$$bin" ./cmd/worker && \
 	PATH="$$bin:$$PATH" go run ./internal/recording docs/demo.svg worker demo
 
 up: ## run all that there is to try in containers
 	docker compose up
-
-# The tests start these themselves: real servers, a browser that looks at the
-# page, and npm for the reader of web archives. Only what is missing is installed,
-# and sudo asked for only then.
-programs:
-	@missing=; \
-	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
-	{ command -v prometheus && command -v promtool; } >/dev/null || missing="$$missing prometheus"; \
-	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
-	command -v npm >/dev/null || missing="$$missing npm"; \
-	$(if $(VALGRIND),command -v valgrind >/dev/null || missing="$$missing valgrind";) \
-	if [ -z "$$missing" ]; then \
-		:; \
-	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
-		$(SUDO) apt-get update && \
-		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; \
-	elif command -v brew >/dev/null; then \
-		brew install $$(echo "$$missing" | sed 's/redis-server/redis/; s/npm/node/'); \
-	else \
-		echo "install$$missing and run make again" >&2; exit 1; \
-	fi

@@ -33,7 +33,7 @@ func Open() (ctx context.Context, done func(), err error) {
 		}
 	}
 	if binary == "" {
-		return nil, nil, errors.New("Chromium is not installed: run make programs")
+		return nil, nil, errors.New("Chromium is not installed: run make deps")
 	}
 	profile, err := os.MkdirTemp("", "headgate-chromium-")
 	if err != nil {

@@ -67,7 +67,7 @@ race: deps ## run all tests with the race detector
 	$(GOTEST) -race ./...
 
 # make test runs each target on its seeds and on what is kept in the package's testdata/fuzz,
-# and fuzzes nothing: 18 targets would take longer than all other tests. What is found here
+# and fuzzes nothing: 19 targets would take longer than all other tests. What is found here
 # is kept there, and tested from then on.
 FUZZTIME ?= 60s
 fuzz: ## fuzz what reads foreign texts, each for FUZZTIME

@@ -1,0 +1,29 @@
+package redact
+
+import (
+	"strings"
+	"testing"
+)
+
+// A key in a URL is not shown, whatever stands around the URL, and what is shown stays as it is.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range [][2]string{{"", ""}, {"?api_key=${env:A}&", "&q=1"}, {"key=", "#there"}, {"%", "=${file:/a}"}} {
+		f.Add(seed[0], seed[1])
+	}
+	const secret = "hunter2hunter2"
+	f.Fuzz(func(t *testing.T, before, after string) {
+		text := before + "?api_key=" + secret + "&" + after
+		shown := Query(text)
+		if !strings.Contains(before+after, secret) && strings.Contains(shown, secret) {
+			t.Errorf("%q is shown as %q", text, shown)
+		}
+		if again := Query(shown); again != shown {
+			t.Errorf("%q is shown as %q, and that as %q", text, shown, again)
+		}
+		for _, value := range Values(text) {
+			if value == "" {
+				t.Errorf("%q has an empty secret", text)
+			}
+		}
+	})
+}

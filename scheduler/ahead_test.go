@@ -30,6 +30,7 @@ type asker struct {
 }
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
+	takeOut(rdb)
 	a := newAhead(rdb, asynq.Config{Concurrency: slots}, newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil))
 	t.Cleanup(a.stop)
 	return asker{a, "default"}

@@ -65,6 +65,10 @@ var pieces = []*piece{
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= forgiven then", without: ">= 0 then"},
 	{name: "crashes are counted", breaks: "TestSeen/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', job.hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestSeen/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
+	{name: "a dequeue whose answer got lost finds its jobs", breaks: "TestLostAnswerOfADequeue/1_lost/miniredis", with: "if by == caller then msgs[id] = msg end", without: ""},
+	{name: "a dequeue finds none but its own", breaks: "TestLostAnswerOfADequeue/1_lost/miniredis", with: "if by == caller then msgs[id] = msg end", without: "msgs[id] = msg"},
+	{name: "jobs that were not begun keep their order", breaks: "TestTakenJobsGoBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
+	{name: "only the call's own jobs are given back", breaks: "TestTakenJobsThatAreAnothers/miniredis", with: "redis.call('HGET', prefix .. id, 'pending_since') == caller and", without: ""},
 	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(ends), job.name)", without: ""},
 }
 

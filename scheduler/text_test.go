@@ -58,8 +58,8 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		virtual(t, settings{config: config, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
 			id := st.enqueue(asynq.NewTask("job", nil))
 			time.Sleep(25 * time.Second)
-			if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || info.LastErr != shown {
-				t.Errorf("job: %+v, want it archived with %q", info, shown)
+			if info := st.info(id); info == nil || info.State != asynq.TaskStateRetry || info.LastErr != shown {
+				t.Errorf("job: %+v, want it looked for again, with %q", info, shown)
 			}
 		})
 	})

@@ -1,20 +1,39 @@
 -- Claims a scope for one asynq Redis, whose jobs then wait here, or renews the
 -- claim. That Redis is the same if its data are, as after a failover; or its
 -- address is, as after its data were lost; or its data were the claim's before.
--- Touches: asynq (rw).
+-- What an older version has left of waiting jobs is dropped, once none gives turns any
+-- more: they are sent back to ask. Meters stay. Workers of before there were versions
+-- take a claim as written here for another Redis's, and do not start.
+-- Touches: asynq (rw), called (w), contended (w), demand (w), epoch (rw),
+--   full (w), jobs (w), lane (w), lanes (rw), meters (w), patience (w),
+--   tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] name of the asynq Redis's data
 -- ARGV[2] name of those that it had before, as this process knows, or ''
 -- ARGV[3] its address
 -- ARGV[4] how long the claim holds, in milliseconds
--- Returns the address of another asynq Redis that has the scope, or ''
+-- ARGV[5] version of the scope's data that this process keeps
+-- Returns {the address of another asynq Redis that has the scope or '', the other
+--   version of its data where they cannot be brought over or 0}
 -- @include scope
-local data, before, address, life_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local NOTE = ' (its workers keep data of another version)'
 
 local claim = call('GET', hg('asynq'))
 if claim then
-  local its_data, its_address = string.match(claim, '^([^\n]*)\n(.*)$')
-  if its_data ~= data and its_data ~= before and its_address ~= address then return its_address end
+  local its_data, its_address = string.match(claim, '^([^\n ]*)[^\n]*\n(.*)$')
+  if its_address and string.sub(its_address, -#NOTE) == NOTE then its_address = string.sub(its_address, 1, -#NOTE - 1) end
+  if its_data ~= data and its_data ~= before and its_address ~= address then return { its_address or claim, 0 } end
 end
-call('SET', hg('asynq'), data .. '\n' .. address, 'PX', life_ms)
-return ''
+
+local epoch = call('GET', hg('epoch'))
+local its_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
+if its_version ~= version then
+  if its_version > version or call('EXISTS', hg('turns')) == 1 then return { '', its_version } end
+  local lanes = call('ZRANGE', hg('lanes'), 0, -1)
+  for i = 1, #lanes do call('DEL', hg('lane', lanes[i]), hg('called', lanes[i])) end
+  call('DEL', hg('jobs'), hg('lanes'), hg('tickets'), hg('full'), hg('contended'))
+  call('DEL', hg('meters'), hg('demand'), hg('patience'), hg('epoch'))
+end
+call('SET', hg('asynq'), data .. ' ' .. int(version) .. '\n' .. address .. NOTE, 'PX', life_ms)
+return { '', 0 }

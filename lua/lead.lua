@@ -21,7 +21,7 @@ if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 100
 
 -- A counter that is no number begins anew.
 local function number(text)
-  local n = tonumber(string.match(text or '0', '^%d+$'))
+  local n = tonumber(string.match(text or '0', '^%d+$') or nil)
   return n and n < FAR and n
 end
 local said = call('MGET', hg('seq'), hg('changes'), hg('epoch'))

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/turns"
 )
 
 const (
@@ -33,6 +35,9 @@ const (
 // are the same at another address, and after a loss other data are at the same one.
 // Where no address is known, as behind a Sentinel, those who run already know which
 // data they had before, and take the others in their place.
+//
+// It also sees to it that workers of one version only run in a scope: what an older one
+// has left is brought over, once none of its workers gives turns.
 func (s *Server) claim(ctx context.Context) error {
 	rdb := s.promoter.rdb
 	if err := rdb.SetNX(ctx, dataKey, uuid.NewString(), 0).Err(); err != nil {
@@ -44,9 +49,17 @@ func (s *Server) claim(ctx context.Context) error {
 	}
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
-	other, err := s.limiter.Turns().Claim(ctx, data, before, address, claimLife)
+	other, version, err := s.limiter.Turns().Claim(ctx, data, before, address, claimLife)
 	if err != nil {
 		return answered(err)
+	}
+	switch {
+	case version > turns.Version:
+		return fmt.Errorf("a later version of headgate keeps this limiter's scope (data %d, here %d): "+
+			"update this worker, or give it another scope; nothing is lost", version, turns.Version)
+	case version != 0:
+		return fmt.Errorf("workers of an older version of headgate give turns in this limiter's scope (data %d, here %d): "+
+			"stop them all, then start this one; what waits stays, and nothing is lost", version, turns.Version)
 	}
 	if other != "" {
 		return fmt.Errorf("jobs of the asynq Redis at %s wait in this limiter's scope, and those of the one at %s cannot: "+

@@ -78,6 +78,11 @@ func TestMendAndRecount(t *testing.T) {
 		if again, err := store.Lead(ctx, "it", time.Minute, lead.Made[0].Number, ""); err != nil || len(again.Made) != 1 || again.Made[0].Lane != lane {
 			t.Errorf("it hears of %+v, %v; want its lane", again, err)
 		}
+		must(rdb.Set(ctx, scopePrefix+"seq", "abc", 0).Err())
+		must(rdb.Set(ctx, scopePrefix+"changes", "99999999999999999999", 0).Err())
+		if again, err := store.Lead(ctx, "it", time.Minute, 9, ""); err != nil || !again.Fresh || again.Changes != 0 || len(again.Made) != 1 {
+			t.Errorf("counters that are no numbers: %+v, %v; want all lanes anew", again, err)
+		}
 		meters, next, err := store.Reserved(ctx, 0, 100)
 		if len(meters) != 1 || next != 0 || err != nil {
 			t.Errorf("meters %q, %d, %v; want one", meters, next, err)

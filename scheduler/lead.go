@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -28,7 +26,7 @@ func (g *giver) takeLead(ctx context.Context) error {
 		g.seen = 0
 	}
 	pace := g.pace()
-	lead, err := g.store.Lead(ctx, g.process, pace+grace, g.seen, uuid.NewString())
+	lead, err := g.store.Lead(ctx, g.process, pace+grace, g.seen, turns.NewEpoch())
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}

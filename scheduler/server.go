@@ -198,8 +198,9 @@ func validQueue(queue string) error {
 }
 
 // Start makes the rules' limits known and begins to run jobs. It fails if a
-// limit cannot be defined, or if the jobs of another asynq Redis wait in the
-// limiter's scope; where Redis is unavailable the jobs wait, as with asynq's
+// limit cannot be defined, if the jobs of another asynq Redis wait in the
+// limiter's scope, or if workers of another version of headgate run there whose data
+// this one would misread; where Redis is unavailable the jobs wait, as with asynq's
 // server.
 func (s *Server) Start(handler asynq.Handler) error {
 	return s.begin(handler)
@@ -231,11 +232,11 @@ func (s *Server) begin(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
 	}
-	err := s.define(context.Background())
-	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+	if err := s.claim(context.Background()); err != nil {
 		return err
 	}
-	if err := s.claim(context.Background()); err != nil {
+	err := s.define(context.Background())
+	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
 		return err
 	}
 	began := s.beginGiving()

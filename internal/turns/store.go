@@ -3,12 +3,14 @@ package turns
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/lua"
@@ -72,10 +74,22 @@ type Numbered struct {
 
 // Claim claims the scope for that long for the asynq Redis with these data, which
 // had others before as far as its caller knows, and that address; or returns the
-// address of another one that has it.
-func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, err error) {
-	return s.run(ctx, lua.Claim, data, before, address, life.Milliseconds()).Text()
+// address of another one that has it, or the version of its data where that is not
+// Version, and they cannot be brought over: it is a later one, or its workers live.
+func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
+	reply, err := s.run(ctx, lua.Claim, data, before, address, life.Milliseconds(), Version).Slice()
+	if err != nil {
+		return "", 0, err
+	}
+	return reply[0].(string), reply[1].(int64), nil
 }
+
+// Version is of what the scripts keep in Redis. It goes up whenever those of another
+// version would misread it; then the ones of before must be stopped first.
+const Version = 2
+
+// NewEpoch is a random name for a scope's data, and says their version.
+func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Defined tells what configs said last of limits, in their words; it leaves out those
 // that no config has defined, and those that are gone. It takes one round trip.

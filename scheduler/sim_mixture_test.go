@@ -24,14 +24,15 @@ const (
 	strict   ingredient = "strict"   // one queue goes before the other
 	rules    ingredient = "rules"    // what the jobs of a lane need changes
 	changes  ingredient = "changes"  // operators set and unset keys, block them, reset meters and redefine limits
-	outages  ingredient = "outages"  // a Redis and processes hang, others leave, a replica takes over
+	outages  ingredient = "outages"  // the limiter and processes hang, others leave
+	replicas ingredient = "replicas" // one takes over that has not heard of all
 	vandals  ingredient = "vandals"  // what the scope keeps is changed by hand
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, vandals}
+var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals}
 
 // asleep are those that are not mixed in yet: what they break is being mended.
-var asleep = []ingredient{patience, outages, vandals}
+var asleep = []ingredient{replicas, vandals}
 
 // mixture is what a world is made of.
 type mixture []ingredient

@@ -10,13 +10,13 @@ import (
 const tellsLate = time.Second
 
 // end is when a job's patience ends, by the limiter's clock; the zero Time where it
-// never does. Of a deadline the limiter hears a second less.
+// never does.
 func (j *simJob) end() (end time.Time) {
 	if j.maxWait > 0 && !j.since.IsZero() {
 		end = j.since.Add(j.maxWait)
 	}
-	if until := j.until.Add(-time.Second); !j.until.IsZero() && (end.IsZero() || until.Before(end)) {
-		end = until
+	if !j.until.IsZero() && (end.IsZero() || j.until.Before(end)) {
+		end = j.until
 	}
 	return end
 }
@@ -35,9 +35,10 @@ func (w *sim) oneClock() bool {
 	return true
 }
 
-// judgePatience sees that nobody is let by whose patience is over.
+// judgePatience sees that nobody is let by whose patience is over. Where a job may have
+// been let by and nobody heard of it, nobody knows since when it waits.
 func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
-	if end := job.end(); !end.IsZero() && d.At.After(end) && w.oneClock() {
+	if end := job.end(); !end.IsZero() && d.At.After(end) && w.oneClock() && !w.unheard() {
 		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Sub(end))
 	}
 }

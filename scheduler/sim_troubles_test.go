@@ -112,11 +112,12 @@ var troubles = []func(w *sim){
 
 // troublesOf are what happens only where that is an ingredient.
 var troublesOf = map[ingredient][]func(w *sim){
-	answers: {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
-	changes: {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
-	outages: {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave, (*sim).failOver, (*sim).failOver},
-	rules:   {(*sim).changeRule},
-	vandals: {(*sim).changeRecords},
+	answers:  {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
+	changes:  {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
+	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave},
+	replicas: {(*sim).failOver},
+	rules:    {(*sim).changeRule},
+	vandals:  {(*sim).changeRecords},
 }
 
 // trouble draws one; half of them are of the world's ingredients, where these have any.

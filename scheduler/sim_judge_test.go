@@ -79,17 +79,34 @@ func (w *sim) crashed(id string) {
 	}
 }
 
-// judgeHealed sees that asynq and the limiter agree about who waits.
+// judgeHealed sees that asynq and the limiter agree about who waits. A job may be on its
+// way from one to the other, but not for two seconds.
 func (w *sim) judgeHealed() {
-	ctx := w.t.Context()
+	before := w.torn()
+	if len(before) == 0 {
+		return
+	}
+	time.Sleep(2 * time.Second)
+	after := w.torn()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for id, how := range after {
+		if before[id] == how {
+			w.breaksFor(id, "%s", how)
+		}
+	}
+}
+
+// torn lists the jobs that either asynq or the limiter has and the other does not, and how
+// that is.
+func (w *sim) torn() map[string]string {
+	ctx, all := w.t.Context(), map[string]string{}
 	waits := w.hand.limits.HGetAll(ctx, "hg:{default}:jobs").Val()
 	for name := range waits {
 		queue, id, _ := strings.Cut(name, "\n")
 		state := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "state").Val()
 		if !slices.Contains([]string{"retry", "pending", "active"}, state) {
-			w.breaksFor(id, "it waits in the limiter, and asynq does not have it")
+			all[id] = "it waits in the limiter, and asynq does not have it"
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
@@ -97,10 +114,11 @@ func (w *sim) judgeHealed() {
 			id := z.Member.(string)
 			denied := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "denied").Val() == fmt.Sprint(int64(z.Score))
 			if denied && waits[queue+"\n"+id] == "" {
-				w.breaksFor(id, "it was denied and waits in asynq, and the limiter does not know it")
+				all[id] = "it was denied and waits in asynq, and the limiter does not know it"
 			}
 		}
 	}
+	return all
 }
 
 // explained is how often a job may be denied: once, once more each time that it

@@ -172,3 +172,20 @@ func TestDeletedTicketIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestComparedEachMinute: however far the next turn is off, what is gone is found within a
+// minute.
+func TestComparedEachMinute(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(25 * time.Second)}}}, func(t *testing.T, st *stack) {
+		var last string
+		for range 10 {
+			last = st.enqueue(NewTask("job", nil))
+		}
+		time.Sleep(time.Second)
+		st.must(st.tasks.DeleteTask("default", last))
+		time.Sleep(time.Minute)
+		if st.limits.HExists(t.Context(), "hg:{default}:jobs", "default\n"+last).Val() {
+			t.Error("the limiter still has a job that was deleted a minute ago")
+		}
+	})
+}

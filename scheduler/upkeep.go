@@ -103,6 +103,9 @@ func (g *giver) tend(ctx context.Context) error {
 			}
 			u.begun, u.missed = now, false
 		}
+		if due := u.begun.Add(g.passes); due.After(now) && due.Before(u.next) {
+			u.next = due
+		}
 	}
 	if now.Before(u.rests) {
 		return nil

@@ -44,6 +44,7 @@ func (w *sim) startCallers() (stop func()) {
 			}
 		})
 	}
+	all.Go(func() { w.throttle(over) })
 	return sync.OnceFunc(func() { close(over); all.Wait() })
 }
 
@@ -62,6 +63,46 @@ func (w *sim) call(c *simCaller) {
 		w.freed(d.Holder)
 		_ = c.limiter.Free(w.t.Context(), d.Holder, c.need)
 	}
+}
+
+// throttle takes permits of a limit that is given with the call, whose numbers change. An
+// in-process limiter says what is right, as long as the limiter has its data, answers at
+// once and by the same clock.
+func (w *sim) throttle(over chan struct{}) {
+	rdb := redistest.MiniClient(w.t, w.limiter)
+	rdb.AddHook(w.clock)
+	limiter, local := throttle.New(rdb, throttle.RedisOptions{}), &throttle.Local{}
+	r := rand.New(rand.NewPCG(w.seed, 99))
+	burst, count, period := 0, 0, time.Duration(0)
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(milliseconds(between(r, 10, 2000))):
+		}
+		if count == 0 || r.IntN(5) == 0 {
+			burst, count, period = between(r, 0, 20), between(r, 1, 20), time.Duration(between(r, 1, 60))*time.Second
+		}
+		n := r.IntN(4)
+		want, _ := local.Throttle(w.t.Context(), "cell", burst, count, period, n)
+		got, err := limiter.Throttle(w.t.Context(), "cell", burst, count, period, n)
+		if !w.sameThrottle(want, got, err) {
+			return
+		}
+	}
+}
+
+// sameThrottle judges an answer, and reports whether the next one can be judged.
+func (w *sim) sameThrottle(want, got throttle.Cell, err error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.oneClock() || w.unheard() {
+		return false
+	}
+	if err != nil || got != want {
+		w.breaks(nil, w.now(), w.now(), "a limit given with the call: %+v, %v; want %+v", got, err, want)
+	}
+	return true
 }
 
 func (c *simCaller) String() string {

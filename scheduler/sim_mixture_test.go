@@ -31,9 +31,6 @@ const (
 
 var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals}
 
-// asleep are those that are not mixed in yet: what they break is being mended.
-var asleep = []ingredient{replicas, vandals}
-
 // mixture is what a world is made of.
 type mixture []ingredient
 
@@ -45,7 +42,7 @@ func newMixture(seed uint64) (m mixture) {
 		return nil
 	}
 	for _, i := range ingredients {
-		if r.IntN(3) == 0 && !slices.Contains(asleep, i) {
+		if r.IntN(3) == 0 {
 			m = append(m, i)
 		}
 	}

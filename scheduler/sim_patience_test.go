@@ -10,13 +10,19 @@ import (
 const tellsLate = time.Second
 
 // end is when a job's patience ends, by the limiter's clock; the zero Time where it
-// never does.
-func (j *simJob) end() (end time.Time) {
+// never does. Of a deadline the limiter hears a second less.
+func (j *simJob) end() time.Time { return j.patience(j.until.Add(-time.Second)) }
+
+// over is from when on a job is not let by. One that never waited is not held to that
+// second.
+func (j *simJob) over() time.Time { return j.patience(j.until) }
+
+func (j *simJob) patience(until time.Time) (end time.Time) {
 	if j.maxWait > 0 && !j.since.IsZero() {
 		end = j.since.Add(j.maxWait)
 	}
-	if !j.until.IsZero() && (end.IsZero() || j.until.Before(end)) {
-		end = j.until
+	if !j.until.IsZero() && (end.IsZero() || until.Before(end)) {
+		end = until
 	}
 	return end
 }
@@ -38,7 +44,7 @@ func (w *sim) oneClock() bool {
 // judgePatience sees that nobody is let by whose patience is over. Where a job may have
 // been let by and nobody heard of it, nobody knows since when it waits.
 func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
-	if end := job.end(); !end.IsZero() && d.At.After(end) && w.oneClock() && !w.unheard() {
+	if end := job.over(); !end.IsZero() && d.At.After(end) && w.oneClock() && !w.unheard() {
 		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Sub(end))
 	}
 }

@@ -5,7 +5,7 @@
 --   lane (rw), lanes (rw), meters (w), patience (rw), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] most jobs to name
--- Returns {when the time of the next job is up in microseconds or 0, job…}
+-- Returns {microseconds until the time of the next job is up, or -1, job…}
 -- @include lanes
 local most = ARGV[1]
 
@@ -18,7 +18,7 @@ local function leave(id, r)
 end
 
 -- How often a job was named stands in its record, where it says that its wait ends.
-local out = { 0 }
+local out = { -1 }
 local over = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, most)
 for i = 1, #over do
   local record = call('HGET', hg('jobs'), over[i])
@@ -34,5 +34,6 @@ for i = 1, #over do
   end
 end
 for i = 1, #headless do freed(headless[i]) end
-out[1] = tonumber(call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2] or 0)
+local next_us = call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2]
+if next_us then out[1] = math.max(0, tonumber(next_us) - now_us) end
 return out

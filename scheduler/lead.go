@@ -148,7 +148,7 @@ func (g *giver) tellLate(ctx context.Context) error {
 		if g.limits.note(ctx, err) != nil {
 			return err
 		}
-		g.patience(next)
+		g.late = time.Now().Add(next) // Redis's clock may have stepped back
 		jobs := make([]job, len(late))
 		for i, j := range late {
 			jobs[i] = job{j.Queue, j.ID}

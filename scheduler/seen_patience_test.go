@@ -6,11 +6,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -267,4 +272,54 @@ func deletedBacklog(t *testing.T) {
 		st.wantNothingLeft("default")
 		st.wantClean()
 	})
+}
+
+// TestImpatientJobsWhenTheClockStepsBack: whose time was to be up is not asked for again
+// and again until the limiter's clock is there.
+func TestImpatientJobsWhenTheClockStepsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queues, _ := redistest.Mini(t)
+		limiter, rdb := redistest.Mini(t)
+		clock, asked := &simClock{redis: limiter}, &lates{}
+		rdb.AddHook(clock)
+		rdb.AddHook(asked)
+		st := start(t, redistest.MiniClient(t, queues), settings{
+			config: asynq.Config{Concurrency: 2}, redis: rdb, limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}},
+			rule: func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 5 * time.Second}, nil
+			},
+		})
+		for range 5 {
+			st.enqueue(NewTask("job", nil))
+		}
+		time.Sleep(4900 * time.Millisecond) // after the last heartbeat before that
+		clock.step(-20 * time.Second)
+		time.Sleep(24 * time.Second)
+		if n := asked.calls.Load(); n > 20 {
+			t.Errorf("late was called %d times", n)
+		}
+		if q, err := st.tasks.GetQueueInfo("default"); err != nil || q.Archived != 4 {
+			t.Errorf("%+v, %v; want 4 archived", q, err)
+		}
+	})
+}
+
+// lates counts the calls of one script. Each takes a millisecond, or a loop of them would
+// stop the bubble's clock.
+type lates struct{ calls atomic.Int64 }
+
+func (*lates) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*lates) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lates) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Late.Hash() {
+			l.calls.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
 }

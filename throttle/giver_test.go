@@ -82,7 +82,7 @@ func (g *giver) pump() (list []called, next time.Duration, held bool, err error)
 		g.core = nil
 		return nil, lead.Until, false, err
 	}
-	late, over, err := []turns.Job(nil), int64(0), error(nil)
+	late, over, err := []turns.Job(nil), time.Duration(0), error(nil)
 	err = g.call("late", func() error { late, over, err = g.store.Late(background, 100); return err })
 	for _, job := range late {
 		list = append(list, called{throttle.JobID(job), true})
@@ -103,8 +103,8 @@ func (g *giver) pump() (list []called, next time.Duration, held bool, err error)
 			if err := g.settle(); err != nil {
 				return list, 0, true, err
 			}
-			if over > 0 {
-				next = min(next, over)
+			if over < math.MaxInt64 {
+				next = min(next, g.now()+over.Microseconds())
 			}
 			return list, g.until(next), true, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,9 +134,9 @@ func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, s
 }
 
 // Late takes jobs whose time is up out of their lanes and names them: they are to be
-// told that it is too late. It says when the next is due to be named, by Redis's clock:
-// those named now, too, until they ask. 0 is never.
-func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next int64, err error) {
+// told that it is too late. It says in how long the next is due to be named: those named
+// now, too, until they ask. Never is in 292 years.
+func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next time.Duration, err error) {
 	reply, err := s.run(ctx, lua.Late, most).Slice()
 	if err != nil {
 		return nil, 0, err
@@ -144,7 +145,10 @@ func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next int64, err
 		queue, id, _ := strings.Cut(name.(string), "\n")
 		jobs = append(jobs, Job{queue, id})
 	}
-	return jobs, reply[0].(int64), nil
+	if next = time.Duration(reply[0].(int64)) * time.Microsecond; next < 0 {
+		next = math.MaxInt64
+	}
+	return jobs, next, nil
 }
 
 // Grant has Redis try the turns in their order. It reports false where another

@@ -46,11 +46,11 @@ type jobStep struct {
 
 var jobWays = []jobWay{
 	{"a throttled job, enqueue to done", "headgate", []jobStep{
-		{"enqueue", 1}, {"dequeue, 8 jobs", 8}, {"acquire, denied", 1}, {"put_back", 1}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
-		{"dequeue, 8 jobs", 8}, {"acquire, called", 1}, {"done", 1},
+		{"enqueue", 1}, {"dequeue, 8 jobs", 8}, {"acquire, denied, 8 jobs", 8}, {"put_back, 8 jobs", 8}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
+		{"dequeue, 8 jobs", 8}, {"acquire, called, 8 jobs", 8}, {"done", 1},
 	}},
-	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 1 limit", 1}, {"done", 1}}},
-	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 3 limits", 1}, {"done", 1}}},
+	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 1 limit, 8 jobs", 8}, {"done", 1}}},
+	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 3 limits, 8 jobs", 8}, {"done", 1}}},
 	{"an undenied job, 1 limit", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"done", 1}}},
 	{"an undenied job, 3 limits", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"Allow", 1}, {"Allow", 1}, {"done", 1}}},
 	{"a job", "asynq", []jobStep{{"dequeue", 1}, {"done", 1}}},
@@ -205,7 +205,46 @@ func (r *rig) walkOpen() {
 		r.measure("headgate", "dequeue, 1 job", rigTurns, func() { r.each(0, rigTurns, func(int) error { return r.take(1) }) })
 		r.measure("headgate", "dequeue, 8 jobs", 2, func() { r.each(0, 2, func(int) error { return r.take(rigTurns) }) })
 		each(r.done)()
+		for _, k := range []int{1, 3} {
+			r.measure("headgate", "acquire, "+plainly(k, "limit")+", 8 jobs", rigBatch/rigTurns, func() {
+				r.each(from/rigTurns, (from+rigBatch)/rigTurns, func(int) error { return r.plain(needs[:k]) })
+			})
+		}
 	}
+}
+
+// plain asks for several jobs in one call, where nobody waits.
+func (r *rig) plain(needs []throttle.Need) error {
+	args := []any{"rig", uuid.NewString(), 1, len(needs)}
+	for _, need := range needs {
+		args = append(args, need.Limit, fmt.Sprintf("funnel %d 1000000 %d", roomy, roomy), "funnel:"+need.Limit+"|", fmt.Sprint(roomy, " 1000000"))
+	}
+	for range rigTurns {
+		for k := range needs {
+			number := k + 1
+			if number == len(needs) {
+				number = -number
+			}
+			args = append(args, number, 1_000_000, 1, "")
+		}
+	}
+	return r.took(lua.Plain.Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Int64Slice())
+}
+
+func (r *rig) took(verdicts []int64, err error) error {
+	if err == nil && (len(verdicts) < 2 || verdicts[1] != 1) {
+		err = fmt.Errorf("denied: %v", verdicts)
+	}
+	return err
+}
+
+// acquireAll asks for several jobs in one call.
+func (r *rig) acquireAll(from, to int, need throttle.Need) error {
+	args := []any{"", "rig", uuid.NewString(), 1, rigQueue, 0, -1, 1_000_000, 1, to - from, need.Limit, need.Key, 1}
+	for i := from; i < to; i++ {
+		args = append(args, rigID(i), -1)
+	}
+	return lua.Acquire.Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Err()
 }
 
 // rigBatch is how many jobs are under way at once.
@@ -229,10 +268,25 @@ func (r *rig) walkShut() {
 	for from := 0; from < r.calls; from += rigBatch {
 		r.each(from, from+rigBatch, r.enqueue)
 		r.each(from, from+rigBatch, r.dequeue)
-		r.measure("headgate", "acquire, denied", rigBatch, func() {
-			r.each(from, from+rigBatch, func(i int) error { _, err := r.acquire(i, need); return err })
-		})
-		r.measure("headgate", "put_back", rigBatch, func() { r.each(from, from+rigBatch, r.putBack) })
+		if from < r.calls/2 {
+			r.measure("headgate", "acquire, denied", rigBatch, func() {
+				r.each(from, from+rigBatch, func(i int) error { _, err := r.acquire(i, need); return err })
+			})
+			r.measure("headgate", "put_back", rigBatch, func() {
+				r.each(from, from+rigBatch, func(i int) error { return r.putBack(i, i+1) })
+			})
+		} else {
+			r.measure("headgate", "acquire, denied, 8 jobs", rigBatch/rigTurns, func() {
+				for i := from; i < from+rigBatch; i += rigTurns {
+					r.check(r.acquireAll(i, i+rigTurns, need))
+				}
+			})
+			r.measure("headgate", "put_back, 8 jobs", rigBatch/rigTurns, func() {
+				for i := from; i < from+rigBatch; i += rigTurns {
+					r.check(r.putBack(i, i+rigTurns))
+				}
+			})
+		}
 	}
 	limit.Rate, limit.Capacity = throttle.PerSecond(roomy), roomy
 	r.check(r.lanes.Set(r.ctx, limit))
@@ -246,9 +300,13 @@ func (r *rig) walkShut() {
 		r.measure("headgate", "grant, "+name, 1, func() { g.grant(size) })
 		r.measure("headgate", "promote, "+name, 1, func() { r.check(r.promote(g.called...)) })
 		r.each(from, from+size, r.dequeue)
-		r.measure("headgate", "acquire, called", size, func() {
-			r.each(from, from+size, func(i int) error { return allowed(r.acquire(i, need)) })
-		})
+		if from%(2*rigTurns) < rigTurns {
+			r.measure("headgate", "acquire, called", size, func() {
+				r.each(from, from+size, func(i int) error { return allowed(r.acquire(i, need)) })
+			})
+		} else {
+			r.measure("headgate", "acquire, called, 8 jobs", 1, func() { r.check(r.acquireAll(from, from+size, need)) })
+		}
 		r.each(from, from+size, r.done)
 		from += size
 	}
@@ -302,10 +360,14 @@ func (r *rig) take(n int) error {
 
 func (r *rig) done(i int) error { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }
 
-func (r *rig) putBack(i int) error {
-	keys := []string{rigKeys + "t:" + rigID(i), rigKeys + "active", rigKeys + "lease", rigKeys + "retry"}
-	message := bytes.ReplaceAll(r.asynq.message, []byte(r.asynq.enqueue.id), []byte(rigID(i)))
-	return lua.PutBack.Run(r.ctx, r.rdb, keys, rigID(i), message, time.Now().Unix()+3600, 0, "hg:{default}:").Err()
+func (r *rig) putBack(from, to int) error {
+	keys, args := []string{rigKeys + "active", rigKeys + "lease", rigKeys + "retry"}, []any(nil)
+	for i := from; i < to; i++ {
+		message := bytes.ReplaceAll(r.asynq.message, []byte(r.asynq.enqueue.id), []byte(rigID(i)))
+		keys = append(keys, rigKeys+"t:"+rigID(i))
+		args = append(args, rigID(i), message, time.Now().Unix()+3600, 0, "hg:{default}:", "")
+	}
+	return lua.PutBack.Run(r.ctx, r.rdb, keys, args...).Err()
 }
 
 func (r *rig) promote(ids ...string) error {

@@ -13,7 +13,7 @@
 -- @include take
 local app, holder = ARGV[1], ARGV[2]
 
-local meters, refusal = load_needs(3, app, holder)
+local meters, refusal = load_needs(3, #ARGV, app, holder)
 if not meters then return refusal end
 
 local function answer()

@@ -1,20 +1,20 @@
--- Puts an active job back into asynq's retry set, on its last attempt too.
--- KEYS[1] asynq:{queue}:t:{id}, the job's hash
--- KEYS[2] asynq:{queue}:active
--- KEYS[3] asynq:{queue}:lease
--- KEYS[4] asynq:{queue}:retry
--- ARGV[1] id
--- ARGV[2] its message, which says why
--- ARGV[3] unix second at which asynq itself brings it back
--- ARGV[4] seconds that its Unique lock must hold for; 0 if it has none
--- ARGV[5] scope in which it was denied: promote and postpone may then move it; or
---   empty
--- ARGV[6] unix second at which its lease must end still; none for whenever
--- Returns OK, or asynq's error NOT FOUND if the job is not active, or its lease was
---   extended
+-- Puts active jobs of a queue back into asynq's retry set, on their last attempt too.
+-- KEYS[1] asynq:{queue}:active
+-- KEYS[2] asynq:{queue}:lease
+-- KEYS[3] asynq:{queue}:retry
+-- KEYS[4…] asynq:{queue}:t:{id}, each job's hash
+-- ARGV[1…] for each job: its ID; its message, which says why; unix second at which asynq
+--   itself brings it back; seconds that its Unique lock must hold for, 0 if it has none;
+--   scope in which it was denied, so that promote and postpone may move it, or empty;
+--   unix second at which its lease must end still, or empty for whenever
+-- Returns 1 for each job; 0 if it is not active, or its lease was extended
 -- @include put_back
-local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1], ends = ARGV[6] }
-local msg, at, seconds, scope = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]
 
-if not put_back(job, msg, at, seconds, scope) then return redis.error_reply('NOT FOUND') end
-return redis.status_reply('OK')
+local done = {}
+for i = 1, #ARGV, 6 do
+  local n = #done + 1
+  local job = { hash = KEYS[3 + n], active = active, lease = lease, retry = retry, id = ARGV[i], ends = ARGV[i + 5] ~= '' and ARGV[i + 5] }
+  done[n] = put_back(job, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) and 1 or 0
+end
+return done

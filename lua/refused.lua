@@ -28,14 +28,14 @@
 local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_wait_us, useful_us, grant_us, shuts = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
 
-local _, refusal = load_needs(11, app)
+local _, refusal = load_needs(11, #ARGV, app)
 if refusal then return refusal end
 for i = 11, #ARGV, 3 do
   local need = (i - 11) / 3 + 1
   if string.sub(shuts, need, need) == '1' then refused(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
 end
 
-local meters = load_needs(11, app) -- as they are now
+local meters = load_needs(11, #ARGV, app) -- as they are now
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)

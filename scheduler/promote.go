@@ -205,7 +205,8 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 		return err
 	}
 	w := writeBack{job: j, hash: hash, active: prefix + "active", lease: prefix + "lease", unique: true}
-	return lua.PutBack.Run(ctx, p.rdb, w.keys(), j.id, msg, unixCeil(until), w.uniqueSeconds(until), j.queue).Err()
+	keys := []string{w.active, w.lease, prefix + "retry", hash}
+	return lua.PutBack.Run(ctx, p.rdb, keys, j.id, msg, unixCeil(until), w.uniqueSeconds(until), j.queue, "").Err()
 }
 
 // checkPromote turns promoting off if asynq's layout is another than it knows.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -170,7 +171,7 @@ const uniqueMargin = time.Minute
 // Where Redis does not answer, asynq repeats the call until the job's lease ends, and
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
-func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends ...any) *redis.Cmd {
+func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends string) *redis.Cmd {
 	scope, atOnce := "", why.atOnce() && q.promotes.Load()
 	if why.denied || atOnce {
 		scope = q.scope
@@ -179,15 +180,49 @@ func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError
 	if why.as != nil {
 		msg = withPayload(msg, why.as.payload)
 	}
-	args := append([]any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope}, ends...)
-	cmd := lua.PutBack.Run(ctx, q.UniversalClient, w.keys(), args...)
-	if cmd.Err() == nil {
-		q.putBacks.remove(w.job)
+	call := &putBackCall{writeBack: w, args: []any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope, ends}}
+	cmd := redis.NewCmd(ctx)
+	if err := cmp.Or(q.puts.Do(ctx, call), call.err); err != nil {
+		cmd.SetErr(err)
+		return cmd
 	}
-	if cmd.Err() == nil && atOnce {
+	cmd.SetVal("OK")
+	q.putBacks.remove(w.job)
+	if atOnce {
 		_, _ = promoter{q.UniversalClient}.promote(ctx, []job{w.job})
 	}
 	return cmd
+}
+
+// putBackCall is a job that is put back together with others.
+type putBackCall struct {
+	writeBack
+	args []any // as lua/put_back.lua takes them
+	err  error
+}
+
+// errNotActive is what asynq's own script says of a job that is not active.
+var errNotActive = errors.New("NOT FOUND")
+
+// sendPutBacks puts jobs back, those of a queue in one script.
+func (q *queueRedis) sendPutBacks(ctx context.Context, calls []*putBackCall) {
+	queues := map[string][]*putBackCall{}
+	for _, c := range calls {
+		queues[c.queue] = append(queues[c.queue], c)
+	}
+	for queue, calls := range queues {
+		prefix := queuePrefix(queue)
+		keys, args := []string{prefix + "active", prefix + "lease", prefix + "retry"}, []any(nil)
+		for _, c := range calls {
+			keys, args = append(keys, c.hash), append(args, c.args...)
+		}
+		done, err := lua.PutBack.Run(ctx, q.UniversalClient, keys, args...).Int64Slice()
+		for i, c := range calls {
+			if c.err = err; err == nil && done[i] == 0 {
+				c.err = errNotActive
+			}
+		}
+	}
 }
 
 // unixCeil is a moment as asynq's scores are: whole seconds, and not before it.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/together"
 )
 
 // queueRedis is the Redis client that asynq's server gets. Everything passes it
@@ -26,6 +28,7 @@ import (
 type queueRedis struct {
 	redis.UniversalClient
 	putBacks *putBacks
+	puts     *together.Calls[putBackCall]
 	terms    *terms
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
@@ -33,6 +36,11 @@ type queueRedis struct {
 	outage   *outageLog
 	bell     *bell
 	ahead    *ahead
+}
+
+func newQueueRedis(q queueRedis) *queueRedis {
+	q.puts = together.New(q.sendPutBacks)
+	return &q
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -106,7 +114,7 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	}
 	w.unique = m.unique
 	if why, ok := q.putBacks.find(w.job, m.lastError); ok {
-		return q.putBack(ctx, w, why)
+		return q.putBack(ctx, w, why, "")
 	}
 	if m.lastError == asynq.ErrLeaseExpired.Error() {
 		return q.crashed(ctx, w, m, args)

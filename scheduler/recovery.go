@@ -100,7 +100,7 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	w.unique = m.unique
 	if own {
 		w.msg = withFailure(msg, why.Error(), now.Unix())
-		r.putBack(ctx, w, why, s.ends)
+		r.putBack(ctx, w, why, strconv.FormatInt(s.ends, 10))
 		return
 	}
 	r.forgive(ctx, w, withFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), s.ends)

@@ -159,7 +159,10 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
-	s.redis = &queueRedis{rdb, &s.putBacks, &s.terms, o.forgiven, &s.promotes, scope, s.queueOutage, s.bell, newAhead(rdb, cfg, s.queueOutage)}
+	s.redis = newQueueRedis(queueRedis{
+		UniversalClient: rdb, putBacks: &s.putBacks, terms: &s.terms, forgiven: o.forgiven, promotes: &s.promotes,
+		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(rdb, cfg, s.queueOutage),
+	})
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }

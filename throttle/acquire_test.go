@@ -120,9 +120,9 @@ func TestRepeatedCall(t *testing.T) {
 			t.Helper()
 			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"default", job, "", "caller", number, sent[number], 0, -1, -1, grant.Microseconds(), "c", "k", 1, "l", "k", 2).Slice()
+				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
 			must(t, err)
-			return reply
+			return reply[0].([]any)
 		}
 		first := run("a", "1")
 		for range 3 {
@@ -138,7 +138,7 @@ func TestRepeatedCall(t *testing.T) {
 		must(t, err)
 		expect(t, "permits wanted", backlogs, []throttle.Backlog{{Key: "k", Permits: 2, LastIn: time.Minute}})
 
-		must(t, s.lanes.Free(background, "default\na\ncaller:1", throttle.Need{Limit: "c", Key: "k"}))
+		must(t, s.lanes.Free(background, "default\na\ncaller:1.1", throttle.Need{Limit: "c", Key: "k"}))
 		s.wait(time.Minute)
 		expect(t, "called", s.pumped(t), []string{"b"})
 		expect(t, "the called job's call", run("b", "3")[0], any(int64(allowed)))
@@ -167,9 +167,9 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 			t.Helper()
 			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"default", "b", "", "caller", number, sent[number], 0, (70 * time.Second).Microseconds(), -1, grant.Microseconds(), "l", "k", 1).Slice()
+				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 1, 1, "l", "k", 1, "b", -1).Slice()
 			must(t, err)
-			return reply
+			return reply[0].([]any)
 		}
 		expect(t, "at first", run("1")[0], any(int64(denied)))
 		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))

@@ -2,6 +2,9 @@ package throttle
 
 import (
 	"context"
+	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,18 +96,72 @@ func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, 
 	if job.Grant <= 0 {
 		job.Grant = DefaultGrant
 	}
-	c := l.callers.Get().(*caller)
-	defer l.callers.Put(c)
-	c.calls++
-	if d, ok, err := l.takePlainly(ctx, needs, c.name, c.calls); ok && d.OK() || err != nil {
+	if d, ok, err := l.takePlainly(ctx, needs, true); ok && d.OK() || err != nil {
 		return d, err
 	}
-	args := []any{
-		job.Queue, job.ID, l.app, c.name, c.calls, new(attempt), job.Priority.headStart(),
-		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(),
+	like := appendNeeds([]any{job.Queue, job.Priority.headStart(), job.maxWaitUS(), job.Grant.Microseconds(), len(needs)}, needs)
+	return l.decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
+		a := &ask{like: like, id: job.ID, usefulUS: job.usefulUS()}
+		if err := l.asks.Do(ctx, a); err != nil {
+			return nil, "", err
+		}
+		return a.reply, job.Queue + "\n" + job.ID + "\n" + a.call, a.err
+	})
+}
+
+// ask is a call of Acquire that goes together with others.
+type ask struct {
+	like     []any // what it shares with others, as lua/acquire.lua takes it
+	id       string
+	usefulUS int64
+
+	call  string // by which its leases are known
+	reply []any
+	err   error
+}
+
+// sendAsks sends jobs' calls in one script, those that are alike as a group.
+func (r *Redis) sendAsks(ctx context.Context, asks []*ask) {
+	c := r.callers.Get().(*caller)
+	defer r.callers.Put(c)
+	c.calls++
+	args := []any{r.app, c.name, c.calls, new(attempt)}
+	var sent []*ask
+	for group := range groups(asks) {
+		const needs = 5 // where they begin
+		like := group[0].like
+		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
+		for _, a := range group {
+			args = append(args, a.id, a.usefulUS)
+		}
+		sent = append(sent, group...)
 	}
-	holder := job.Queue + "\n" + job.ID + "\n" + c.name + ":" + strconv.FormatUint(c.calls, 10)
-	return l.decide(ctx, lua.Acquire, appendNeeds(args, needs), needs, holder)
+	replies, err := r.run(ctx, lua.Acquire, args...).Slice()
+	for i, a := range sent {
+		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.name, c.calls, i+1), err; err == nil {
+			a.reply = replies[i].([]any)
+		}
+	}
+}
+
+// groups yields those that are alike, in the order of the first of each.
+func groups(asks []*ask) iter.Seq[[]*ask] {
+	return func(yield func([]*ask) bool) {
+		for len(asks) > 0 {
+			var like, rest []*ask
+			for _, a := range asks {
+				if slices.Equal(a.like, asks[0].like) {
+					like = append(like, a)
+				} else {
+					rest = append(rest, a)
+				}
+			}
+			if !yield(like) {
+				return
+			}
+			asks = rest
+		}
+	}
 }
 
 // maxWaitUS is MaxWait as the script takes it: -1 is any time.
@@ -134,9 +191,9 @@ func (a *attempt) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(*a), 10), nil
 }
 
-// caller makes one Acquire at a time. Redis remembers the number of its last
-// call that was allowed, for a minute, so a call that the client repeats, because
-// the answer got lost, is not charged twice. One key for each caller and not for
+// caller sends one script at a time. Redis remembers the number of its last one in which
+// a job was allowed, for a minute, so one that the client repeats, because
+// the answer got lost, charges nobody twice. One key for each caller and not for
 // each call: callers are pooled, so there are about as many as calls at once.
 type caller struct {
 	name  string

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -32,38 +33,88 @@ type plainLimit struct {
 // somebody waits: to find that out costs a round trip.
 const skipped = 64
 
-// take decides a call of the plain way, for a caller whose repeats are to be known, if
-// that has a name. It is not ok where the whole script must be asked; then nothing was
+// plainCall is one call of the plain way.
+type plainCall struct {
+	needs      []Need
+	limits     []plainLimit
+	remembered bool // whether a repeat of the script must be known
+
+	verdict int64 // as lua/plain.lua says
+	now     int64
+	states  []int64 // TAT and n-ths of each meter
+	err     error
+}
+
+// askElsewhere is the verdict of a call that the plain way cannot decide.
+const askElsewhere = -1
+
+// takePlainly decides a call the plain way. It is not ok where the whole script must be asked; then nothing was
 // taken.
-func (r *Redis) takePlainly(ctx context.Context, needs []Need, caller string, number uint64) (d Decision, ok bool, err error) {
+func (r *Redis) takePlainly(ctx context.Context, needs []Need, remembered bool) (d Decision, ok bool, err error) {
 	limits, err := r.plain(ctx, needs)
 	if limits == nil || err != nil {
 		return d, false, err
 	}
-	args := []any{caller, number}
-	for i, need := range needs {
-		args = limits[i].appendNeed(args, need)
-	}
-	reply, err := r.run(ctx, lua.Plain, args...).Int64Slice()
-	if err != nil {
+	call := &plainCall{needs: needs, limits: limits, remembered: remembered}
+	if err := cmp.Or(r.plainCalls.Do(ctx, call), call.err); err != nil {
 		return d, false, unavailable(err)
 	}
-	if len(reply) == 0 {
+	if call.verdict == askElsewhere {
 		r.plains.leave(needs)
 		return d, false, nil
 	}
 	claims := make([]claim, len(needs))
 	bind := &claims[0]
 	for i, need := range needs {
-		claims[i] = limits[i].claim(need, reply[0], reply[2+2*i], reply[3+2*i])
+		claims[i] = limits[i].claim(need, call.now, call.states[2*i], call.states[2*i+1])
 		if claims[i].readyAt() > bind.readyAt() {
 			bind = &claims[i]
 		}
 	}
-	if reply[1] == 0 {
+	if call.verdict == 0 {
 		return bind.decision(Denied), true, nil
 	}
 	return takeAll(claims), true, nil
+}
+
+// sendPlainly sends calls in one script.
+func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall) {
+	c := r.callers.Get().(*caller)
+	defer r.callers.Put(c)
+	c.calls++
+	name := ""
+	var meters, needs []any
+	numbers := map[[2]string]int{} // by meter and summary: two callers may know other definitions
+	for _, call := range calls {
+		if call.remembered {
+			name = c.name
+		}
+		for i, need := range call.needs {
+			limit := call.limits[i]
+			meter := limit.meter(need)
+			number := numbers[[2]string{meter, limit.summary}]
+			if number == 0 {
+				number = len(numbers) + 1
+				numbers[[2]string{meter, limit.summary}] = number
+				meters = append(meters, need.Limit, limit.summary, meter, limit.rate())
+			}
+			if i == len(call.needs)-1 {
+				number = -number
+			}
+			needs = limit.appendCost(append(needs, number), need.Cost)
+		}
+	}
+	args := append([]any{name, c.calls, new(attempt), len(numbers)}, meters...)
+	reply, err := r.run(ctx, lua.Plain, append(args, needs...)...).Int64Slice()
+	at := 1
+	for _, call := range calls {
+		if call.err, call.verdict = err, askElsewhere; len(reply) == 0 {
+			continue
+		}
+		call.now = reply[0]
+		call.verdict, call.states = reply[at], reply[at+1:at+1+2*len(call.needs)]
+		at += 1 + 2*len(call.needs)
+	}
 }
 
 // plain returns what is known of the limits, or nil if the call must go the long way.
@@ -158,14 +209,26 @@ func parsePlain(name, summary string) *plainLimit {
 	return p
 }
 
-// appendNeed appends a need as the script takes it.
-func (p plainLimit) appendNeed(args []any, need Need) []any {
+// meter is the meter of a need, by the name of its kind.
+func (p plainLimit) meter(need Need) string {
+	return string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
+}
+
+// rate is the limit's rate as the meter's state has it.
+func (p plainLimit) rate() string {
+	return strconv.Itoa(p.limit.Rate.N) + " " + strconv.FormatInt(p.limit.periodUS(), 10)
+}
+
+// appendCost appends what a cost stands for, as the script takes it.
+func (p plainLimit) appendCost(args []any, cost int) []any {
 	n, period := int64(p.limit.Rate.N), p.limit.periodUS()
-	aheadUS, ahead := span(int64(p.limit.Capacity-need.Cost), n, period)
-	costUS, cost := span(int64(need.Cost), n, period)
-	meter := string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
-	rate := strconv.FormatInt(n, 10) + " " + strconv.FormatInt(period, 10)
-	return append(args, need.Limit, p.summary, meter, aheadUS, ahead, costUS, cost, n, rate)
+	aheadUS, ahead := span(int64(p.limit.Capacity-cost), n, period)
+	costUS, part := span(int64(cost), n, period)
+	parts := ""
+	if ahead > 0 || part > 0 {
+		parts = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(part, 10)
+	}
+	return append(args, aheadUS, costUS, parts)
 }
 
 // claim is a need with its meter as the script found it.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/together"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -49,8 +50,10 @@ type Redis struct {
 	self   string        // of all limiters in all processes only this one
 	names  atomic.Uint64 // given by unique
 
-	callers sync.Pool // of *caller
-	plains  plains
+	callers    sync.Pool // of *caller
+	plains     plains
+	plainCalls *together.Calls[plainCall]
+	asks       *together.Calls[ask] // of Lanes
 
 	mu   sync.Mutex
 	told map[string]Limit // what Define was told, by name
@@ -86,6 +89,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	prefix := "hg:{" + opts.Scope + "}:"
 	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
 	r.callers.New = func() any { return &caller{name: r.unique()} }
+	r.plainCalls, r.asks = together.New(r.sendPlainly), together.New(r.sendAsks)
 	return r
 }
 
@@ -118,22 +122,32 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if d, ok, err := r.takePlainly(ctx, needs, "", 0); ok || err != nil {
+	if d, ok, err := r.takePlainly(ctx, needs, false); ok || err != nil {
 		return d, err
 	}
 	holder := r.unique()
 	args := appendNeeds([]any{r.app, holder}, needs)
-	return r.decide(ctx, lua.Allow, args, needs, holder)
+	return r.decide(ctx, needs, r.alone(lua.Allow, args, holder))
 }
 
-// decide runs a script that answers with a decision. Where it says that a
-// calendar ends, it extends the calendar and asks again; where it says that
+// alone asks for one decision by a script of its own.
+func (r *Redis) alone(script *redis.Script, args []any, holder string) func(context.Context) ([]any, string, error) {
+	return func(ctx context.Context) ([]any, string, error) {
+		reply, err := r.run(ctx, script, args...).Slice()
+		return reply, holder, err
+	}
+}
+
+// decide asks for a script's reply, and whose leases are in it, and makes a decision of
+// it. Where that says that a calendar ends, it extends the calendar and asks again; where it says that
 // Redis lost a limit, it defines the limits again and asks once more. Neither has
 // taken anything, so to ask again is safe. Three tries are enough for one of each;
 // what needs more is in a race with somebody who changes the limit all the time.
-func (r *Redis) decide(ctx context.Context, script *redis.Script, args []any, needs []Need, holder string) (Decision, error) {
+func (r *Redis) decide(
+	ctx context.Context, needs []Need, ask func(context.Context) (reply []any, holder string, err error),
+) (Decision, error) {
 	for range 3 {
-		reply, err := r.run(ctx, script, args...).Slice()
+		reply, holder, err := ask(ctx)
 		if err != nil {
 			return Decision{}, unavailable(err)
 		}

@@ -57,7 +57,7 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 		job.Queue, job.ID, l.app, refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts),
 	}
-	return l.decide(ctx, lua.Refused, appendNeeds(args, needs), needs, "")
+	return l.decide(ctx, needs, l.alone(lua.Refused, appendNeeds(args, needs), ""))
 }
 
 // Accepted tells the limiter that the other side did what a job's call asked for,

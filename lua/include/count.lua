@@ -2,7 +2,9 @@
 
 -- Adds to a counter in a hash, which at zero leaves nothing behind. Nor does one that
 -- is no number: nothing that a script has written. Returns what it says then.
+local counts = 0 -- how often what is reserved
 local function count(counters, id, change)
+  if counters == hg('meters') then counts = counts + 1 end
   local is, n = pcall(call, 'HINCRBY', counters, id, int(change))
   if is and n > 0 then return n end
   call('HDEL', counters, id)

@@ -71,7 +71,7 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- With no k it stores what is there. What is owed at a rate that ends lasts longer
+  -- With no k it stores what is there; where more will be taken, `later`, only then. What is owed at a rate that ends lasts longer
   -- where a slower one comes after it; how much was given back, as long as calls may
   -- settle that took before. Returns what a call must know to settle.
   function m.take(k)
@@ -79,6 +79,10 @@ local function gcra(m, now_us)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
+    if m.later then
+      m.later = 'taken'
+      return tat, given
+    end
     local lasts_us = tat - now_us
     if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate

@@ -27,8 +27,8 @@ local function load_meter(name, key, app, holder, at)
 
   local id = name .. '|' .. key
   local keep
-  local m = { -- all its 16 fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, lanes = false,
+  local m = { -- all its fields at once, so that the table is made in its full size
+    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, lanes = false, later = false, counts = false, called = 0,
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
     ready_at = false, take = false, left = false, full_at = false,
   }

@@ -1,11 +1,16 @@
+-- @include count
 -- @include counted
 
 -- Has every meter count the permits that are reserved for called jobs, and know how
--- many lanes take turns there, if that has been counted.
+-- many lanes take turns there, if that has been counted. They are read once, and anew
+-- after something was counted here.
 local function load_reserved(meters)
   for i = 1, #meters do
     local m = meters[i]
-    local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
-    m.reserved, m.lanes = counted(of[1]), tonumber(of[2] or nil)
+    if m.counts ~= counts then
+      local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
+      m.counts, m.called, m.lanes = counts, counted(of[1]), tonumber(of[2] or nil)
+    end
+    m.reserved = m.called
   end
 end

@@ -21,3 +21,13 @@ local function take_all(meters, before)
   for i = 1, #marks do answer[9 + i] = marks[i] end
   return answer
 end
+
+-- Stores once what was taken of meters that were loaded to be taken of by several jobs.
+local function store_taken(loaded)
+  for _, m in pairs(loaded) do
+    if m.later == 'taken' then
+      m.later = false
+      m.take()
+    end
+  end
+end

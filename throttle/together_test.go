@@ -1,0 +1,266 @@
+package throttle_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestJobsThatAskTogether: the script tells jobs of one call what it tells those of
+// many, and leaves the same behind, whatever they need and however they stand.
+func TestJobsThatAskTogether(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stage func(redistest.TB) *stage
+	}{{"miniredis", miniStage}, {"redis", realStage}} {
+		t.Run(tt.name, func(t *testing.T) {
+			alone, together := tt.stage(t), tt.stage(t)
+			rapid.Check(t, func(t *rapid.T) {
+				w := newAsking(t, alone, together)
+				for range rapid.IntRange(1, 12).Draw(t, "steps") {
+					rapid.SampledFrom([]func(*rapid.T){w.ask, w.ask, w.ask, w.wait, w.call, w.pause}).Draw(t, "step")(t)
+				}
+				w.same(t)
+			})
+		})
+	}
+}
+
+// asking is two stages of the same jobs: on one each asks alone.
+type asking struct {
+	alone, together *stage
+	kinds           []askingKind
+	calls           int
+}
+
+// askingKind is what a group of jobs asks for.
+type askingKind struct {
+	headStart int
+	maxWait   time.Duration
+	needs     []throttle.Need
+}
+
+func newAsking(t *rapid.T, alone, together *stage) *asking {
+	w := &asking{alone: alone, together: together}
+	kinds := []throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency}
+	limits := rapid.IntRange(1, 3).Draw(t, "limits")
+	for _, s := range w.both() {
+		s.restart(t)
+	}
+	for i := range limits {
+		l := throttle.Limit{Name: fmt.Sprintf("l%d", i), Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Capacity: rapid.IntRange(2, 6).Draw(t, "capacity")}
+		if l.Kind != throttle.Concurrency {
+			l.Rate = throttle.PerSecond(rapid.IntRange(2, 6).Draw(t, "rate"))
+		}
+		if l.Kind != throttle.Concurrency && l.Kind != throttle.Funnel && l.Kind != throttle.TokenBucket {
+			l.Capacity = 0
+		}
+		for _, s := range w.both() {
+			if err := s.lanes.Define(background, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "kinds of jobs") {
+		k := askingKind{headStart: rapid.SampledFrom([]int{0, 0, -1000}).Draw(t, "head start")}
+		if rapid.IntRange(0, 3).Draw(t, "patient") == 0 {
+			k.maxWait = time.Duration(rapid.IntRange(1, 3).Draw(t, "max wait")) * time.Second
+		}
+		for i := range limits {
+			if i == 0 || rapid.Bool().Draw(t, "needs more") {
+				k.needs = append(k.needs, throttle.Need{Limit: fmt.Sprintf("l%d", i), Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), Cost: rapid.IntRange(1, 3).Draw(t, "cost")})
+			}
+		}
+		w.kinds = append(w.kinds, k)
+	}
+	return w
+}
+
+func (w *asking) both() []*stage { return []*stage{w.alone, w.together} }
+
+// ask has some jobs ask, new ones and such as have asked before.
+func (w *asking) ask(t *rapid.T) {
+	var groups [][]any
+	var all []any
+	for range rapid.IntRange(1, 3).Draw(t, "groups") {
+		k := rapid.SampledFrom(w.kinds).Draw(t, "kind")
+		maxWait := int64(-1)
+		if k.maxWait > 0 {
+			maxWait = k.maxWait.Microseconds()
+		}
+		ids := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 6).Draw(t, "jobs")
+		group := func(ids ...int) []any {
+			args := []any{"default", k.headStart, maxWait, grant.Microseconds(), len(k.needs), len(ids)}
+			for _, n := range k.needs {
+				args = append(args, n.Limit, n.Key, n.Cost)
+			}
+			for _, id := range ids {
+				args = append(args, fmt.Sprint("job", id), -1)
+			}
+			return args
+		}
+		for _, id := range ids {
+			groups = append(groups, group(id))
+		}
+		all = append(all, group(ids...)...)
+	}
+	run := func(s *stage, args []any) []any {
+		w.calls++
+		replies, err := lua.Acquire.Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replies
+	}
+	var alone []any
+	for _, group := range groups {
+		alone = append(alone, run(w.alone, group)...)
+	}
+	if diff := gocmp.Diff(alone, run(w.together, all)); diff != "" {
+		t.Fatalf("what jobs are told that ask alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// same sees that both stages have the same data, but for what callers remember, and
+// the names of holders, in which callers are.
+func (w *asking) same(t *rapid.T) {
+	if diff := gocmp.Diff(contents(t, w.alone.rdb), contents(t, w.together.rdb)); diff != "" {
+		t.Fatalf("what is left behind by jobs that ask alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// contents are the values of all keys.
+func contents(t *rapid.T, rdb redis.UniversalClient) map[string]any {
+	keys, err := rdb.Keys(background, "hg:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{}
+	for _, key := range keys {
+		switch kind := rdb.Type(background, key).Val(); kind {
+		case "string":
+			all[key] = rdb.Get(background, key).Val()
+		case "hash":
+			all[key] = rdb.HGetAll(background, key).Val()
+		case "list":
+			all[key] = rdb.LRange(background, key, 0, -1).Val()
+		case "zset":
+			var scores []redis.Z
+			for _, z := range rdb.ZRangeWithScores(background, key, 0, -1).Val() {
+				if holder, _, isHolder := strings.Cut(z.Member.(string), "\ncaller"); isHolder {
+					z.Member = holder
+				}
+				scores = append(scores, z)
+			}
+			slices.SortFunc(scores, func(a, b redis.Z) int {
+				return cmp.Or(cmp.Compare(a.Score, b.Score), strings.Compare(a.Member.(string), b.Member.(string)))
+			})
+			all[key] = scores
+		}
+	}
+	maps.DeleteFunc(all, func(key string, _ any) bool {
+		return strings.HasPrefix(key, hg("admitted:")) || slices.Contains([]string{hg("turns"), hg("epoch"), hg("changelog")}, key)
+	})
+	return all
+}
+
+func (w *asking) wait(t *rapid.T) {
+	d := time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond
+	for _, s := range w.both() {
+		s.wait(d)
+	}
+}
+
+// call gives the waiting jobs their turns.
+func (w *asking) call(t *rapid.T) {
+	alone, together := w.alone.pumped(t), w.together.pumped(t)
+	if diff := gocmp.Diff(alone, together); diff != "" {
+		t.Fatalf("called (-alone +together):\n%s", diff)
+	}
+}
+
+func (w *asking) pause(t *rapid.T) {
+	pause := rapid.Bool().Draw(t, "pause")
+	for _, s := range w.both() {
+		var err error
+		if pause {
+			err = s.lanes.Pause(background, "l0")
+		} else {
+			err = s.lanes.Resume(background, "l0")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyAskAtOnce: goroutines that ask one limiter at the same moment get each
+// permit once, and none is left; those of a queue wait in line.
+func TestManyAskAtOnce(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const permits = 40
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: permits},
+			throttle.Limit{Name: "m", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: permits},
+			throttle.Limit{Name: "w", Kind: throttle.FixedWindow, Rate: throttle.PerHour(permits)})
+		for _, tt := range []struct {
+			name string
+			ask  func(i int) (throttle.Decision, error)
+		}{
+			{"allow", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l")) }},
+			{"several limits", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l"), one("m")) }},
+			{"jobs", func(i int) (throttle.Decision, error) {
+				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("l"))
+			}},
+			{"jobs of a window", func(i int) (throttle.Decision, error) {
+				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("w"))
+			}},
+		} {
+			decisions := make([]throttle.Decision, 100)
+			var asking sync.WaitGroup
+			for i := range decisions {
+				asking.Go(func() {
+					d, err := tt.ask(i)
+					if err != nil {
+						t.Errorf("%s: %v", tt.name, err)
+					}
+					decisions[i] = d
+				})
+			}
+			asking.Wait()
+			var left []int
+			var waits []time.Duration
+			for _, d := range decisions {
+				if d.OK() {
+					left = append(left, d.Remaining)
+				} else {
+					waits = append(waits, d.RetryAfter)
+				}
+			}
+			slices.Sort(left)
+			want := make([]int, permits)
+			for i := range want {
+				want[i] = i
+			}
+			expect(t, tt.name+": remaining", left, want)
+			if slices.Sort(waits); tt.name == "jobs" && len(slices.Compact(waits)) != len(decisions)-permits {
+				t.Errorf("%s: want another retry after for each that waits: %v", tt.name, waits)
+			}
+			for _, name := range []string{"l", "m", "w"} {
+				must(t, s.lanes.Reset(background, name, "k"))
+			}
+		}
+	})
+}

@@ -15,10 +15,11 @@ func TestCommandsOfScripts(t *testing.T) {
 		"Allow":          4, // redis_rate's
 		"dequeue, 1 job": 7, "dequeue, 8 jobs": 21,
 		"allow, 1 limit": 6, "allow, 3 limits": 12,
-		"acquire, 1 limit": 7, "acquire, 3 limits": 13, "acquire, denied": 11, "acquire, called": 12,
-		"put_back": 5, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
+		"acquire, 1 limit": 7, "acquire, 3 limits": 13, "acquire, denied": 12, "acquire, called": 13,
+		"acquire, 1 limit, 8 jobs": 7, "acquire, 3 limits, 8 jobs": 13, "acquire, denied, 8 jobs": 47, "acquire, called, 8 jobs": 35,
+		"put_back": 5, "put_back, 8 jobs": 33, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
 		"lead":                             10,
-		"a throttled job, enqueue to done": 51, "an undenied job, 1 limit": 17, "an undenied job, 3 limits": 23, "a job": 14,
+		"a throttled job, enqueue to done": 37, "an undenied job, 1 limit": 11, "an undenied job, 3 limits": 11, "a job": 14,
 	}
 	got := map[string]float64{}
 	for _, row := range rowsOf(t, "scripts", "--no-kir") {

@@ -54,12 +54,12 @@ end
 local function come(job, r)
   job.before = call('ZCARD', job.waiting)
   load_reserved(job.meters)
-  local bind, at
-  if job.before == 0 then
+  local first, bind, at = job.before == 0, nil, nil
+  if first then
     job.mark = contended(job.ids)
     bind, at = binding(job.meters)
-    if not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
   end
+  if first and not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
   if r then
     -- @include among
     job.ticket = ticket_among(job)

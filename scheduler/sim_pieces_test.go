@@ -44,7 +44,7 @@ var pieces = []*piece{
 	{name: "a pass reads the lanes", breaks: "TestDamagedRecords/seed_0$", instead: noLanes},
 	{name: "who takes over reads the lanes, and so does a pass", instead: noLanes, breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "seen = '-inf'", without: "seen = int(FAR)"},
 	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = 1, math.floor(#line / 2) do", without: "for i = 1, 0 do"},
-	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(meters) if at <= now_us then"},
+	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestSeen/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
 	{name: "a new lane is said", breaks: "TestSeen/one_queue_paused", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},

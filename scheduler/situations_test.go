@@ -72,7 +72,7 @@ func TestLaneGoesOnWithoutADeadWorkersJob(t *testing.T) {
 		s := settings{config: one, limits: []throttle.Limit{funnel("api", 1, 1)}}
 		asked := 0
 		dies := newFuse(func(cmd redis.Cmder) bool {
-			if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Acquire.Hash() && args[5] == "job-0001" {
+			if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Acquire.Hash() && slices.Contains(args, any("job-0001")) {
 				asked++
 			}
 			return asked == 2

@@ -257,13 +257,14 @@ func obey(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// refusing refuses each so manieth request for a while, and all until that is over.
+// refusing refuses each so manieth request for a while, and all until that is over, to
+// the microsecond: Redis's clock has no parts of one.
 func refusing(next http.HandlerFunc, nth int, wait time.Duration) http.HandlerFunc {
 	var n int
 	var until time.Time
 	return func(w http.ResponseWriter, r *http.Request) {
 		if n++; n%nth == 0 && time.Now().After(until) {
-			until = time.Now().Add(wait)
+			until = time.Now().Add(wait - time.Microsecond)
 		}
 		if time.Now().Before(until) {
 			w.Header().Set("Retry-After", fmt.Sprint(wait.Seconds()))
@@ -391,7 +392,7 @@ func (c *crawling) wantLeftAlone(host string, wait time.Duration) (refused int) 
 			c.t.Errorf("%s was asked for %s too early", r.url, until.Sub(r.at))
 		}
 		if r.host == host && r.refused {
-			refused, until = refused+1, r.at.Add(wait)
+			refused, until = refused+1, r.at.Add(wait-time.Microsecond)
 		}
 	}
 	return refused

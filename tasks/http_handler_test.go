@@ -145,7 +145,10 @@ func TestStatusDecidesWhatBecomesOfTheJob(t *testing.T) {
 			if !ok {
 				t.Fatalf("got %v, want a StatusError", err)
 			}
-			want := &StatusError{Status: tt.status, Expect: tt.expect, RetryAfter: tt.wait, URL: url + "/x"}
+			if left := time.Until(status.Until); tt.wait > 0 && (left <= 0 || left > tt.wait) || tt.wait == 0 && !status.Until.IsZero() {
+				t.Errorf("until %s, want %s from when the answer came", status.Until, tt.wait)
+			}
+			want := &StatusError{Status: tt.status, Expect: tt.expect, RetryAfter: tt.wait, Until: status.Until, URL: url + "/x"}
 			if diff := cmp.Diff(want, status, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}

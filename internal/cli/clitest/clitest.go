@@ -3,8 +3,11 @@
 //
 // Beside testscript's commands a script has
 //
-//	fails CODE COMMAND ARG…   the command ends with this exit code
-//	poll REGEXP COMMAND ARG…  repeats the command until its output matches
+//	here ARG…                 runs the command under test within this process, which
+//	                          costs a fraction of a process of its own: for what asks a
+//	                          Redis that it names, and reads no file but headgate.yaml
+//	fails CODE COMMAND ARG…   the command ends with this exit code; it may be here
+//	poll REGEXP COMMAND ARG…  repeats the command until its output matches; so may this
 //	signal NAME [N]           sends TERM, INT, HUP or KILL to all background
 //	                          processes, or to the N-th
 //	api                       starts an HTTP server and sets $API to its URL
@@ -32,8 +35,9 @@ import (
 )
 
 // Run runs the scripts of testdata/script. The command of the package under
-// test comes from testscript.Main; the others are packages to build.
-func Run(t *testing.T, others ...string) {
+// test comes from testscript.Main, and is main within this process; the others are packages
+// to build.
+func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
 	for _, pkg := range others {
 		build := exec.Command("go", "build", "-o", bin, pkg)
@@ -51,10 +55,11 @@ func Run(t *testing.T, others ...string) {
 			env.Setenv("TZ", "UTC")
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Values["server"] = &server{}
+			env.Values["here"] = main
 			return os.Mkdir(home, 0o755)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fails": fails, "poll": poll, "signal": signal,
+			"here": here, "fails": fails, "poll": poll, "signal": signal,
 			"api": api, "calls": calls, "release": release,
 			"redis": redisCommand, "jobs": jobs,
 		},

@@ -1,9 +1,7 @@
 package clitest
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"syscall"
@@ -22,9 +20,7 @@ func fails(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) > 1, "fails CODE COMMAND ARG…")
 	code, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.ExitCode() != code {
+	if got, err := run(ts, args[1:]); got != code {
 		ts.Fatalf("ended with %v, want exit code %d", err, code)
 	}
 }
@@ -33,6 +29,16 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) > 1, "poll REGEXP COMMAND ARG…")
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
+	if args[1] == "here" {
+		last := new(output)
+		until(ts, "output like "+args[0], func() bool {
+			last = attempt(ts, args[2:])
+			return want.MatchString(last.stdout.String() + last.stderr.String())
+		})
+		_, _ = ts.Stdout().Write(last.stdout.Bytes())
+		_, _ = ts.Stderr().Write(last.stderr.Bytes())
+		return
+	}
 	until(ts, "output like "+args[0], func() bool {
 		_ = ts.Exec(args[1], args[2:]...) // it may fail until it is time
 		return want.MatchString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))

@@ -70,7 +70,7 @@ func pathOf(url string) string {
 // the same, as 2.2.2 of the RFC wants them compared: what need not be
 // percent-encoded is not, everything else is, with capital digits. A star and a
 // dollar that stand for themselves are encoded, so that in a pattern a star is
-// always a wildcard.
+// always a wildcard; and so is a percent sign, or it would begin what comes decoded after it.
 func canonical(path string, pattern bool) string {
 	var b strings.Builder
 	inQuery := false
@@ -86,7 +86,7 @@ func canonical(path string, pattern bool) string {
 			i += 2
 		case c == '*' && pattern:
 			b.WriteByte(c)
-		case c <= ' ' || c >= 0x7f || c == '*' || c == '$':
+		case c <= ' ' || c >= 0x7f || c == '*' || c == '$' || c == '%':
 			fmt.Fprintf(&b, "%%%02X", c)
 		default:
 			inQuery = inQuery || c == '?'

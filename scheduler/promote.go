@@ -201,6 +201,7 @@ func (p promoter) deny(ctx context.Context, j job, until time.Time) error {
 	if err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx) // asynq deletes no queue of which a job is active
 	if err := p.rdb.RPopLPush(ctx, prefix+"pending", prefix+"active").Err(); err != nil {
 		return err
 	}

@@ -279,6 +279,41 @@ func TestCheckThatIsCutShort(t *testing.T) {
 	})
 }
 
+// A server that stops while its check has taken the job leaves none of it either: asynq
+// deletes no queue of which a job is active.
+func TestCheckThatIsCutShortWithTheJobTaken(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		rdb.AddHook(afterTaking{cancel})
+		if err := (promoter{rdb}).check(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want context canceled", err)
+		}
+		if keys, err := rdb.Keys(t.Context(), "asynq:*").Result(); err != nil || len(keys) != 0 {
+			t.Errorf("the check leaves %v, %v behind", keys, err)
+		}
+	})
+}
+
+// afterTaking calls a function once a job is active.
+type afterTaking struct{ do func() }
+
+func (afterTaking) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (afterTaking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a afterTaking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "rpoplpush" {
+			a.do()
+		}
+		return err
+	}
+}
+
 // cutShort ends the context of whoever enqueues, when that is done.
 type cutShort struct{}
 

@@ -82,17 +82,19 @@ func isCommand(t *testing.T, dir string) bool {
 var (
 	codeBlock = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```")
 	link      = regexp.MustCompile(`\]\(<?([^)>\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:src|href)="([^"]+)"`)
-	elsewhere = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//|#)`)
+	elsewhere = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
+	heading   = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	noAnchor  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// links lists the targets of a document's links within the repository.
+// links lists the targets of a document's links within the repository. Those that begin
+// with # are of the document itself.
 func links(text string) []string {
 	var targets []string
 	for line := range strings.Lines(codeBlock.ReplaceAllString(text, "")) {
 		for _, match := range link.FindAllStringSubmatch(line, -1) {
 			target := match[1] + match[2] + match[3]
 			if !elsewhere.MatchString(target) {
-				target, _, _ = strings.Cut(target, "#")
 				targets = append(targets, target)
 			}
 		}
@@ -100,12 +102,28 @@ func links(text string) []string {
 	return targets
 }
 
+// anchors are what links can name of a document: its headings, as GitHub writes them.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+		plain := noAnchor.ReplaceAllString(strings.ToLower(match[1]), "")
+		found[strings.ReplaceAll(plain, " ", "-")] = true
+	}
+	return found
+}
+
 func TestRelativeLinksExist(t *testing.T) {
 	for _, path := range documents(t) {
 		for _, target := range links(read(t, path)) {
-			file := filepath.Join(filepath.Dir(path), filepath.FromSlash(target))
+			name, anchor, _ := strings.Cut(target, "#")
+			file := path
+			if name != "" {
+				file = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
+			}
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s links to %s, which does not exist", path, target)
+			} else if anchor != "" && !anchors(read(t, file))[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", path, target)
 			}
 		}
 	}
@@ -115,7 +133,10 @@ func TestLinks(t *testing.T) {
 	const text = "[a](docs/a.md#part), ![b](<b.png> \"title\") <img src=\"c.svg\">\n" +
 		"[d]: d.md\n[far](https://example.com/x) [here](#here)\n```go\nm[i](x.md)\n```\n"
 	got := strings.Join(links(text), " ")
-	if want := "docs/a.md b.png c.svg d.md"; got != want {
+	if want := "docs/a.md#part b.png c.svg d.md #here"; got != want {
 		t.Errorf("links gives %q, want %q", got, want)
+	}
+	if got := anchors("# A.b[] and `c`: d_e\n```sh\n# no heading\n```\n"); len(got) != 1 || !got["ab-and-c-d_e"] {
+		t.Errorf("anchors gives %v", got)
 	}
 }

@@ -19,19 +19,17 @@ import (
 
 // Command is what exec jobs may run.
 type Command struct {
-	// Run is the program and its arguments, each with expressions over the job:
-	// "${payload.file}". No shell sees them.
+	// Run is the program and its arguments. Arguments may have ${…} with expressions. No shell
+	// sees them. Required.
 	Run []Argument `yaml:"run"`
-	// Timeout is how long it may run. The zero value means
-	// tasks.DefaultCommandTimeout.
+	// Timeout is how long it may run. The zero value means tasks.DefaultCommandTimeout.
 	Timeout time.Duration `yaml:"timeout"`
 	// Env is added to its environment, which is otherwise PATH, HOME, LANG and
 	// TMPDIR. ${env:NAME} and ${file:/path} are secrets.
 	Env map[string]string `yaml:"env"`
 	// Dir is the folder that it runs in. The zero value means the worker's.
 	Dir string `yaml:"dir"`
-	// MaxOutput is how much it may print. The zero value means
-	// tasks.DefaultMaxOutput.
+	// MaxOutput is how much it may print. The zero value means tasks.DefaultMaxOutput.
 	MaxOutput Size `yaml:"max_output"`
 }
 

@@ -20,43 +20,42 @@ import (
 // Config is what a worker is told: where Redis is, what it runs, and which
 // limits hold for what.
 type Config struct {
-	// Redis is where jobs and limits live. The zero value means embedded.
+	// Redis is where jobs and limits live. The zero value means a Redis within the worker.
 	Redis Redis `yaml:"redis"`
 	// RedisTLS says whom to trust and what to show where Redis is over TLS.
 	RedisTLS TLS `yaml:"redis_tls"`
-	// App is the name that the apps of a limit are compared with.
+	// App is this worker's name. A limit with a list of apps exists only for those.
 	App string `yaml:"app"`
-	// Scope is the part of Redis's keys that keeps one set of limits apart
-	// from another.
+	// Scope is the name of a set of limits and of what waits for them. Workers of one scope
+	// share its limits; those of another do not see them.
 	Scope string `yaml:"scope"`
 	// Concurrency is how many jobs run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
-	// Queues are the queues to serve and their weights.
+	// Queues are the queues to serve, each with its weight: of two that have jobs, one of
+	// weight 6 is served six times as often as one of weight 1.
 	Queues map[string]int `yaml:"queues"`
-	// StrictPriority has a queue served only while all those of
-	// greater weight are empty.
+	// StrictPriority has a queue served only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
-	// ShutdownTimeout is how long running jobs may take to finish when the
-	// worker stops; then they go back to their queue.
+	// ShutdownTimeout is how long running jobs may take to finish when the worker stops. Then
+	// they go back to their queue.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090",
+	// is for this machine only. The zero value means none.
+	Listen string `yaml:"listen"`
 	// Limits are in the order of their names.
 	Limits []throttle.Limit
-	// Tasks says how the jobs of a type run, by type. Types that are not
-	// here run without limits and with the default retry policy.
+	// Tasks are the types of jobs, and how each runs. Types that are not here run without limits.
 	Tasks map[string]Task `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
-	// Page says who may see the live page.
+	// Page says who may see the live page, and what of it.
 	Page Page `yaml:"page"`
-	// Crawl says what becomes of the pages of crawls.
+	// Crawl says how crawls show themselves, and what they keep.
 	Crawl Crawl `yaml:"crawl"`
-	// Commands are what exec jobs may run, by name.
+	// Commands are what exec jobs may run.
 	Commands map[string]Command `yaml:"commands"`
-	// Schedules enqueue jobs by the clock, by name.
+	// Schedules enqueue jobs by the clock.
 	Schedules map[string]Schedule `yaml:"schedules"`
-	// Listen is the address at which a worker tells how it is: ":9090" is a port
-	// on this machine only. Empty means none.
-	Listen string `yaml:"listen"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
 	// or that it is empty. Nothing is limited then, which nobody should have
 	// to find out by the calls that go out.
@@ -65,8 +64,9 @@ type Config struct {
 
 // document is the file: a Config, except for what other packages' types hold.
 type document struct {
-	Config
+	// Limits are what holds for all workers of the scope.
 	Limits map[string]limit `yaml:"limits"`
+	Config
 }
 
 // Default is the config of an empty file: the embedded Redis, no limits.

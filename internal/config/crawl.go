@@ -15,17 +15,18 @@ import (
 // they may go, and how, is what HTTP says of all calls.
 type Crawl struct {
 	// Agent is the User-Agent; its part before the slash is the name that
-	// robots.txt knows the crawler by. The zero value means headgate.
+	// robots.txt knows the crawler by. The zero value means `headgate`.
 	Agent string `yaml:"agent"`
 	// Dir is the folder that pages are archived in, as WARC. It must exist. The
-	// zero value means that they are not kept.
+	// zero value means not kept.
 	Dir string `yaml:"dir"`
-	// MaxPage is how much of a page is read. The zero value means
-	// tasks.DefaultMaxPage.
+	// MaxPage is how much of a page is read. The zero value means tasks.DefaultMaxPage.
 	MaxPage Size `yaml:"max_page"`
-	// MaxPages and MaxHostPages are how many URLs a run of a crawl may find, in all and on
-	// a host. The zero values mean tasks.DefaultMaxPages and tasks.DefaultMaxHostPages.
-	MaxPages     int `yaml:"max_pages"`
+	// MaxPages is how many URLs a run of a crawl may find. The zero value means
+	// tasks.DefaultMaxPages.
+	MaxPages int `yaml:"max_pages"`
+	// MaxHostPages is how many of them may be on one host. The zero value means
+	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
 }
 

@@ -18,18 +18,22 @@ import (
 // careful as that of tasks.HTTPHandler: public addresses alone, no proxy, no
 // secrets, no files.
 type HTTP struct {
-	// AllowPrivate lists networks that may be called although they are not
-	// public. With a Proxy it is the proxy's address that counts.
+	// AllowPrivate are networks that may be called although they are not public. With a proxy it
+	// is the proxy's address that counts.
 	AllowPrivate []Network `yaml:"allow_private"`
-	// Secrets lists what payloads may refer to: env:API_*, file:/run/secrets/*.
+	// Secrets are what payloads may refer to: env:NAME or file:/PATH, where * stands for any
+	// text without a slash.
 	Secrets []string `yaml:"secrets"`
-	// SaveDir is the folder below which bodies may be saved. It must exist.
+	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
+	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
-	// MaxSave is how long a saved body may be. The zero value means
-	// tasks.DefaultMaxSave.
-	MaxSave Size  `yaml:"max_save"`
-	TLS     TLS   `yaml:"tls"`
-	Proxy   Proxy `yaml:"proxy"`
+	// MaxSave is how long a saved body may be. The zero value means tasks.DefaultMaxSave.
+	MaxSave Size `yaml:"max_save"`
+	// TLS says whom to trust and what to show in calls over https.
+	TLS TLS `yaml:"tls"`
+	// Proxy is what calls go through. With the word environment it is what HTTP_PROXY,
+	// HTTPS_PROXY and NO_PROXY say. The zero value means none.
+	Proxy Proxy `yaml:"proxy"`
 }
 
 // Handler is the handler of http:request jobs, for package scheduler's server.

@@ -11,22 +11,42 @@ import (
 
 // limit is a throttle.Limit as the file writes it.
 type limit struct {
-	Kind     throttle.Kind `yaml:"kind"`
-	Rate     throttle.Rate `yaml:"rate"`
-	Capacity int           `yaml:"capacity"`
-	Margin   time.Duration `yaml:"margin"`
-	Zone     string        `yaml:"zone"`
-	Apps     []string      `yaml:"apps"`
-	Lease    time.Duration `yaml:"lease"`
+	// Kind is how the limit counts. Required.
+	Kind throttle.Kind `yaml:"kind"`
+	// Rate is how many permits there are in a period. Concurrency has none. Required for every
+	// other kind.
+	Rate throttle.Rate `yaml:"rate"`
+	// Capacity is how many permits can be taken at once. Kinds that count in windows have that
+	// of their rate. Required for concurrency. The zero value means `1`.
+	Capacity int `yaml:"capacity"`
+	// Margin is room for jitter on the way to a server that counts strictly. It lengthens the
+	// period. A fixed window opens so much later and closes so much earlier instead. The zero
+	// value means none.
+	Margin time.Duration `yaml:"margin"`
+	// Zone is the time zone whose calendar a fixed window follows. The zero value means `UTC`.
+	Zone string `yaml:"zone"`
+	// Apps are the apps that may use the limit, by exact name. For others it does not exist. The
+	// zero value means all.
+	Apps []string `yaml:"apps"`
+	// Lease is how long a permit of a concurrency limit is missing when its holder has died. The
+	// zero value means throttle.DefaultLease.
+	Lease time.Duration `yaml:"lease"`
+	// MaxBlock is the longest that an answer of the other side shuts a key. The zero value means
+	// a day, or the period if longer.
 	MaxBlock time.Duration `yaml:"max_block"`
-
-	Adapt     *adapt                       `yaml:"adapt"`
+	// Adapt has each key find the pace that the other side bears. A fixed window and a concurrency
+	// limit cannot. The zero value means off.
+	Adapt *adapt `yaml:"adapt"`
+	// Overrides are keys that count by another rate or capacity.
 	Overrides map[string]throttle.Override `yaml:"overrides"`
 }
 
 // adapt is a throttle.Adapt as the file writes it; {} adapts to refusals alone.
 type adapt struct {
-	Min     throttle.Rate `yaml:"min"`
+	// Min is the slowest pace. The zero value means a hundredth of the rate.
+	Min throttle.Rate `yaml:"min"`
+	// Latency is how long calls may take before the key slows down. The zero value means as long
+	// as they like.
 	Latency time.Duration `yaml:"latency"`
 }
 

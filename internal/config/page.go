@@ -10,22 +10,25 @@ import (
 
 // Page says who may see the page of "worker run --listen", and what.
 type Page struct {
-	// Token, or User and Password, let a browser in. Without any of them only
-	// browsers on the same machine are let in. Secrets have at least 8 characters.
-	Token    Secret `yaml:"token"`
-	User     string `yaml:"user"`
+	// Token is what lets a browser in, of at least 8 characters. Without it, and without a user
+	// and a password, only browsers on the same machine are let in.
+	Token Secret `yaml:"token"`
+	// User is a name that lets a browser in, with a password.
+	User string `yaml:"user"`
+	// Password is the user's, of at least 8 characters.
 	Password Secret `yaml:"password"`
 	// HTTPS says that browsers come by https, through a proxy.
 	HTTPS bool `yaml:"https"`
-	// TLSCert and TLSKey are files in PEM with which the worker itself speaks TLS.
+	// TLSCert is a file in PEM with the certificate by which the worker itself speaks TLS.
 	TLSCert string `yaml:"tls_cert"`
-	TLSKey  string `yaml:"tls_key"`
+	// TLSKey is a file in PEM with the certificate's key.
+	TLSKey string `yaml:"tls_key"`
 	// OpenMetrics has /metrics and /readyz answer everybody, and not only those whom
 	// the page lets in.
 	OpenMetrics bool `yaml:"open_metrics"`
 	// ReadOnly takes away everything that changes anything.
 	ReadOnly bool `yaml:"read_only"`
-	// Redact names fields of payloads and headers that are not shown, where *
+	// Redact are names of further fields of payloads and headers that are not shown, where *
 	// stands for any text.
 	Redact []string `yaml:"redact"`
 }

@@ -14,19 +14,22 @@ import (
 // error, but for those that a class matches.
 type Retry struct {
 	Backoff
-	// Errors are tried in their order; the first that matches counts.
+	// Errors are exceptions for some errors. They are tried in their order; the first that
+	// matches counts.
 	Errors []ErrorClass `yaml:"errors"`
 }
 
 // ErrorClass is the Backoff for errors of a class, or whose text matches, or
 // for which both hold. What it leaves out is as in the policy that it belongs to.
 type ErrorClass struct {
-	// Class is what tasks.Class says of the error.
-	Class string         `yaml:"class"`
+	// Class is the kind of error: 3xx, 4xx or 5xx for an answer's status, network, exit or exit:N
+	// for a command's exit code, killed. The zero value means any.
+	Class string `yaml:"class"`
+	// Match is a regular expression that finds the error's text. Nil means any.
 	Match *regexp.Regexp `yaml:"match"`
 	Backoff
-	// MaxRetry is the most retries after such an error, if fewer than the
-	// job's own. Nil means the job's own.
+	// MaxRetry is the most retries after such an error, if fewer than the job's own. Nil means
+	// the job's own.
 	MaxRetry *int `yaml:"max_retry"`
 }
 
@@ -34,9 +37,13 @@ type ErrorClass struct {
 // n-th failure Base·2ⁿ⁻¹ (exponential), Base·n (linear) or Base (constant), at
 // most Cap, and of that a random part. What the file leaves out is nil or zero.
 type Backoff struct {
+	// Growth is how the waits grow: base, 2·base, 4·base …; base, 2·base, 3·base …; or always base.
 	Growth *scheduler.Growth `yaml:"backoff"`
-	Base   time.Duration     `yaml:"base"`
-	Cap    time.Duration     `yaml:"cap"`
+	// Base is the wait after the first failure.
+	Base time.Duration `yaml:"base"`
+	// Cap is the longest wait.
+	Cap time.Duration `yaml:"cap"`
+	// Jitter is how much of a wait is left to chance: all of it, half of it, or nothing.
 	Jitter *scheduler.Jitter `yaml:"jitter"`
 }
 

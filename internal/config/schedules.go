@@ -17,25 +17,36 @@ import (
 
 // Schedule enqueues a job at every tick of a cron line.
 type Schedule struct {
-	Cron      string        `yaml:"cron"`
-	Seconds   bool          `yaml:"seconds"`
-	Zone      string        `yaml:"zone"`
-	Task      string        `yaml:"task"`
-	Queue     string        `yaml:"queue"`
-	Jitter    time.Duration `yaml:"jitter"`
-	Missed    cron.Missed   `yaml:"missed"`
-	MissedMax int           `yaml:"missed_max"`
-	Overlap   cron.Overlap  `yaml:"overlap"`
-	// Enabled is true if the file does not say.
+	// Cron is five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
+	// @weekly, @monthly, @yearly, or @every with a duration of whole seconds. Required.
+	Cron string `yaml:"cron"`
+	// Seconds says that cron begins with a sixth field, for the second.
+	Seconds bool `yaml:"seconds"`
+	// Zone is the time zone of cron. The zero value means `UTC`.
+	Zone string `yaml:"zone"`
+	// Task is the type of the job. Required.
+	Task string `yaml:"task"`
+	// Queue is the job's, one that this worker serves. The zero value means `default`.
+	Queue string `yaml:"queue"`
+	// Jitter is how much later than its tick a job may come, in whole seconds. The zero value
+	// means none.
+	Jitter time.Duration `yaml:"jitter"`
+	// Missed is what becomes of ticks that nobody was there for: none runs, the newest, or all.
+	Missed cron.Missed `yaml:"missed"`
+	// MissedMax is how many run with all, the newest. The zero value means `100`.
+	MissedMax int `yaml:"missed_max"`
+	// Overlap says whether a tick is skipped while the last one's job is unfinished.
+	Overlap cron.Overlap `yaml:"overlap"`
+	// Enabled is whether it ticks. The zero value means `true`.
 	Enabled bool `yaml:"enabled"`
-	// MaxRetry, Timeout and Retention are those of the task if the file does
-	// not say.
-	MaxRetry *int          `yaml:"max_retry"`
-	Timeout  time.Duration `yaml:"timeout"`
-	// Retention is how long the finished job is kept: with the zero value, as
-	// short as package cron allows.
+	// MaxRetry is how often a failed job runs again. Nil means the task's.
+	MaxRetry *int `yaml:"max_retry"`
+	// Timeout is how long one run may take. The zero value means the task's.
+	Timeout time.Duration `yaml:"timeout"`
+	// Retention is how long the job is kept when it is done, five minutes at least. The zero
+	// value means the task's.
 	Retention time.Duration `yaml:"retention"`
-	// Payload is what JSON has, with an expression.Template for each text.
+	// Payload is the job's. Its texts may have ${…} with expressions over tick.
 	Payload any `yaml:"payload"`
 }
 

@@ -13,47 +13,49 @@ import (
 
 // Task says how the jobs of one type run.
 type Task struct {
-	// Limits are all asked before a job runs; one that denies is enough to
-	// put it back.
+	// Limits are what a job needs before it runs: permits of all of them, or it takes none and
+	// waits.
 	Limits []Need `yaml:"limits"`
-	// Blocks names the limits whose keys are shut when the other side refuses a
-	// job's call. Nil means those with a key, or all where none has one.
+	// Blocks are the limits whose keys are shut when the other side refuses a job's call. Nil
+	// means those with a key, or all where none has one.
 	Blocks []string `yaml:"blocks"`
-	// Trust says of which limits the other side's word counts. The zero value means
-	// TrustHost.
+	// Trust says of which limits a time that the other side tells counts: those whose key is
+	// the host of the call, or all. The zero value means `host`.
 	Trust Trust `yaml:"trust"`
-	// MaxWait is how long a job may wait for its permits. The zero value
-	// means as long as it takes.
+	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
+	// takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is what becomes of a job that has waited for that long, or until its
-	// own deadline.
+	// OnMaxWait is what becomes of a job that has waited for so long, or until its own deadline.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
 	// OnNoLimit is what becomes of a job whose limit has been deleted.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
-	// Priority orders the jobs that wait for the same permits.
+	// Priority is a job's place among those that wait for the same permits. The zero value
+	// means `normal`.
 	Priority expression.Priority `yaml:"priority"`
-	// MaxRetry is how often a failed job runs again, for jobs that are
-	// enqueued without a number of their own. Nil means asynq's default.
+	// MaxRetry is how often a failed job runs again, where the job has no number of its own.
+	// Nil means asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout bounds one run, for jobs that are enqueued without one of
-	// their own. The zero value means asynq's default.
+	// Timeout is how long one run may take, where the job has no time of its own. The zero value
+	// means asynq's, `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is how long a job and its result are kept after it is done,
-	// for jobs that are enqueued without one of their own. The zero value
-	// means not at all.
+	// Retention is how long a job that is done and its result are kept, where the job has no
+	// time of its own. The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
-	// Retry says when a failed job runs again.
+	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
-	// Then is what follows when a job is done.
+	// Then are the jobs that follow when a job is done.
 	Then []Then `yaml:"then"`
 }
 
 // Need is what a job takes of one limit.
 type Need struct {
-	Limit string          `yaml:"limit"`
-	Key   expression.Key  `yaml:"key"`
-	Cost  expression.Cost `yaml:"cost"`
-	// Settle is what the job has truly cost once it is done.
+	// Limit is the name of the limit. Required.
+	Limit string `yaml:"limit"`
+	// Key is what the limit counts apart. The zero value means one count for all jobs.
+	Key expression.Key `yaml:"key"`
+	// Cost is how many permits the job takes. The zero value means `1`.
+	Cost expression.Cost `yaml:"cost"`
+	// Settle is what the job has truly cost, once it is done. The zero value means its cost.
 	Settle expression.Settle `yaml:"settle"`
 }
 

@@ -11,14 +11,14 @@ import (
 
 // Then is a job to enqueue when another is done.
 type Then struct {
+	// Type is the task type of the next job. Required.
 	Type string `yaml:"type"`
-	// Payload is what JSON has, with expressions over payload, task and result in
-	// its texts: "${result.file}". Secrets that it refers to it has itself, as
-	// "$${env:NAME}": what an expression yields refers to none.
+	// Payload is the next job's. Its texts may have ${…} with expressions. It refers to a secret
+	// as $${env:NAME}; what an expression yields refers to none.
 	Payload any `yaml:"payload"`
-	// When says whether the job is enqueued. The zero value means always.
+	// When is the condition for it. The zero value means always.
 	When expression.When `yaml:"when"`
-	// Queue is the job's. The zero value means that of the one that is done.
+	// Queue is the next job's. The zero value means that of the job that is done.
 	Queue string `yaml:"queue"`
 }
 

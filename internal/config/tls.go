@@ -11,10 +11,11 @@ import (
 type TLS struct {
 	// CA is a file of certificates in PEM that count beside the system's.
 	CA string `yaml:"ca"`
-	// Cert and Key are files in PEM with which calls show who they are.
+	// Cert is a file in PEM with the certificate that is shown to the other side.
 	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-	// MinVersion is the lowest version. The zero value means Go's default.
+	// Key is a file in PEM with the certificate's key.
+	Key string `yaml:"key"`
+	// MinVersion is the lowest version of TLS. The zero value means Go's, `1.2`.
 	MinVersion TLSVersion `yaml:"min_version"`
 }
 

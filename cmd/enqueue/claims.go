@@ -4,8 +4,8 @@ import (
 	"crypto/md5"
 	"fmt"
 
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
 )
 
 // claims are what jobs keep others from, as the keys that asynq has for it: an ID in
@@ -46,7 +46,7 @@ func (s *spool) readClaims() error {
 		s.claims[key] = true
 	}
 	for _, text := range lines {
-		if job, err := cli.ParseJob(text); err == nil { // else the worker drops it, and says so
+		if job, err := jobspec.Parse(text); err == nil { // else the worker drops it, and says so
 			s.claims.add(job)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *spool) claimAgain() error {
 	return nil
 }
 
-func (c claims) add(j cli.Job) {
+func (c claims) add(j jobspec.Job) {
 	id, work := claimsOf(j)
 	c[id] = true
 	if j.Unique > 0 {
@@ -84,7 +84,7 @@ func (c claims) add(j cli.Job) {
 }
 
 // claimsOf is what a filled job claims: its ID, and its work if it is to be unique.
-func claimsOf(j cli.Job) (id, work string) {
+func claimsOf(j jobspec.Job) (id, work string) {
 	queue := "asynq:{" + j.Queue + "}:"
 	id, work = queue+"t:"+j.ID, queue+"unique:"+j.Type+":"
 	if len(j.Payload) > 0 {

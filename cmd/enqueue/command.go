@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +23,7 @@ type command struct {
 	Type    string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file."`
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
-	cli.JobOptions
+	jobspec.Options
 	JSON   bool `help:"Print a JSON object instead of text: enqueued, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
 	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
 	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
@@ -44,11 +45,11 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	defer input.Close()
 	source := &source{
 		json:  c.JSON,
-		input: input, defaults: c.JobOptions, config: conf,
+		input: input, defaults: c.Options, config: conf,
 		stderr: stdio.Err, bad: complaints{out: stdio.Err},
 	}
 	if c.File == "" {
-		source.given = []cli.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, JobOptions: c.JobOptions}}
+		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
 	}
 	switch {
 	case c.Plan:
@@ -67,7 +68,7 @@ func (c *command) Validate() error {
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
 		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
-	return flagError(c.JobOptions.Validate())
+	return flagError(c.Options.Validate())
 }
 
 // flagError names the flag in front of what is wrong with it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 )
@@ -28,7 +29,7 @@ type crawlCommand struct {
 	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
 	Anew  bool     `help:"Begin anew although the crawl of that name is in progress: what waits of it is fetched no more."`
 	JSON  bool     `help:"Print a JSON object: enqueued, bad_lines and, of one URL, id; and crawl, the crawl's name."`
-	cli.JobOptions
+	jobspec.Options
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -41,7 +42,7 @@ func (c *crawlCommand) Validate() error {
 	if c.Depth < 0 || c.Depth > tasks.MaxDepth {
 		return fmt.Errorf("--depth %d: want from 0 to %d links", c.Depth, tasks.MaxDepth)
 	}
-	return flagError(c.JobOptions.Validate())
+	return flagError(c.Options.Validate())
 }
 
 // Run adds the jobs with which the crawl begins: all, or none if one is bad.
@@ -56,7 +57,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	source := &source{
 		json: c.JSON, crawl: c.Name,
-		given: jobs, defaults: c.JobOptions, config: conf,
+		given: jobs, defaults: c.Options, config: conf,
 		stderr: stdio.Err, bad: complaints{out: stdio.Err},
 	}
 	if err := addAll(ctx, conf, source, stdio); err != nil {
@@ -68,7 +69,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
-func (c *crawlCommand) jobs() ([]cli.Job, error) {
+func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	if c.Name == "" {
 		c.Name = frontier.Host(c.URLs[0])
 	}
@@ -82,7 +83,7 @@ func (c *crawlCommand) jobs() ([]cli.Job, error) {
 	}
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)
-	var jobs []cli.Job
+	var jobs []jobspec.Job
 	for _, url := range c.URLs {
 		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Run: run, Anew: c.Anew}
 		if err := page.Validate(); err != nil {
@@ -92,7 +93,7 @@ func (c *crawlCommand) jobs() ([]cli.Job, error) {
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, cli.Job{Type: tasks.TypeCrawlFetch, Payload: payload, ID: page.ID(), JobOptions: c.JobOptions})
+		jobs = append(jobs, jobspec.Job{Type: tasks.TypeCrawlFetch, Payload: payload, ID: page.ID(), Options: c.Options})
 	}
 	return jobs, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,15 +34,15 @@ func newPlanner(ctx context.Context, conf *config.Config, stdio cli.IO) (*planne
 	for _, l := range conf.Limits {
 		p.inFile[l.Name] = true
 	}
-	rdb, err := cli.Connect(ctx, conf)
+	rdb, err := dial.Config(ctx, conf)
 	switch {
-	case errors.Is(err, cli.ErrNoRedis):
+	case errors.Is(err, dial.ErrNoRedis):
 		fmt.Fprintln(stdio.Err, "enqueue: no worker is running: the times are those of one that starts now")
 	case err != nil:
 		return nil, err
 	default:
 		p.close = func() { _ = rdb.Close() }
-		p.redis = cli.Limiter(rdb, conf)
+		p.redis = dial.Limiter(rdb, conf)
 		limits, err := p.redis.Limits(ctx)
 		if err != nil {
 			p.close()
@@ -70,7 +71,7 @@ func (p *planner) startFresh(ctx context.Context, conf *config.Config) error {
 	}})
 	closeRedis := p.close
 	p.close = func() { closeRedis(); _ = rdb.Close(); empty.Close() }
-	p.fresh = cli.Limiter(rdb, conf)
+	p.fresh = dial.Limiter(rdb, conf)
 	return p.fresh.Define(ctx, conf.Limits...)
 }
 

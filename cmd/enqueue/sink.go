@@ -11,8 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -59,7 +59,7 @@ func (o opener) warn(rdb redis.UniversalClient) {
 // the next worker.
 func (o opener) open(ctx context.Context) (sink, error) {
 	if !o.config.Redis.IsZero() {
-		rdb, err := cli.Dial(ctx, o.config.Redis)
+		rdb, err := dial.Redis(ctx, o.config.Redis)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (o opener) open(ctx context.Context) (sink, error) {
 }
 
 func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
-	rdb, err := cli.DialEmbedded(ctx, addr)
+	rdb, err := dial.Embedded(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

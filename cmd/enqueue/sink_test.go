@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -39,7 +39,7 @@ func TestLostAnswer(t *testing.T) {
 	var refused []error
 	sink := opener{config.Default(), io.Discard, func(_ line, err error) { refused = append(refused, err) }, queueSet{}}.queues(rdb)
 	for _, unique := range []time.Duration{0, time.Hour} {
-		job := cli.Job{Type: "mine", JobOptions: cli.JobOptions{Unique: unique}}.Fill(cli.JobOptions{}, config.Default())
+		job := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: unique}}.Fill(jobspec.Options{}, config.Default())
 		if err := sink.add(t.Context(), line{Job: job}); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestLostAnswer(t *testing.T) {
 	if sink.added() != 2 || len(refused) > 0 {
 		t.Errorf("added are %d, refused %v; want 2, and none", sink.added(), refused)
 	}
-	again := cli.Job{Type: "mine", JobOptions: cli.JobOptions{Unique: time.Hour}}.Fill(cli.JobOptions{}, config.Default())
+	again := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}.Fill(jobspec.Options{}, config.Default())
 	if err := sink.add(t.Context(), line{Job: again}); err != nil || len(refused) != 1 {
 		t.Errorf("another with the same work: refused %v, %v; want that it is", refused, err)
 	}

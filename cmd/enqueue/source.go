@@ -12,13 +12,14 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/tasks"
 )
 
 // line is a job, filled, and where it came from.
 type line struct {
 	number int // from 1; 0 for the job of the flags
-	cli.Job
+	jobspec.Job
 	ownID bool // whether the user gave the id
 }
 
@@ -32,11 +33,11 @@ func (l line) where() string {
 
 // source reads jobs and reports those that are bad.
 type source struct {
-	given    []cli.Job // instead of the input
-	json     bool      // how to say what came of it
-	crawl    string    // whose jobs they are, if any's
+	given    []jobspec.Job // instead of the input
+	json     bool          // how to say what came of it
+	crawl    string        // whose jobs they are, if any's
 	input    io.Reader
-	defaults cli.JobOptions
+	defaults jobspec.Options
 	config   *config.Config
 	stderr   io.Writer
 
@@ -71,7 +72,7 @@ func (s *source) jobs() iter.Seq[line] {
 			if len(text) == 0 {
 				continue
 			}
-			job, err := cli.ParseJob(text)
+			job, err := jobspec.Parse(text)
 			if !s.give(line{number: number, Job: job}, err, yield) {
 				return
 			}

@@ -4,9 +4,9 @@ import (
 	"io"
 	"testing"
 
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
 )
 
 // Of two commands that add the same job at the same moment while no worker runs, one
@@ -20,7 +20,7 @@ func TestOneIDAtTheSameMoment(t *testing.T) {
 		s := &spool{}
 		s.opener = opener{config.Default(), io.Discard, func(l line, _ error) { refused[s] = append(refused[s], l.ID) }, queueSet{}}
 		for _, id := range ids {
-			job := cli.Job{Type: "http:request", ID: id}.Fill(cli.JobOptions{}, config.Default())
+			job := jobspec.Job{Type: "http:request", ID: id}.Fill(jobspec.Options{}, config.Default())
 			if err := s.add(t.Context(), line{Job: job, ownID: true}); err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/jobspec"
 )
 
 type archivedCommand struct {
@@ -227,5 +228,5 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 	if *did.Jobs > 0 {
 		err = errors.Join(err, q.limiter.Note(ctx, did.noted()))
 	}
-	return errors.Join(s.say(stdio.Out, did, what+" "+count(*did.Jobs)), err)
+	return errors.Join(s.say(stdio.Out, did, what+" "+jobspec.Count(*did.Jobs)), err)
 }

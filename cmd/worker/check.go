@@ -6,11 +6,12 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/worker"
 )
 
 // check says whether a worker would run as the config says.
 func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
-	warning, err := examine(ctx, conf)
+	warning, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err
 	}
@@ -19,22 +20,6 @@ func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	}
 	_, err = fmt.Fprintln(stdio.Out, "the config is right")
 	return err
-}
-
-// examine finds what keeps a worker from running, and what it would warn of.
-func examine(ctx context.Context, conf *config.Config) (warning string, err error) {
-	if conf.Absent != "" {
-		return "", fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
-	}
-	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
-		return "", err
-	}
-	rdb, err := cli.Dial(ctx, conf.Redis)
-	if err != nil {
-		return "", err
-	}
-	defer rdb.Close()
-	return evictionWarning(ctx, rdb, conf.Redis), nil
 }
 
 // checked is what a worker would run, in JSON. Redis is empty for one within the
@@ -69,7 +54,7 @@ type checkedSchedule struct {
 
 // checkJSON is check for programs.
 func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
-	warning, err := examine(ctx, conf)
+	warning, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -16,11 +17,11 @@ func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Lanes, done
 	if err != nil {
 		return nil, nil, err
 	}
-	rdb, err := cli.Connect(ctx, c)
+	rdb, err := dial.Config(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cli.Limiter(rdb, c), func() { _ = rdb.Close() }, nil
+	return dial.Limiter(rdb, c), func() { _ = rdb.Close() }, nil
 }
 
 // badUnlessDown makes the limiter's refusal of arguments a usage error.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
@@ -25,7 +26,7 @@ func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	rdb, err := cli.Connect(ctx, conf)
+	rdb, err := dial.Config(ctx, conf)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 	}
 	options := demo.Options{Jobs: jobs, Rate: c.Rate, Margin: c.Margin, Redis: g.Redis, Progress: stdio.Err}
 	if c.Watch {
-		options.Watch = watcher(stdio.Err)
+		options.Watch = watcher(ctx, stdio.Err)
 	}
 	result, err := demo.Run(ctx, options)
 	if err != nil {

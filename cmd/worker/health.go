@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/listen"
 )
 
 type healthCommand struct {
@@ -52,7 +53,7 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// Nobody stands between two programs of one machine.
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: ofThisMachine(address)}
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: listen.OfThisMachine(address)}
 	resp, err := transport.RoundTrip(req) // it follows nothing
 	if err != nil {
 		return fmt.Errorf("no worker answers at %s: %w", address, err)

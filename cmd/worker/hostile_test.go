@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +45,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 			return scheduler.Rule{}, nil
 		},
 	}
-	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, Logger: asynqLog{slog.New(slog.DiscardHandler)}})
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
 	if err != nil {
 		t.Fatal(err)
 	}

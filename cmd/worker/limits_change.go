@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +24,7 @@ func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 			return err
 		}
 		if n > 0 && !c.Yes {
-			return cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, count(n))
+			return cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, jobspec.Count(n))
 		}
 		return l.Delete(ctx, c.Name)
 	})

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -19,6 +17,7 @@ import (
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/listen"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -68,63 +67,35 @@ func checkPage(addr string, p config.Page) error {
 	if wrong != nil {
 		return wrong
 	}
-	if _, err := newCertificate(p, nil); err != nil {
-		return err
+	if p.TLSCert != "" {
+		if _, err := listen.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
+			return err
+		}
 	}
 	address, err := config.ListenAddress(addr)
-	if err != nil || address == "" {
-		return nil // what is wrong with it listen says
+	if err != nil {
+		return cli.Usagef("--listen %w", err)
 	}
-	if p.Open() || ofThisMachine(address) {
+	if address == "" || p.Open() || listen.OfThisMachine(address) {
 		return nil
 	}
 	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
 }
 
-// ofThisMachine reports whether only this machine reaches an address.
-func ofThisMachine(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
-}
-
-// newPage makes the page of a worker.
-func (w *worker) newPage(p config.Page) (*page.Page, error) {
-	c := w.config.Load()
-	return page.New(page.Options{
-		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Schedules: w.cron, Log: w.log,
-		KeyOf: func(limit string) (string, bool) { return keyOf(w.config.Load(), limit) },
-		Token: string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
-		ReadOnly: p.ReadOnly, Redact: p.Redact,
-	})
-}
-
-// keyOf is the expression that gives a limit's keys, if the config uses the limit.
-func keyOf(c *config.Config, limit string) (by string, known bool) {
-	for _, task := range c.Tasks {
-		for _, n := range task.Limits {
-			if n.Limit == limit {
-				by, known = cmp.Or(n.Key.String(), by), true
-			}
-		}
-	}
-	return by, known
-}
-
 // watcher shows the page of a demo on this machine, and says where.
-func watcher(stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, string) (func(), error) {
+func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, string) (func(), error) {
 	return func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (func(), error) {
 		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})
 		if err != nil {
 			return nil, err
 		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := listen.At(ctx, ":0")
 		if err != nil {
 			return nil, err
 		}
-		server := newServer(p)
+		server := listen.Server(p)
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(&bounded{Listener: listener}) }()
+		go func() { served <- server.Serve(listener) }()
 		url := "http://" + listener.Addr().String() + "/"
 		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
 		if cli.IsTerminal(stderr) {

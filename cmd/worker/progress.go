@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/dial"
 )
 
 type statusCommand struct {
@@ -29,7 +30,7 @@ Below stand the limits: what each let through and denied a second within the las
 // Run implements "worker status".
 func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	q, err := connectQueues(ctx, g)
-	if errors.Is(err, cli.ErrNoRedis) {
+	if errors.Is(err, dial.ErrNoRedis) {
 		q, err = keptQueues(ctx, g, stdio.Err)
 	}
 	if err != nil {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,7 +34,7 @@ func connectQueues(ctx context.Context, g *cli.Globals) (*queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := cli.Connect(ctx, c)
+	rdb, err := dial.Config(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +42,11 @@ func connectQueues(ctx context.Context, g *cli.Globals) (*queues, error) {
 }
 
 func newQueues(rdb redis.UniversalClient, c *config.Config) *queues {
-	return &queues{rdb, c, asynq.NewInspectorFromRedisClient(rdb), cli.Limiter(rdb, c)}
+	return &queues{rdb, c, asynq.NewInspectorFromRedisClient(rdb), dial.Limiter(rdb, c)}
 }
 
 // keptQueues is for looking at what the next worker with a Redis of its own will find,
-// and says what that is. The error is cli.ErrNoRedis if that is nothing.
+// and says what that is. The error is dial.ErrNoRedis if that is nothing.
 func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*queues, error) {
 	c, err := g.Load()
 	if err != nil {
@@ -54,15 +56,15 @@ func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*queues,
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", count(rest.Spooled))
+	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", jobspec.Count(rest.Spooled))
 	switch {
 	case rest.Saved.IsZero() && rest.Spooled == 0:
-		return nil, cli.ErrNoRedis
+		return nil, dial.ErrNoRedis
 	case !rest.Saved.IsZero():
 		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
 	}
 	fmt.Fprintln(stderr, text)
-	rdb, err := cli.Dial(ctx, config.EmbeddedRedis(rest.Dial))
+	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(rest.Dial))
 	if err != nil {
 		return nil, err
 	}

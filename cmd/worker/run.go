@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/worker"
 )
 
 type runCommand struct {
@@ -35,12 +36,12 @@ A call that is refused with 429, or with 503 and Retry-After, shuts the limits t
 
 // Run implements "worker run".
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	text, _ := os.ReadFile(g.Path()) // Load reports what is wrong with it
-	conf, err := g.Load()
+	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
+	conf, err := c.load(g)
 	if err != nil {
 		return err
 	}
-	if err := checkPage(cmp.Or(c.Listen, conf.Listen), c.over(conf.Page)); err != nil {
+	if err := checkPage(conf.Listen, conf.Page); err != nil {
 		return err
 	}
 	switch {
@@ -53,41 +54,28 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if c.Check {
 		return check(ctx, conf, stdio)
 	}
-	err = c.run(ctx, g, conf, text, stdio)
+	w, err := worker.New(conf, worker.Options{
+		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
+		Log: c.Logger(stdio.Err), LogJobs: c.LogJobs, Notes: stdio.Err,
+	})
+	if err != nil {
+		return err
+	}
+	err = w.Run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // it was stopped before it had started
 	}
 	return err
 }
 
-func (c *runCommand) run(ctx context.Context, g *cli.Globals, conf *config.Config, text []byte, stdio cli.IO) error {
-	log := c.Logger(stdio.Err)
-	s, err := openStore(ctx, conf, log, stdio.Err)
+// load reads the config and what the flags say instead.
+func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
+	conf, err := g.Load()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer s.close()
-	defer s.warnAtStop(ctx)()
-	if text := evictionWarning(ctx, s.UniversalClient, conf.Redis); text != "" {
-		log.Warn(text)
-	}
-	l, err := listen(ctx, cmp.Or(c.Listen, conf.Listen))
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	w, err := startWorker(g, conf, s, log, c.LogJobs)
-	if err != nil {
-		return err
-	}
-	w.text = text
-	if err := l.serve(w, c.over(conf.Page)); err != nil {
-		return err
-	}
-	if err := logDifferences(ctx, log, w.limiter, conf); err != nil {
-		log.Warn("could not compare the limits with the config file", "error", err)
-	}
-	return w.serve(ctx)
+	conf.Listen, conf.Page = cmp.Or(c.Listen, conf.Listen), c.over(conf.Page)
+	return conf, nil
 }
 
 // describe says in a few lines what the worker will do.

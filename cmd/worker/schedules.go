@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -23,24 +20,18 @@ type schedulesCommand struct {
 	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
 }
 
-// newRunner makes the config's schedules' runner.
-func newRunner(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
-	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
-	return runner, runner.Set(c.Entries())
-}
-
 // withRunner calls do with the config's schedules.
 func withRunner(ctx context.Context, g *cli.Globals, do func(*cron.Runner) error) error {
 	c, err := g.Load()
 	if err != nil {
 		return err
 	}
-	rdb, err := cli.Connect(ctx, c)
+	rdb, err := dial.Config(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer rdb.Close()
-	runner, err := newRunner(rdb, c, nil)
+	runner, err := worker.Schedules(rdb, c, nil)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -65,16 +67,16 @@ func nextTicks(ctx context.Context, conf *config.Config, n int) ([]scheduleTick,
 // statuses asks Redis or, where none is configured and no worker runs, the
 // config alone.
 func statuses(ctx context.Context, conf *config.Config, n int) ([]cron.Status, error) {
-	rdb, err := cli.Connect(ctx, conf)
+	rdb, err := dial.Config(ctx, conf)
 	if err == nil {
 		defer rdb.Close()
-		runner, err := newRunner(rdb, conf, nil)
+		runner, err := worker.Schedules(rdb, conf, nil)
 		if err != nil {
 			return nil, err
 		}
 		return runner.List(ctx, n)
 	}
-	if !errors.Is(err, cli.ErrNoRedis) {
+	if !errors.Is(err, dial.ErrNoRedis) {
 		return nil, err
 	}
 	var list []cron.Status

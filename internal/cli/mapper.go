@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,7 +19,7 @@ import (
 // errors say what to write instead.
 func mappers() []kong.Option {
 	return slices.Concat(
-		mapper(parseString), mapper(parseInt), mapper(parseDuration), mapper(parseTime), mapper(throttle.ParseRate),
+		mapper(parseString), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]), mapper(parseLevel),
 	)
 }

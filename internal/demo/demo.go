@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler"
@@ -88,7 +89,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		if err != nil {
 			return nil, nil, cli.Usagef("--redis: %w", err)
 		}
-		rdb, err := cli.Dial(ctx, r)
+		rdb, err := dial.Redis(ctx, r)
 		return rdb, func() { _ = rdb.Close() }, err
 	}
 	folder, err := os.MkdirTemp("", "headgate-demo-")
@@ -103,7 +104,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		_ = server.Close()
 		_ = os.RemoveAll(folder)
 	}
-	rdb, err := cli.DialEmbedded(ctx, server.Addr())
+	rdb, err := dial.Embedded(ctx, server.Addr())
 	if err != nil {
 		remove()
 	}

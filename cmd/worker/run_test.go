@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func TestPortInUse(t *testing.T) {
+	rdb := redistest.Run(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	config := filepath.Join(t.TempDir(), "headgate.yaml")
+	write(t, config, limited)
+	for listen, want := range map[string]struct {
+		code int
+		text string
+	}{
+		taken.Addr().String(): {1, "worker: --listen " + taken.Addr().String() + ": another program has that port: want a free one, such as :0 for any\n"},
+		"9090":                {2, "worker: --listen \"9090\": want HOST:PORT or :PORT, such as :9090\n"},
+		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
+	} {
+		var stderr output
+		code := run(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
+		if code != want.code || stderr.String() != want.text {
+			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)
+		}
+	}
+}
+
+// What can be guessed opens nothing, wherever it is written.
+func TestShortPageSecrets(t *testing.T) {
+	for flags, want := range map[pageSecrets]string{
+		{PageToken: "1234567"}:                      "--page-token: want at least 8 characters",
+		{PageToken: "äöüä"}:                         "--page-token: want at least 8 characters",
+		{PageUser: "ops", PagePassword: "1234567"}:  "--page-password: want at least 8 characters",
+		{PageToken: "12345678"}:                     "",
+		{PageUser: "ops", PagePassword: "12345678"}: "",
+	} {
+		got := ""
+		if err := checkPage("0.0.0.0:9090", flags.over(config.Page{})); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%+v: %q, want %q", flags, got, want)
+		}
+	}
+}

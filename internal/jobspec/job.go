@@ -1,0 +1,158 @@
+// Package jobspec is a job as people and programs write it: on a line of JSON, or with flags.
+package jobspec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Job is a job as users write it, on a line of JSON or with flags.
+type Job struct {
+	Type    string
+	Payload []byte
+	ID      string
+	Options
+}
+
+// Options say how to run a job.
+type Options struct {
+	Queue     string             `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration      `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time          `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int               `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration      `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
+	Priority  *throttle.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration      `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time          `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration      `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+}
+
+// Validate reports the first thing that is wrong with the job.
+func (j Job) Validate() error {
+	switch {
+	case strings.TrimSpace(j.Type) == "":
+		return errors.New("type is missing: want the type of the job, such as http:request")
+	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
+		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
+	case len(j.Payload) > 0 && !json.Valid(j.Payload):
+		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, short(j.Payload))
+	}
+	return j.Options.Validate()
+}
+
+// Validate reports the first thing that is wrong with the options, as a
+// *throttle.FieldError.
+func (o Options) Validate() error {
+	wrong := func(field string, value any, want string) error {
+		return &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want}
+	}
+	switch {
+	case o.Queue != "" && config.CheckName(o.Queue) != nil:
+		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
+	case o.In < 0:
+		return wrong("in", o.In, "want a time from now on")
+	case o.In > 0 && !o.At.IsZero():
+		return wrong("in", o.In, "at is there as well: want one of them")
+	case o.MaxRetry != nil && *o.MaxRetry < 0:
+		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
+	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
+		return wrong("max_retry", *o.MaxRetry, "want at most 2147483647")
+	}
+	// asynq keeps whole seconds and takes 0 for its own default.
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
+		if d.value < 0 || d.value%time.Second != 0 {
+			return wrong(d.name, d.value, "want whole seconds, at least 1s")
+		}
+	}
+	return nil
+}
+
+// DefaultMaxRetry is asynq's.
+const DefaultMaxRetry = 25
+
+// Fill gives the job an id if it has none, and takes what it leaves open from
+// the defaults, then from the config, then from asynq. A moment replaces In, so
+// that a job can be kept for a while before it is enqueued.
+func (j Job) Fill(defaults Options, c *config.Config) Job {
+	task := c.Tasks[j.Type]
+	if j.ID == "" {
+		j.ID = uuid.NewString()
+	}
+	if j.In == 0 && j.At.IsZero() {
+		j.In, j.At = defaults.In, defaults.At
+	}
+	if j.In > 0 {
+		j.In, j.At = 0, time.Now().Add(j.In)
+	}
+	retries := DefaultMaxRetry
+	j.MaxRetry = either(j.MaxRetry, either(defaults.MaxRetry, either(task.MaxRetry, &retries)))
+	j.Queue = either(j.Queue, either(defaults.Queue, "default"))
+	j.Priority = either(j.Priority, defaults.Priority)
+	j.Retention = either(j.Retention, either(defaults.Retention, task.Retention))
+	j.Timeout = either(j.Timeout, either(defaults.Timeout, task.Timeout))
+	j.Deadline = either(j.Deadline, defaults.Deadline)
+	j.Unique = either(j.Unique, defaults.Unique)
+	return j
+}
+
+func either[T comparable](value, other T) T {
+	var zero T
+	if value != zero {
+		return value
+	}
+	return other
+}
+
+// Task is the filled job for asynq.
+func (j Job) Task() *asynq.Task {
+	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry)}
+	if !j.At.IsZero() {
+		opts = append(opts, asynq.ProcessAt(j.At))
+	}
+	if j.Retention > 0 {
+		opts = append(opts, asynq.Retention(j.Retention))
+	}
+	if j.Timeout > 0 {
+		opts = append(opts, asynq.Timeout(j.Timeout))
+	}
+	if !j.Deadline.IsZero() {
+		opts = append(opts, asynq.Deadline(j.Deadline))
+	}
+	if j.Unique > 0 {
+		opts = append(opts, asynq.Unique(j.Unique))
+	}
+	if j.Priority != nil {
+		opts = append(opts, scheduler.Priority(*j.Priority))
+	}
+	return scheduler.NewTask(j.Type, j.Payload, opts...)
+}
+
+// Rule is the rule of a filled job. The error is the one with which a worker
+// would archive it.
+func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
+	return c.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
+}
+
+// Count is a number of jobs for people: "1 job", "2 jobs".
+func Count(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}

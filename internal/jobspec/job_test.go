@@ -1,0 +1,113 @@
+package jobspec
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestParseSaysWhatIsWrong(t *testing.T) {
+	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique"
+	y, m, d := time.Now().Date()
+	tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local).Format(time.RFC3339)
+	tests := []struct{ line, want string }{
+		{`{}`, "type is missing: want the type of the job, such as http:request"},
+		{`{"type":" "}`, "type is missing: want the type of the job, such as http:request"},
+		{`{"type":7}`, `type 7: want a text such as "http:request"`},
+		{`{"type":"t","Queue":"q"}`, `unknown field "Queue": want one of ` + fields},
+		{`{"type":"t","queue":"a b"}`, `queue "a b": want 1 to 100 letters, digits, or _ . : -`},
+		{`{"type":"t","id":"a\nb"}`, `id "a\nb": want one line of at most 200 bytes`},
+		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 30m or 24h`},
+		{`{"type":"t","in":"1d"}`, `in "1d": want a duration such as 90s, 30m or 24h (24h for 1d)`},
+		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 30m or 24h (336h for 2 weeks)`},
+		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 30m or 24h (90s for seconds)`},
+		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s" or "24h"`},
+		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
+		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
+		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as ` + tomorrow + ` (tomorrow at nine)`},
+		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: at is there as well: want one of them`},
+		{`{"type":"t","max_retry":2147483648}`, `max_retry 2147483648: want at most 2147483647`},
+		{`{"type":"t","max_retry":1.5}`, `max_retry 1.5: want a whole number`},
+		{`{"type":"t","retention":"1ms"}`, `retention 1ms: want whole seconds, at least 1s`},
+		{`{"type":"t","timeout":"1500ms"}`, `timeout 1.5s: want whole seconds, at least 1s`},
+		{`{"type":"t","unique":"-1s"}`, `unique -1s: want whole seconds, at least 1s`},
+		{`{"type":"t","priority":"urgent"}`, `priority "urgent": want one of normal, high, low`},
+		{`null`, `null: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`},
+	}
+	for _, tt := range tests {
+		if _, err := Parse([]byte(tt.line)); err == nil || err.Error() != tt.want {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.line, err, tt.want)
+		}
+	}
+}
+
+// A job that waits in a file for the next worker comes back as it was.
+func TestJobRoundTrip(t *testing.T) {
+	conf := config.Default()
+	seconds := rapid.Custom(func(t *rapid.T) time.Duration {
+		return time.Duration(rapid.IntRange(0, 100_000).Draw(t, "seconds")) * time.Second
+	})
+	moment := rapid.Custom(func(t *rapid.T) time.Time {
+		if us := rapid.Int64Range(0, 4e15).Draw(t, "us"); us > 0 {
+			return time.UnixMicro(us).UTC()
+		}
+		return time.Time{}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		retries := rapid.IntRange(0, 100).Draw(t, "retries")
+		payload := []byte(rapid.StringMatching(`{"[<&>é]*":"[<&>é]*"}`).Draw(t, "payload"))
+		want := Job{
+			Type: rapid.StringMatching(`[a-z:]{1,9}`).Draw(t, "type"), Payload: payload,
+			ID: rapid.StringMatching(`[a-z<&>é]{0,9}`).Draw(t, "id"),
+			Options: Options{
+				Queue: rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue"), At: moment.Draw(t, "at"), MaxRetry: &retries,
+				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*throttle.Priority{nil, new(throttle.Low)}).Draw(t, "priority"),
+				Timeout: seconds.Draw(t, "timeout"), Deadline: moment.Draw(t, "deadline"), Unique: seconds.Draw(t, "unique"),
+			},
+		}.Fill(Options{}, conf)
+		text, err := want.Line()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s\n-want +got:\n%s", text, diff)
+		}
+	})
+}
+
+func TestFillPrefersTheJobThenTheFlagsThenTheConfig(t *testing.T) {
+	conf, err := config.Parse("test", []byte("tasks: {\"http:request\": {max_retry: 3, timeout: 7s}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(n int) *int { return &n }
+	tests := []struct {
+		name     string
+		job      Job
+		defaults Options
+		retries  int
+		timeout  time.Duration
+		queue    string
+	}{
+		{"all from the job", Job{Type: "http:request", Options: Options{MaxRetry: number(0), Timeout: time.Second, Queue: "a"}}, Options{MaxRetry: number(1), Timeout: 2 * time.Second, Queue: "b"}, 0, time.Second, "a"},
+		{"all from the flags", Job{Type: "http:request"}, Options{MaxRetry: number(1), Timeout: 2 * time.Second, Queue: "b"}, 1, 2 * time.Second, "b"},
+		{"from the config", Job{Type: "http:request"}, Options{}, 3, 7 * time.Second, "default"},
+		{"asynq's own", Job{Type: "other"}, Options{}, DefaultMaxRetry, 0, "default"},
+	}
+	for _, tt := range tests {
+		got := tt.job.Fill(tt.defaults, conf)
+		if *got.MaxRetry != tt.retries || got.Timeout != tt.timeout || got.Queue != tt.queue || got.ID == "" {
+			t.Errorf("%s: %d retries, timeout %s, queue %s, id %q; want %d, %s, %s and an id",
+				tt.name, *got.MaxRetry, got.Timeout, got.Queue, got.ID, tt.retries, tt.timeout, tt.queue)
+		}
+	}
+}

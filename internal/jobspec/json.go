@@ -1,0 +1,156 @@
+package jobspec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// field is where a value of a job's JSON goes, and what it should be.
+type field struct {
+	name string
+	to   any
+	want string
+}
+
+func (j *Job) fields() []field {
+	const aTime = `a time in quotes, such as "2026-01-02T15:04:05Z"`
+	const aDuration = `a duration in quotes, such as "90s" or "24h"`
+	return []field{
+		{"type", &j.Type, `a text such as "http:request"`},
+		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
+		{"id", &j.ID, "a text"},
+		{"queue", &j.Queue, "a text"},
+		{"in", (*duration)(&j.In), aDuration},
+		{"at", (*moment)(&j.At), aTime},
+		{"max_retry", &j.MaxRetry, "a whole number"},
+		{"retention", (*duration)(&j.Retention), aDuration},
+		{"priority", &j.Priority, `"high", "normal" or "low"`},
+		{"timeout", (*duration)(&j.Timeout), aDuration},
+		{"deadline", (*moment)(&j.Deadline), aTime},
+		{"unique", (*duration)(&j.Unique), aDuration},
+	}
+}
+
+// Parse reads a job from a JSON object and validates it. The error names the
+// field, its value and what would be right.
+func Parse(line []byte) (Job, error) {
+	var j Job
+	var object map[string]json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if err := decoder.Decode(&object); err != nil || object == nil {
+		return j, notObject(line, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return j, errors.New("something follows the object: want one JSON object a line")
+	}
+	for _, f := range j.fields() {
+		text, ok := object[f.name]
+		delete(object, f.name)
+		if !ok {
+			continue
+		}
+		err := json.Unmarshal(text, f.to)
+		if form, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return j, fmt.Errorf("%s %s: %s", f.name, form.Value, form.Want)
+		}
+		if err != nil {
+			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
+		}
+	}
+	for name := range object {
+		return j, fmt.Errorf("unknown field %q: want one of %s", name, j.fieldNames())
+	}
+	return j, j.Validate()
+}
+
+func notObject(line []byte, err error) error {
+	const want = `want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	if syntax || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("not JSON, %w: %s", err, want)
+	}
+	return fmt.Errorf("%s: %s", short(line), want)
+}
+
+func (j *Job) fieldNames() string {
+	var names []string
+	for _, f := range j.fields() {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// short is the beginning of a text, for errors.
+func short(text []byte) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(string(text[:60]), "") + "…"
+	}
+	return string(text)
+}
+
+// Line writes a filled job as Parse reads it. The payload stays as it is, to
+// the letter, because asynq.Unique compares it.
+func (j Job) Line() ([]byte, error) {
+	object := map[string]any{"type": j.Type, "id": j.ID, "queue": j.Queue, "max_retry": j.MaxRetry}
+	for _, f := range j.fields() {
+		switch v := f.to.(type) {
+		case *json.RawMessage:
+			if len(*v) > 0 {
+				object[f.name] = *v
+			}
+		case *duration:
+			if *v > 0 {
+				object[f.name] = time.Duration(*v).String()
+			}
+		case *moment:
+			if at := time.Time(*v); !at.IsZero() {
+				object[f.name] = at.Format(time.RFC3339Nano)
+			}
+		}
+	}
+	if j.Priority != nil {
+		object["priority"] = *j.Priority
+	}
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(object)
+	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
+}
+
+// duration and moment are written as text in JSON.
+type (
+	duration time.Duration
+	moment   time.Time
+)
+
+// UnmarshalJSON reads "90s".
+func (d *duration) UnmarshalJSON(text []byte) error {
+	return fromText(text, (*time.Duration)(d), ParseDuration)
+}
+
+// UnmarshalJSON reads "2026-01-02T15:04:05Z".
+func (m *moment) UnmarshalJSON(text []byte) error { return fromText(text, (*time.Time)(m), ParseTime) }
+
+// fromText reads a JSON text with a parser of ours.
+func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
+	if string(text) == "null" {
+		return nil // as encoding/json has it
+	}
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	value, err := parse(s)
+	if err == nil {
+		*to = value
+	}
+	return err
+}

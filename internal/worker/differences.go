@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+// logDifferences says which limits are not as the config file has them, because
+// somebody changed or paused them at run time. That outlives a restart, and who
+// restarts a worker to have the file's limits should hear of it.
+func logDifferences(ctx context.Context, log *slog.Logger, limiter *throttle.Lanes, c *config.Config) error {
+	limits, err := limiter.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[string]throttle.Limit{}
+	for _, l := range limits {
+		now[l.Name] = l
+	}
+	for _, file := range c.Limits {
+		l := now[file.Name]
+		if l.Paused {
+			log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
+			l.Paused = false
+		}
+		if l.String() != file.String() {
+			log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
+				"limit", l.Name, "now", l.String(), "file", file.String())
+		}
+	}
+	return nil
+}

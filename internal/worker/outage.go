@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/scheduler"
+)
+
+// outage is a log handler for everything that talks to Redis. While Redis
+// cannot be used each of its users complains again and again; outage says
+// so once, and once that it is over.
+type outage struct {
+	next  slog.Handler
+	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
+	down  atomic.Bool
+	// dropped counts the outages of which package scheduler has told and that were
+	// dropped, so that their ends are.
+	dropped atomic.Int32
+	ended   atomic.Int64 // when the last one did, as time.Time's UnixNano
+}
+
+// check is asynq's health check, which only knows whether Redis answers.
+func (o *outage) check(err error) {
+	if err == nil && o.down.Load() {
+		err = o.ask(context.Background())
+	}
+	switch {
+	case err != nil && !o.down.Swap(true):
+		slog.New(o.next).Error("Redis cannot be used: jobs wait", "error", err)
+	case err == nil && o.down.Load():
+		o.ended.Store(time.Now().UnixNano())
+		if !o.down.Swap(false) {
+			return
+		}
+		slog.New(o.next).Info("Redis is back: jobs go on")
+	}
+}
+
+// ask returns why jobs cannot run now.
+func (o *outage) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+	defer cancel()
+	return o.ready(ctx)
+}
+
+// Enabled implements slog.Handler.
+func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
+	return o.next.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler. While Redis is away it drops warnings and errors, for
+// they only say that; one of them may be the first that is heard of it.
+func (o *outage) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		if o.dropped.Load() == 0 || scheduler.OutageOf(ctx) != scheduler.OutageEnds {
+			return o.next.Handle(ctx, r)
+		}
+		o.dropped.Add(-1)
+		o.check(nil)
+		return nil
+	}
+	if !o.down.Load() {
+		o.check(o.ask(ctx))
+	}
+	if !o.down.Load() && !o.late(ctx, r) {
+		return o.next.Handle(ctx, r)
+	}
+	if scheduler.OutageOf(ctx) == scheduler.OutageBegins {
+		o.dropped.Add(1)
+	}
+	return nil
+}
+
+// late reports whether a complaint is still of the last outage: it was made in it, or is
+// of asynq, which does not say since when its call hung, and came soon after.
+func (o *outage) late(ctx context.Context, r slog.Record) bool {
+	after := r.Time.Sub(time.Unix(0, o.ended.Load()))
+	return after <= 0 || after < time.Second && ctx.Value(fromAsynq{}) != nil
+}
+
+// WithAttrs and WithGroup implement slog.Handler; nobody here uses them.
+func (o *outage) WithAttrs([]slog.Attr) slog.Handler { return o }
+
+// WithGroup implements slog.Handler.
+func (o *outage) WithGroup(string) slog.Handler { return o }
+
+// asynqLog is a logger as asynq wants it.
+type asynqLog struct{ log *slog.Logger }
+
+// fromAsynq is the key of a context whose lines are asynq's.
+type fromAsynq struct{}
+
+var ofAsynq = context.WithValue(context.Background(), fromAsynq{}, true)
+
+// Warn leaves out what logFailure says anyway.
+func (l asynqLog) Warn(args ...any) {
+	text := fmt.Sprint(args...)
+	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {
+		return
+	}
+	l.log.WarnContext(ofAsynq, text)
+}
+
+func (l asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
+func (l asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }

@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler/cron"
+)
+
+// quietFor is how long the folder of the config must be quiet before the file is
+// read: editors write in several steps.
+const quietFor = 100 * time.Millisecond
+
+// watch reloads the config on SIGHUP, and when its file changes. It watches
+// the folder, because editors and container platforms replace the file.
+func (w *Worker) watch(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer watcher.Close()
+		err = watcher.Add(filepath.Dir(w.options.File))
+	}
+	if err != nil {
+		w.log.Warn("the config is read again only on SIGHUP", "error", err)
+		watcher = &fsnotify.Watcher{} // whose channels never have anything
+	}
+	timer := time.NewTimer(quietFor) // the file may have changed since it was loaded
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			w.options.Text, _ = os.ReadFile(w.options.File)
+			w.reload(ctx)
+		case <-watcher.Events:
+			timer.Reset(quietFor)
+		case err := <-watcher.Errors:
+			w.log.Warn("watching the config's folder", "error", err)
+		case <-timer.C:
+			// Without a file the text is nil, as good as that of an empty one.
+			if text, _ := os.ReadFile(w.options.File); !bytes.Equal(text, w.options.Text) {
+				w.options.Text = text
+				w.reload(ctx)
+			}
+		}
+	}
+}
+
+// reload makes the config file's limits, rules and schedules current. A file
+// with errors changes nothing, and neither does one that is gone or empty:
+// taken at its word, it would lift every limit.
+func (w *Worker) reload(ctx context.Context) { w.health.reloaded(w.readAgain(ctx)) }
+
+// readAgain returns what is wrong, if the config did not become current.
+func (w *Worker) readAgain(ctx context.Context) error {
+	next, err := w.options.Load()
+	if err == nil && next.Absent != "" {
+		err = errors.New(next.Absent)
+	}
+	if err == nil {
+		err = cron.Check(next.Entries())
+	}
+	stays := "the config stays as it was"
+	if err == nil {
+		// From here on only Redis can fail, between two limits, too.
+		stays = "the config stays as it was, but limits may have changed already: it is read again with the next change of the file, or SIGHUP"
+		err = w.server.Define(ctx, next.Limits...)
+	}
+	if err == nil {
+		err = w.cron.Set(next.Entries())
+	}
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			w.log.Error(stays, "error", line)
+		}
+		return err
+	}
+	old := w.config.Swap(next)
+	w.store.current.Store(next)
+	w.server.RulesChanged()
+	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
+	w.checkDelays(next)
+	if fields := needRestart(old, next); len(fields) > 0 {
+		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
+	}
+	for _, name := range missing(old, next) {
+		w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+name)
+	}
+	return nil
+}
+
+// needRestart lists the fields that a running worker cannot change.
+func needRestart(old, next *config.Config) []string {
+	var fields []string
+	changed := func(name string, is bool) {
+		if is {
+			fields = append(fields, name)
+		}
+	}
+	changed("redis", old.Redis.String() != next.Redis.String())
+	changed("redis_tls", old.RedisTLS != next.RedisTLS)
+	changed("app", old.App != next.App)
+	changed("scope", old.Scope != next.Scope)
+	changed("concurrency", old.Concurrency != next.Concurrency)
+	changed("queues", !maps.Equal(old.Queues, next.Queues))
+	changed("strict_priority", old.StrictPriority != next.StrictPriority)
+	changed("listen", old.Listen != next.Listen)
+	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
+	changed("page", !reflect.DeepEqual(old.Page, next.Page))
+	changed("crawl", old.Crawl != next.Crawl)
+	changed("commands", !reflect.DeepEqual(describeCommands(old), describeCommands(next)))
+	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
+	return fields
+}
+
+// describeCommands are a config's commands as they can be compared.
+func describeCommands(c *config.Config) map[string]any {
+	texts := map[string]any{}
+	for name, command := range c.Commands {
+		texts[name] = []any{command.String(), command.Timeout, command.Env, command.Dir, command.MaxOutput}
+	}
+	return texts
+}
+
+// missing lists the limits that only the old config has.
+func missing(old, next *config.Config) []string {
+	there := map[string]bool{}
+	for _, l := range next.Limits {
+		there[l.Name] = true
+	}
+	var names []string
+	for _, l := range old.Limits {
+		if !there[l.Name] {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A config that Redis does not take whole has changed limits already, and that is said;
+// nothing that is wrong with the file itself changes any.
+func TestConfigsThatAreNotReadWhole(t *testing.T) {
+	mini, rdb := redistest.Mini(t)
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	said := new(bytes.Buffer)
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
+	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
+	w.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = server
+	read := func(text string) string {
+		t.Helper()
+		said.Reset()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if w.readAgain(t.Context()) == nil {
+			t.Error("it was read")
+		}
+		return said.String()
+	}
+	if got := read("limits: {api: {kind: funnel, rate: none}}"); !strings.Contains(got, `msg="the config stays as it was"`) {
+		t.Error(got)
+	}
+	mini.SetError("LOADING Redis is loading the dataset in memory")
+	if got := read("limits: {api: {kind: funnel, rate: 1/s}}"); !strings.Contains(got, "limits may have changed already") {
+		t.Error(got)
+	}
+}
+
+func TestNeedRestart(t *testing.T) {
+	old, next := config.Default(), config.Default()
+	next.Limits = []throttle.Limit{{Name: "new"}}
+	if got := needRestart(old, next); len(got) > 0 {
+		t.Errorf("a new limit needs a restart for %v", got)
+	}
+	next.Concurrency, next.Queues, next.Scope = 3, map[string]int{"q": 1}, "other"
+	if diff := cmp.Diff([]string{"scope", "concurrency", "queues"}, needRestart(old, next)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

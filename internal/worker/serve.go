@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headgate/headgate/dashboards/metrics"
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/listen"
+)
+
+const (
+	// closeTimeout is how long requests may take to end when the worker has.
+	closeTimeout = 2 * time.Second
+	// maxScrapes bounds the scrapes at the same time, for each asks Redis.
+	maxScrapes = 4
+)
+
+// listener serves what a worker tells by HTTP. Nil serves nothing.
+type listener struct {
+	net.Listener
+	server *http.Server
+	page   *page.Page
+}
+
+// listen takes an address, before any job runs. It returns nil where there is none to take.
+func (w *Worker) listen(ctx context.Context, address string) (*listener, error) {
+	taken, err := listen.At(ctx, address)
+	if taken == nil || err != nil {
+		return nil, err
+	}
+	return &listener{Listener: taken}, nil
+}
+
+// serve answers for a worker until close.
+func (l *listener) serve(w *Worker, who config.Page) (err error) {
+	if l == nil {
+		return nil
+	}
+	if l.page, err = w.newPage(who); err != nil {
+		return err
+	}
+	url := "http://" + l.Addr().String()
+	if who.TLSCert != "" {
+		cert, err := listen.NewCertificate(who.TLSCert, who.TLSKey, w.log)
+		if err != nil {
+			return err
+		}
+		l.Listener, url = cert.Over(l.Listener), "https://"+l.Addr().String()
+	}
+	l.server = listen.Server(newMux(w, l.page, who.OpenMetrics))
+	l.server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
+	w.log.Info("listening", "address", url)
+	go func() {
+		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+			w.log.Error("metrics and health are not served any more", "error", err)
+		}
+	}()
+	return nil
+}
+
+// close ends it once requests that have begun are answered.
+func (l *listener) close() {
+	if l == nil {
+		return
+	}
+	if l.page != nil {
+		_ = l.page.Close() // the streams of those who look end
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if l.server != nil && l.server.Shutdown(ctx) != nil {
+		_ = l.server.Close()
+	}
+	_ = l.Listener.Close() // it was never served if the worker did not start
+}
+
+// newMux has everything that the listener serves, by path. Metrics, and why a worker is
+// not ready, have names of limits, queues and hosts in them: they are for whom the page
+// is for, unless they are open. Whether the worker lives everybody may know.
+func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
+	scope := prometheus.Labels{"scope": w.config.Load().Scope}
+	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success)
+	guard := p.Guard
+	if open {
+		guard = func(h http.Handler) http.Handler { return h }
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
+	mux.Handle("GET /metrics", guard(listen.InMemory(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))))
+	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if err := w.health.ready(r.Context(), w.server); err != nil {
+			http.Error(out, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(out, "ok")
+	})))
+	mux.Handle("/", p)
+	return mux
+}

@@ -1,0 +1,198 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
+)
+
+// store is the Redis of a worker. Where none is configured it is the embedded
+// one, which this worker runs unless another does.
+type store struct {
+	redis.UniversalClient
+	host    *embedded.Host // nil where a Redis is configured
+	lent    bool           // by whom closes it
+	said    atomic.Bool    // that it cannot take over
+	current atomic.Pointer[config.Config]
+	log     *slog.Logger
+	notes   io.Writer
+}
+
+// openStore connects to Redis.
+func (w *Worker) openStore(ctx context.Context) (*store, error) {
+	c, s := w.config.Load(), &store{log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
+	s.current.Store(c)
+	if s.lent {
+		s.UniversalClient = w.options.Redis
+		return s, nil
+	}
+	var err error
+	if !c.Redis.IsZero() {
+		s.UniversalClient, err = dial.Redis(ctx, c.Redis)
+		return s, err
+	}
+	folder, err := embedded.Default()
+	if err != nil {
+		return nil, err
+	}
+	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
+		return s.prepare(context.WithoutCancel(ctx), server)
+	})
+	if err := s.join(ctx); err != nil {
+		if lost := s.host.Close(); lost != nil { // it keeps what it has taken over
+			return nil, fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// join connects to the embedded Redis, which this worker runs then if no other does.
+func (s *store) join(ctx context.Context) error {
+	conn, err := s.host.Dial(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	if !s.host.Runs() {
+		fmt.Fprintf(s.notes, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
+	}
+	_ = conn.Close()
+	s.UniversalClient, err = dial.Redis(ctx, config.EmbeddedRedis(s.dial))
+	return err
+}
+
+// dial connects to the embedded Redis. That this worker should take over and
+// cannot is said once.
+func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := s.host.Dial(ctx, network, addr)
+	_, cannot := errors.AsType[*embedded.StartError](err)
+	if said := s.said.Swap(cannot); cannot && !said {
+		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped, and this one cannot take over: %v\n", err)
+	}
+	return conn, err
+}
+
+// prepare gives an embedded Redis that this worker has just started its limits
+// and the jobs of the spool.
+func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
+	server.Saving = s.saving
+	rdb, err := dial.Embedded(ctx, server.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer rdb.Close()
+	c := s.current.Load()
+	if err := dial.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
+		return nil, err
+	}
+	before, err := waitingJobs(rdb)
+	if err != nil {
+		return nil, err
+	}
+	taken, err := s.takeSpool(ctx, rdb, server)
+	return func() { s.tell(server, before); taken() }, err
+}
+
+// tell says where Redis is now, and what was in it.
+func (s *store) tell(server *embedded.Server, before int) {
+	if server.Found() == embedded.Crashed {
+		fmt.Fprintf(s.notes, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
+	}
+	if s.UniversalClient == nil { // it is the first
+		fmt.Fprintf(s.notes, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", server.Addr())
+	} else {
+		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
+	}
+	if before > 0 {
+		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", jobspec.Count(before))
+	}
+}
+
+// asOf says what there is after a crash.
+func asOf(saved time.Time) string {
+	if saved.IsZero() {
+		return "the file with what was in it is gone, and jobs that waited there are lost"
+	}
+	return "what was in it at " + saved.Format(time.DateTime) + " is here, and what came later is lost"
+}
+
+// saving says that what is in Redis can no longer be saved, or can again.
+func (s *store) saving(err error) {
+	if err != nil {
+		s.log.Error("cannot save what is in the Redis within this worker: a crash would lose it", "error", err)
+		return
+	}
+	s.log.Info("what is in the Redis within this worker is saved again")
+}
+
+// warnAtStop has it said what is at stake as soon as ctx ends, while the worker stops.
+// The function that it returns waits until it is.
+func (s *store) warnAtStop(ctx context.Context) (wait func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		s.warn()
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
+	}
+}
+
+// warn says how many jobs are kept only if the worker may stop in peace.
+func (s *store) warn() {
+	if s.host == nil || !s.host.Runs() {
+		return
+	}
+	if n, err := waitingJobs(s); err == nil && n > 0 {
+		fmt.Fprintf(s.notes, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", jobspec.Count(n))
+	}
+}
+
+// close ends the client and, if it is within this worker, Redis.
+func (s *store) close() {
+	if s.lent {
+		return
+	}
+	if s.host == nil || !s.host.Runs() {
+		_ = s.Close()
+		return
+	}
+	n, _ := waitingJobs(s)
+	_ = s.Close()
+	switch err := s.host.Close(); {
+	case err != nil:
+		fmt.Fprintf(s.notes, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", jobspec.Count(n), err)
+	case n > 0:
+		fmt.Fprintf(s.notes, "worker: kept for the next \"worker run\": %s\n", jobspec.Count(n))
+	}
+}
+
+// waitingJobs counts the jobs that are still to run.
+func waitingJobs(rdb redis.UniversalClient) (int, error) {
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	queues, err := inspector.Queues()
+	n := 0
+	for _, queue := range queues {
+		info, err := inspector.GetQueueInfo(queue)
+		if err != nil {
+			return n, err
+		}
+		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
+	}
+	return n, err
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"context"
+	"testing"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
+)
+
+// A worker that is stopped while it starts keeps the jobs that it has taken over.
+func TestStoppedAsItStarts(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", home)
+	job := jobspec.Job{Type: "http:request"}.Fill(jobspec.Options{}, config.Default())
+	line, err := job.Line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.Spool("", [][]byte{line}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(ctx context.Context) (*store, error) {
+		w, err := New(config.Default(), Options{})
+		if err != nil {
+			return nil, err
+		}
+		return w.openStore(ctx)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if s, err := open(stopped); err == nil {
+		s.close()
+		t.Error("it has started")
+	}
+	if addr, ok := embedded.Find(t.Context()); ok {
+		t.Fatalf("its Redis still runs, at %s", addr)
+	}
+	s, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if n, err := waitingJobs(s); n != 1 || err != nil {
+		t.Errorf("%d jobs wait, %v; want 1", n, err)
+	}
+}

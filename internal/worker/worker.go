@@ -1,0 +1,195 @@
+// Package worker is a configured worker: it runs the jobs of a config within their limits,
+// until it is told to stop.
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Options are what a worker needs beside its config. The zero value will do.
+type Options struct {
+	// File is the config's, which is watched; Text is what was in it when the config was
+	// read. Where File changes, and on SIGHUP, Load reads the config again. Without a File
+	// the config stays as it is.
+	File string
+	Text []byte
+	Load func() (*config.Config, error)
+	// Log hears what happens; nothing does if it is nil.
+	Log *slog.Logger
+	// LogJobs has a line logged for each attempt that ends.
+	LogJobs bool
+	// Notes gets what there is to say about a Redis within this worker, line by line.
+	Notes io.Writer
+	// Redis is used instead of the config's, and left open.
+	Redis redis.UniversalClient
+	// Transport makes the calls of http:request and crawl:fetch, instead of one that the
+	// config's http says.
+	Transport http.RoundTripper
+}
+
+// Worker runs jobs by a config that can change meanwhile.
+type Worker struct {
+	options Options
+	config  atomic.Pointer[config.Config]
+	store   *store
+	log     *slog.Logger
+	limiter *throttle.Lanes
+	cron    *cron.Runner
+	server  *scheduler.Server
+	health  *health
+	// delayDropped is when a Crawl-delay is first heard of that no limit can keep.
+	delayDropped sync.Once
+	handlers
+}
+
+// New is a worker that runs jobs as a config says, once Run is called. The error says
+// what of the files that the config names cannot be used.
+func New(c *config.Config, o Options) (*Worker, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Notes == nil {
+		o.Notes = io.Discard
+	}
+	w := &Worker{options: o, log: o.Log, health: newHealth()}
+	w.config.Store(c)
+	var err error
+	w.handlers, err = newHandlers(c)
+	if o.Transport != nil {
+		w.calls.Transport = o.Transport
+	}
+	return w, err
+}
+
+// Run runs jobs until ctx ends, and those then that have begun, for as long as the
+// config's shutdown_timeout.
+func (w *Worker) Run(ctx context.Context) error {
+	var err error
+	if w.store, err = w.openStore(ctx); err != nil {
+		return err
+	}
+	defer w.store.close()
+	defer w.store.warnAtStop(ctx)()
+	c := w.config.Load()
+	if text := evictionWarning(ctx, w.store.UniversalClient, c.Redis); text != "" {
+		w.log.Warn(text)
+	}
+	l, err := w.listen(ctx, c.Listen)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := w.start(); err != nil {
+		return err
+	}
+	if err := l.serve(w, c.Page); err != nil {
+		return err
+	}
+	if err := logDifferences(ctx, w.log, w.limiter, c); err != nil {
+		w.log.Warn("could not compare the limits with the config file", "error", err)
+	}
+	return w.serve(ctx)
+}
+
+// start starts to run jobs.
+func (w *Worker) start() error {
+	c, s := w.config.Load(), w.store
+	outage := &outage{next: w.log.Handler()}
+	quiet := slog.New(outage)
+
+	w.limiter = throttle.NewLanes(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
+	var err error
+	if w.cron, err = Schedules(s, c, quiet); err != nil {
+		return err
+	}
+	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}
+	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
+		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
+		ShutdownTimeout: c.ShutdownTimeout,
+		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
+		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
+		Logger:          asynqLog{quiet},
+		HealthCheckFunc: outage.check, HealthCheckInterval: time.Second,
+	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+	if err != nil {
+		return err
+	}
+	outage.ready = w.server.Ready
+	if err := w.handlers.tidy(); err != nil {
+		w.log.Warn("what a killed worker has left could not be finished", "error", err)
+	}
+	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
+	w.crawls.Delay = w.keepDelay
+	w.checkDelays(c)
+	return w.server.Start(w.mux())
+}
+
+// mux has the handler of each task type, and what goes around all of them.
+func (w *Worker) mux() *asynq.ServeMux {
+	mux := asynq.NewServeMux()
+	w.calls.Observe = w.observe
+	if w.options.LogJobs {
+		mux.Use(w.logJob)
+	}
+	mux.Use(w.obeyUpstream, w.settle, w.goOn)
+	mux.Handle(tasks.TypeHTTPRequest, w.calls)
+	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
+	mux.Handle(tasks.PrefixExec, w.commands)
+	return mux
+}
+
+// serve waits for ctx to end, and then for the running jobs: as long as
+// shutdown_timeout, after which asynq puts them back into their queues.
+func (w *Worker) serve(ctx context.Context) error {
+	w.log.Info("running jobs")
+	var others sync.WaitGroup
+	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
+	if w.options.File != "" {
+		others.Go(func() { w.watch(ctx) })
+	}
+	<-ctx.Done()
+	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
+	w.server.Shutdown()
+	if err := w.handlers.close(); err != nil {
+		w.log.Error("could not finish an archive", "error", err)
+	}
+	others.Wait()
+	w.log.Info("stopped")
+	return nil
+}
+
+// logFailure says what becomes of a job that failed.
+func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
+	id, _ := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	maxRetry, _ := asynq.GetMaxRetry(ctx)
+	message := "job failed and will be retried"
+	switch {
+	case errors.Is(err, asynq.RevokeTask):
+		message = "job dropped"
+	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
+		message = "job archived"
+	}
+	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
+		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
+	}
+}

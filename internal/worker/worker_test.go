@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/tasks"
+)
+
+// What is said of a job that ends by its error is what becomes of it.
+func TestLogFailure(t *testing.T) {
+	for err, want := range map[error]string{asynq.RevokeTask: "job dropped", asynq.SkipRetry: "job archived"} {
+		var said bytes.Buffer
+		w := &Worker{log: slog.New(slog.NewTextHandler(&said, nil)), handlers: handlers{crawls: &tasks.CrawlHandler{}}}
+		w.logFailure(t.Context(), asynq.NewTask("it", nil), fmt.Errorf("no permit: %w", err))
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("of %v it says %s, want %q", err, said.String(), want)
+		}
+	}
+}
+
+// run has a worker run until the test ends.
+func run(t *testing.T, c *config.Config, o Options) *Worker {
+	t.Helper()
+	w, err := New(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the worker ended with %v", err)
+		}
+	})
+	return w
+}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/jobspec"
 )
 
@@ -36,54 +36,11 @@ func (f filter) matches(job *asynq.TaskInfo) bool {
 }
 
 // find lists the jobs that are meant, the newest first.
-func (f filter) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, error) {
+func (f filter) find(ctx context.Context, q *inspect.Queues) ([]*asynq.TaskInfo, error) {
 	if f.Older < 0 {
 		return nil, cli.Usagef("--older %s: want a time up to now, such as 24h", f.Older)
 	}
-	names, err := q.names(f.Queue)
-	if err != nil {
-		return nil, err
-	}
-	var found []*asynq.TaskInfo
-	for _, queue := range names {
-		at, err := q.archivedAt(ctx, queue)
-		if err != nil {
-			return nil, err
-		}
-		const size = 1000
-		for page := 1; ; page++ {
-			jobs, err := q.inspector.ListArchivedTasks(queue, asynq.Page(page), asynq.PageSize(size))
-			if err != nil {
-				return nil, err
-			}
-			for _, job := range jobs {
-				if when, ok := at[job.ID]; ok {
-					job.LastFailedAt = when // else when it failed last, if it ever did
-				}
-				if f.matches(job) {
-					found = append(found, job)
-				}
-			}
-			if len(jobs) < size {
-				break
-			}
-		}
-	}
-	slices.SortStableFunc(found, func(a, b *asynq.TaskInfo) int { return b.LastFailedAt.Compare(a.LastFailedAt) })
-	return found, nil
-}
-
-// archivedAt is when the jobs of a queue were archived, by ID, in whole seconds: asynq
-// keeps it and does not tell.
-func (q *queues) archivedAt(ctx context.Context, queue string) (map[string]time.Time, error) {
-	scores, err := q.rdb.ZRangeWithScores(ctx, "asynq:{"+queue+"}:archived", 0, -1).Result()
-	at := map[string]time.Time{}
-	for _, z := range scores {
-		if id, ok := z.Member.(string); ok {
-			at[id] = time.Unix(int64(z.Score), 0)
-		}
-	}
-	return at, err
+	return q.Archived(ctx, f.Queue, f.matches)
 }
 
 type archivedList struct {
@@ -93,11 +50,11 @@ type archivedList struct {
 
 // Run implements "worker archived list".
 func (c *archivedList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := connectQueues(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer q.close()
+	defer q.Close()
 	jobs, err := c.find(ctx, q)
 	if err != nil {
 		return err
@@ -153,7 +110,7 @@ type selection struct {
 	confirming
 }
 
-func (s selection) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, error) {
+func (s selection) find(ctx context.Context, q *inspect.Queues) ([]*asynq.TaskInfo, error) {
 	switch {
 	case len(s.IDs) == 0 && s.filter == filter{} && !s.All:
 		return nil, cli.Usagef("which jobs? want ids, a filter such as --queue NAME, or --all")
@@ -164,7 +121,7 @@ func (s selection) find(ctx context.Context, q *queues) ([]*asynq.TaskInfo, erro
 	}
 	var jobs []*asynq.TaskInfo
 	for _, id := range s.IDs {
-		job, err := q.job(id, s.Queue)
+		job, err := findJob(q, id, s.Queue)
 		if err == nil && job.State != asynq.TaskStateArchived {
 			err = fmt.Errorf("job %s is not archived but %s", id, job.State)
 		}
@@ -180,27 +137,29 @@ type archivedRetry struct{ selection }
 
 // Run implements "worker archived retry".
 func (c *archivedRetry) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.each(ctx, g, stdio, "retried", (*queues).retry)
+	return c.each(ctx, g, stdio, "retried", func(q *inspect.Queues, _ context.Context, job *asynq.TaskInfo) error {
+		return q.Inspector.RunTask(job.Queue, job.ID)
+	})
 }
 
 type archivedDelete struct{ selection }
 
 // Run implements "worker archived delete".
 func (c *archivedDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.each(ctx, g, stdio, "deleted", func(q *queues, _ context.Context, job *asynq.TaskInfo) error {
-		return q.inspector.DeleteTask(job.Queue, job.ID)
+	return c.each(ctx, g, stdio, "deleted", func(q *inspect.Queues, _ context.Context, job *asynq.TaskInfo) error {
+		return q.Inspector.DeleteTask(job.Queue, job.ID)
 	})
 }
 
 // each does something to every job that is meant, and says how many they were.
 // One that has left the archive meanwhile is left alone: asynq would delete it wherever
 // it is.
-func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*queues, context.Context, *asynq.TaskInfo) error) error {
-	q, err := connectQueues(ctx, g)
+func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what string, do func(*inspect.Queues, context.Context, *asynq.TaskInfo) error) error {
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer q.close()
+	defer q.Close()
 	jobs, err := s.find(ctx, q)
 	if err != nil {
 		return err
@@ -208,7 +167,7 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 	did := confirmation{Done: what, Jobs: new(int), Queue: cli.Text(s.Queue)}
 	for _, job := range jobs {
 		var now *asynq.TaskInfo
-		if now, err = q.inspector.GetTaskInfo(job.Queue, job.ID); err == nil {
+		if now, err = q.Inspector.GetTaskInfo(job.Queue, job.ID); err == nil {
 			if now.State != asynq.TaskStateArchived {
 				continue
 			}
@@ -226,7 +185,7 @@ func (s selection) each(ctx context.Context, g *cli.Globals, stdio cli.IO, what 
 		}
 	}
 	if *did.Jobs > 0 {
-		err = errors.Join(err, q.limiter.Note(ctx, did.noted()))
+		err = errors.Join(err, q.Limiter.Note(ctx, did.noted()))
 	}
 	return errors.Join(s.say(stdio.Out, did, what+" "+jobspec.Count(*did.Jobs)), err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -40,7 +41,7 @@ func TestArchivedMeanwhileSaved(t *testing.T) {
 	g, inspector := archive(t, "one", "two")
 	var did []string
 	var out bytes.Buffer
-	err := selection{All: true}.each(t.Context(), g, cli.IO{Out: &out, Err: io.Discard}, "deleted", func(_ *queues, _ context.Context, job *asynq.TaskInfo) error {
+	err := selection{All: true}.each(t.Context(), g, cli.IO{Out: &out, Err: io.Discard}, "deleted", func(_ *inspect.Queues, _ context.Context, job *asynq.TaskInfo) error {
 		did = append(did, job.ID)
 		for _, id := range []string{"one", "two"} {
 			if id != job.ID {

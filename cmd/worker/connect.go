@@ -4,10 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -41,4 +49,59 @@ func in(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	}
 	return fmt.Sprintf("%s (%s)", d.Round(time.Second), time.Now().Add(d).Format(time.DateTime))
+}
+
+// openQueues connects to the config's Redis; the caller must close it.
+func openQueues(ctx context.Context, g *cli.Globals) (*inspect.Queues, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := dial.Config(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.New(rdb, c), nil
+}
+
+// keptQueues is for looking at what the next worker with a Redis of its own will find,
+// and says what that is. The error is dial.ErrNoRedis if that is nothing.
+func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect.Queues, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, err
+	}
+	rest, err := embedded.Look()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", jobspec.Count(rest.Spooled))
+	switch {
+	case rest.Saved.IsZero() && rest.Spooled == 0:
+		return nil, dial.ErrNoRedis
+	case !rest.Saved.IsZero():
+		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
+	}
+	fmt.Fprintln(stderr, text)
+	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(rest.Dial))
+	if err != nil {
+		return nil, err
+	}
+	return inspect.New(rdb, c), nil
+}
+
+// findJob is the job of an id, in the one queue that has it or in the one that is named.
+func findJob(q *inspect.Queues, id, queue string) (*asynq.TaskInfo, error) {
+	jobs, err := q.Find(id, queue)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) > 1 {
+		var names []string
+		for _, job := range jobs {
+			names = append(names, job.Queue)
+		}
+		return nil, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
+	}
+	return jobs[0], nil
 }

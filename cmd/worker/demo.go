@@ -2,10 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/demo"
+	"github.com/headgate/headgate/internal/listen"
+	"github.com/headgate/headgate/throttle"
 )
 
 type demoCommand struct {
@@ -53,4 +65,51 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 		return cli.Failed
 	}
 	return err
+}
+
+// watcher shows the page of a demo on this machine, and says where.
+func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, string) (func(), error) {
+	return func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (func(), error) {
+		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})
+		if err != nil {
+			return nil, err
+		}
+		listener, err := listen.At(ctx, ":0")
+		if err != nil {
+			return nil, err
+		}
+		server := listen.Server(p)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		url := "http://" + listener.Addr().String() + "/"
+		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
+		if cli.IsTerminal(stderr) {
+			openBrowser(url)
+		}
+		return func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := errors.Join(p.Close(), server.Shutdown(ctx)); err != nil {
+				_ = server.Close()
+			}
+			<-served
+		}, nil
+	}
+}
+
+// openBrowser shows a page where there is a screen to show it on. Where that
+// fails the address has been printed.
+func openBrowser(url string) {
+	command := "xdg-open"
+	switch {
+	case runtime.GOOS == "darwin":
+		command = "open"
+	case runtime.GOOS == "windows":
+		command = "explorer"
+	case strings.TrimSpace(os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY")) == "":
+		return
+	}
+	if browser := exec.Command(command, url); browser.Start() == nil {
+		go func() { _ = browser.Wait() }()
+	}
 }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -38,17 +37,17 @@ A job without retention is forgotten when it is done; there is no job of its id 
 
 // Run implements "worker job".
 func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := connectQueues(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer q.close()
-	jobs, err := q.find(c.ID, c.Queue)
+	defer q.Close()
+	jobs, err := q.Find(c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
 	for i, job := range jobs {
-		view, err := q.view(ctx, job)
+		view, err := view(ctx, q, job)
 		if err != nil {
 			return err
 		}
@@ -67,54 +66,11 @@ func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return nil
 }
 
-// find lists the jobs of an id, in whatever queues, or in the one that is named.
-// There is at least one.
-func (q *queues) find(id, queue string) ([]*asynq.TaskInfo, error) {
-	names, err := q.names(queue)
-	if err != nil {
-		return nil, err
-	}
-	var jobs []*asynq.TaskInfo
-	for _, name := range names {
-		job, err := q.inspector.GetTaskInfo(name, id)
-		switch {
-		case err == nil:
-			jobs = append(jobs, job)
-		case !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound):
-			return nil, err
-		}
-	}
-	if len(jobs) == 0 {
-		where := ""
-		if queue != "" {
-			where = " in queue " + queue
-		}
-		return nil, fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
-	}
-	return jobs, nil
-}
-
-// names lists the queues, or the one that is named if there is such a queue.
-func (q *queues) names(queue string) ([]string, error) {
-	names, err := q.inspector.Queues()
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(names)
-	if queue == "" {
-		return names, nil
-	}
-	if !slices.Contains(names, queue) {
-		return nil, fmt.Errorf("there is no queue %s", queue)
-	}
-	return []string{queue}, nil
-}
-
 // view is all that is known of a job.
-func (q *queues) view(ctx context.Context, job *asynq.TaskInfo) (*jobView, error) {
+func view(ctx context.Context, q *inspect.Queues, job *asynq.TaskInfo) (*jobView, error) {
 	v := newJobView(job)
 	if job.State == asynq.TaskStateRetry || job.State == asynq.TaskStatePending {
-		place, waits, err := q.limiter.Waiting(ctx, throttle.JobID{Queue: job.Queue, ID: job.ID})
+		place, waits, err := q.Limiter.Waiting(ctx, throttle.JobID{Queue: job.Queue, ID: job.ID})
 		if err != nil {
 			return nil, err
 		}
@@ -124,11 +80,11 @@ func (q *queues) view(ctx context.Context, job *asynq.TaskInfo) (*jobView, error
 	}
 	switch job.State {
 	case asynq.TaskStatePending:
-		since, err := q.pendingSince(ctx, job)
+		since, err := q.PendingSince(ctx, job)
 		v.Pending = since
 		return v, err
 	case asynq.TaskStateActive:
-		started, err := q.started(job)
+		started, err := q.Started(job)
 		v.Started = started
 		return v, err
 	}

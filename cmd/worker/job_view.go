@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/results"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -130,7 +131,7 @@ func (v *jobView) lines() [][2]string {
 	}
 	lines = append(lines, v.Place.lines()...)
 	if v.Result != nil {
-		lines = append(lines, parseAnswer(v.Type, []byte(*v.Result)).lines()...)
+		lines = append(lines, results.ParseAnswer(v.Type, []byte(*v.Result)).Lines()...)
 	}
 	return lines
 }

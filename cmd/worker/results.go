@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/results"
 )
 
 type resultsCommand struct {
@@ -48,27 +45,29 @@ func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	if err := c.check(); err != nil {
 		return err
 	}
-	q, err := connectQueues(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer q.close()
-	if _, err := q.names(c.Queue); err != nil && !c.Follow {
+	defer q.Close()
+	if _, err := q.Names(c.Queue); err != nil && !c.Follow {
 		return err
 	}
-	sink, err := c.sink(stdio)
-	if err != nil {
-		return err
+	sink := results.Print(stdio.Out, c.JSON)
+	if c.Out != "" {
+		if sink, err = results.To(c.Out, c.Follow, stdio); err != nil {
+			return err
+		}
 	}
-	err = c.collect(ctx, newEndings(q, c.Queue, c.Failed), sink)
+	err = c.collect(ctx, inspect.NewEndings(q, c.Queue, c.Failed), sink)
 	if c.Follow && ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
-	return errors.Join(err, sink.close(err == nil))
+	return errors.Join(err, sink.Close(err == nil))
 }
 
 // collect puts all results into the sink.
-func (c *resultsCommand) collect(ctx context.Context, ended *endings, to sink) error {
+func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, to results.Sink) error {
 	from := time.Time{}
 	if c.Since > 0 {
 		from = time.Now().Add(-c.Since)
@@ -76,15 +75,15 @@ func (c *resultsCommand) collect(ctx context.Context, ended *endings, to sink) e
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		for job, err := range ended.more(ctx) {
+		for job, err := range ended.More(ctx) {
 			if err != nil {
 				return err
 			}
-			r := newResult(job)
+			r := results.New(job)
 			if len(job.Result) == 0 && !c.Failed || c.Type != "" && job.Type != c.Type || r.Ended.Before(from) {
 				continue
 			}
-			if err := to.put(r); err != nil {
+			if err := to.Put(r); err != nil {
 				return err
 			}
 		}
@@ -97,60 +96,4 @@ func (c *resultsCommand) collect(ctx context.Context, ended *endings, to sink) e
 		case <-tick.C:
 		}
 	}
-}
-
-// result is a result in JSON.
-type result struct {
-	ID         string      `json:"id"`
-	Queue      string      `json:"queue"`
-	Type       string      `json:"type"`
-	State      string      `json:"state"`
-	Ended      time.Time   `json:"ended"`
-	Error      string      `json:"error,omitempty"`
-	Result     *cli.Text   `json:"result,omitempty"` // of another type than http:request
-	Status     int         `json:"status,omitempty"`
-	URL        string      `json:"url,omitempty"`
-	Headers    http.Header `json:"headers,omitempty"`
-	Body       *cli.Text   `json:"body,omitempty"`
-	Truncated  bool        `json:"truncated,omitempty"`
-	Length     *int64      `json:"length,omitempty"`
-	Saved      string      `json:"saved,omitempty"`
-	SHA256     string      `json:"sha256,omitempty"`
-	DurationMS int64       `json:"duration_ms,omitempty"`
-
-	answer answer
-}
-
-func newResult(job *asynq.TaskInfo) result {
-	r := result{
-		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Ended: job.CompletedAt,
-		answer: parseAnswer(job.Type, job.Result),
-	}
-	if job.State == asynq.TaskStateArchived {
-		r.Ended, r.Error = job.LastFailedAt, job.LastErr
-	}
-	body, call := cli.Text(r.answer.body), r.answer.call
-	if call == nil {
-		r.Result = &body
-		return r
-	}
-	r.Status, r.URL, r.Headers, r.Body = call.Status, call.URL, call.Headers, &body
-	r.Truncated, r.Length, r.Saved, r.SHA256, r.DurationMS = call.Truncated, &call.Length, call.Saved, call.SHA256, call.DurationMS
-	return r
-}
-
-// line is a result for people.
-func (r result) line() string {
-	what := "result"
-	if r.answer.call != nil {
-		what = r.answer.status()
-	}
-	text := strings.TrimSpace(string(r.answer.body))
-	if r.Saved != "" {
-		text = "saved: " + r.Saved
-	}
-	if len(r.answer.body) == 0 && r.Saved == "" && r.Error != "" {
-		what, text = "no answer", r.Error
-	}
-	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", dateTime(r.Ended), cli.Cell(r.ID), what, cli.Cell(text)), " ")
 }

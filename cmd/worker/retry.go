@@ -18,12 +18,12 @@ type retryCommand struct {
 
 // Run implements "worker retry".
 func (c *retryCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := connectQueues(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer q.close()
-	job, err := q.job(c.ID, c.Queue)
+	defer q.Close()
+	job, err := findJob(q, c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -32,11 +32,11 @@ func (c *retryCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 	default:
 		return fmt.Errorf("job %s is %s: only one that is archived, scheduled or waits for its next attempt can be run now", c.ID, job.State)
 	}
-	if err := q.retry(ctx, job); err != nil {
+	if err := q.Inspector.RunTask(job.Queue, job.ID); err != nil {
 		return err
 	}
 	one := 1
 	did := confirmation{Done: "retried", Jobs: &one, Queue: cli.Text(job.Queue), Job: cli.Text(job.ID)}
 	said := c.say(stdio.Out, did, fmt.Sprintf("job %s is in queue %s", job.ID, job.Queue))
-	return errors.Join(said, q.limiter.Note(ctx, did.noted()))
+	return errors.Join(said, q.Limiter.Note(ctx, did.noted()))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/inspect"
 )
 
 type statusCommand struct {
@@ -29,14 +30,14 @@ Below stand the limits: what each let through and denied a second within the las
 
 // Run implements "worker status".
 func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := connectQueues(ctx, g)
+	q, err := openQueues(ctx, g)
 	if errors.Is(err, dial.ErrNoRedis) {
 		q, err = keptQueues(ctx, g, stdio.Err)
 	}
 	if err != nil {
 		return err
 	}
-	defer q.close()
+	defer q.Close()
 	if !c.Watch {
 		return c.once(ctx, q, stdio.Out, cli.JSON)
 	}
@@ -57,58 +58,19 @@ func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	}
 }
 
-func (c *statusCommand) once(ctx context.Context, q *queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	s, err := q.status(ctx)
+func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
+	s, err := q.Status(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return asJSON(out, s)
 	}
-	return s.print(out, cli.IsTerminal(out))
+	return printStatus(s, out, cli.IsTerminal(out))
 }
-
-// progressView is how far all work is.
-type progressView struct {
-	At     time.Time     `json:"at"`
-	Queues []queueStatus `json:"queues"`
-	Limits []limitStatus `json:"limits"`
-}
-
-// queueStatus is how far a queue is.
-type queueStatus struct {
-	Queue  string       `json:"queue"`
-	Paused bool         `json:"paused"`
-	Counts jobCounts    `json:"counts"`
-	Tasks  []taskStatus `json:"tasks"`
-}
-
-// taskStatus is how far the jobs of one type are.
-type taskStatus struct {
-	Type      string    `json:"type"`
-	Counts    jobCounts `json:"counts"`
-	Estimated bool      `json:"estimated"` // whether Counts are: Done and Failed never are
-	Rate      float64   `json:"done_a_second"`
-	End       time.Time `json:"end,omitzero"` // zero if nobody knows, or nothing is left
-}
-
-// jobCounts is how many jobs there are, by state.
-type jobCounts struct {
-	Pending   int `json:"pending"`
-	Waiting   int `json:"waiting"`
-	Retry     int `json:"retry"`
-	Scheduled int `json:"scheduled"`
-	Running   int `json:"running"`
-	Archived  int `json:"archived"`
-	Done      int `json:"done"`
-	Failed    int `json:"failed"`
-}
-
-// left is how many are still to be done.
-func (c jobCounts) left() int { return c.Pending + c.Waiting + c.Retry + c.Scheduled + c.Running }
 
 // print writes the status for people, with a bar for each task on a terminal.
-func (s progressView) print(out io.Writer, bars bool) error {
+func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "ARCHIVED", "RATE", "END"}
 	if bars {
 		titles = append(titles, "PROGRESS")
@@ -120,9 +82,9 @@ func (s progressView) print(out io.Writer, bars bool) error {
 			name += " (paused)"
 		}
 		for _, t := range q.Tasks {
-			row := append([]string{name, t.Type}, t.cells(s.At)...)
+			row := append([]string{name, t.Type}, cells(t, s.At)...)
 			if bars {
-				row = append(row, progress(t.Counts.Done+t.Counts.Archived, t.Counts.left(), 20))
+				row = append(row, progress(t.Counts.Done+t.Counts.Archived, t.Counts.Left(), 20))
 			}
 			rows = append(rows, row)
 		}
@@ -137,7 +99,8 @@ func (s progressView) print(out io.Writer, bars bool) error {
 	return printLimits(out, s.Limits)
 }
 
-func (t taskStatus) cells(now time.Time) []string {
+// cells are those of a type from PENDING to END.
+func cells(t inspect.Task, now time.Time) []string {
 	c, about := t.Counts, ""
 	if t.Estimated {
 		about = "~"
@@ -152,7 +115,7 @@ func (t taskStatus) cells(now time.Time) []string {
 	}
 	cells = append(cells, fmt.Sprint(c.Done), fmt.Sprint(c.Failed), fmt.Sprint(about, c.Archived), fmt.Sprintf("%.1f/s", t.Rate))
 	switch {
-	case c.left() == 0:
+	case c.Left() == 0:
 		return append(cells, "-")
 	case t.End.IsZero():
 		return append(cells, "unknown")
@@ -176,3 +139,27 @@ func progress(done, left, width int) string {
 	}
 	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
 }
+
+// printLimits writes them for people.
+func printLimits(out io.Writer, limits []inspect.Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, l := range limits {
+		since, last := "-", "-"
+		if l.Waiting > 0 {
+			since, last = in(duration(l.Since)), "unknown"
+			if l.LastIn != nil {
+				last = "in " + in(duration(*l.LastIn))
+			}
+		}
+		rows = append(rows, []string{
+			l.Name, l.Rate, fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
+			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, l.State,
+		})
+	}
+	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

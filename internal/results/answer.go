@@ -1,4 +1,4 @@
-package main
+package results
 
 import (
 	"encoding/base64"
@@ -13,35 +13,35 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// answer is the result of a job: of an http:request the last answer to its call,
+// Answer is the result of a job: of an http:request the last answer to its call,
 // of any other type what its handler wrote.
-type answer struct {
+type Answer struct {
 	call *tasks.HTTPResult // nil for another type
 	body []byte
 }
 
-// parseAnswer reads a result. One that is not as it should be is taken as it is.
-func parseAnswer(taskType string, result []byte) answer {
+// ParseAnswer reads a result. One that is not as it should be is taken as it is.
+func ParseAnswer(taskType string, result []byte) Answer {
 	if taskType != tasks.TypeHTTPRequest {
-		return answer{body: result}
+		return Answer{body: result}
 	}
 	var call tasks.HTTPResult
 	if err := json.Unmarshal(result, &call); err != nil {
-		return answer{body: result}
+		return Answer{body: result}
 	}
 	body := []byte(call.Body)
 	if call.Base64 {
 		decoded, err := base64.StdEncoding.DecodeString(call.Body)
 		if err != nil {
-			return answer{body: result}
+			return Answer{body: result}
 		}
 		body = decoded
 	}
-	return answer{&call, body}
+	return Answer{&call, body}
 }
 
-// lines is an answer for people.
-func (a answer) lines() [][2]string {
+// Lines is an answer for people.
+func (a Answer) Lines() [][2]string {
 	if a.call == nil {
 		return [][2]string{{"result", string(a.body)}}
 	}
@@ -53,7 +53,7 @@ func (a answer) lines() [][2]string {
 }
 
 // status is an answer in few words.
-func (a answer) status() string {
+func (a Answer) status() string {
 	took := time.Duration(a.call.DurationMS) * time.Millisecond
 	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), took)
 	switch {

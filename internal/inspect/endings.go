@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// endings finds jobs that have ended, each of them once. It reads ids alone until
+// Endings finds jobs that have ended, each of them once. It reads ids alone until
 // it knows which are new: results can be large.
-type endings struct {
-	*queues
+type Endings struct {
+	q     *Queues
 	queue string // only this one; all if it is empty
 	set   string // of asynq's, by when its jobs leave it or entered it
 	seen  map[jobKey]float64
@@ -23,12 +23,14 @@ type endings struct {
 
 type jobKey struct{ queue, id string }
 
-func newEndings(q *queues, queue string, archived bool) *endings {
+// NewEndings finds those of a queue, or of all where it is empty: completed ones, or
+// archived ones.
+func NewEndings(q *Queues, queue string, archived bool) *Endings {
 	set := "completed"
 	if archived {
 		set = "archived"
 	}
-	return &endings{queues: q, queue: queue, set: set, seen: map[jobKey]float64{}}
+	return &Endings{q: q, queue: queue, set: set, seen: map[jobKey]float64{}}
 }
 
 // wholeEach is how many polls pass between two that read all ids. The others
@@ -36,9 +38,9 @@ func newEndings(q *queues, queue string, archived bool) *endings {
 // the order in which they ended.
 const wholeEach = 30
 
-// more gives the jobs that have ended since it was called last, the oldest
+// More gives the jobs that have ended since it was called last, the oldest
 // first, and ends with the first error.
-func (e *endings) more(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
+func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	return func(yield func(*asynq.TaskInfo, error) bool) {
 		fresh, err := e.fresh(ctx)
 		if err != nil {
@@ -46,7 +48,7 @@ func (e *endings) more(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 			return
 		}
 		for _, key := range fresh {
-			job, err := e.inspector.GetTaskInfo(key.queue, key.id)
+			job, err := e.q.Inspector.GetTaskInfo(key.queue, key.id)
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				continue // its time is over
 			}
@@ -64,8 +66,8 @@ func (e *endings) more(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 }
 
 // fresh lists the jobs that were not there before.
-func (e *endings) fresh(ctx context.Context) ([]jobKey, error) {
-	names, err := e.inspector.Queues()
+func (e *Endings) fresh(ctx context.Context) ([]jobKey, error) {
+	names, err := e.q.Inspector.Queues()
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +96,11 @@ func (e *endings) fresh(ctx context.Context) ([]jobKey, error) {
 
 // freshIn reads the ids of a queue from the end, where the new ones mostly are,
 // and notes in now what is there.
-func (e *endings) freshIn(ctx context.Context, queue string, whole bool, now map[jobKey]float64) ([]jobKey, error) {
+func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[jobKey]float64) ([]jobKey, error) {
 	const page = 1000
 	var fresh []jobKey
 	for at := int64(0); ; at += page {
-		ids, err := e.rdb.ZRevRangeWithScores(ctx, "asynq:{"+queue+"}:"+e.set, at, at+page-1).Result()
+		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, "asynq:{"+queue+"}:"+e.set, at, at+page-1).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +117,7 @@ func (e *endings) freshIn(ctx context.Context, queue string, whole bool, now map
 }
 
 // isFresh reports whether a job was not there before, or has ended once more.
-func (e *endings) isFresh(queue string, z redis.Z, now map[jobKey]float64) (jobKey, bool) {
+func (e *Endings) isFresh(queue string, z redis.Z, now map[jobKey]float64) (jobKey, bool) {
 	id, _ := z.Member.(string)
 	key := jobKey{queue, id}
 	before, known := e.seen[key]

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -22,9 +22,9 @@ const (
 
 // census counts the jobs of a queue by type.
 type census struct {
-	*queues
+	*Queues
 	queue string
-	tasks map[string]*taskStatus
+	tasks map[string]*Task
 	waits map[string]*waits // by type
 }
 
@@ -36,19 +36,19 @@ type waits struct {
 	some    bool          // whether not all were looked at
 }
 
-// status counts all jobs.
-func (q *queues) status(ctx context.Context) (progressView, error) {
-	names, err := q.names("")
+// Status counts all jobs.
+func (q *Queues) Status(ctx context.Context) (Status, error) {
+	names, err := q.Names("")
 	if err != nil {
-		return progressView{}, err
+		return Status{}, err
 	}
 	past, err := q.past(ctx)
 	if err != nil {
-		return progressView{}, err
+		return Status{}, err
 	}
-	s := progressView{At: time.Now(), Queues: []queueStatus{}}
+	s := Status{At: time.Now(), Queues: []Queue{}}
 	for _, name := range names {
-		c := census{q, name, map[string]*taskStatus{}, map[string]*waits{}}
+		c := census{q, name, map[string]*Task{}, map[string]*waits{}}
 		of, err := c.count(ctx)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
@@ -67,13 +67,13 @@ func (q *queues) status(ctx context.Context) (progressView, error) {
 		}
 		s.Queues = append(s.Queues, of)
 	}
-	s.Limits, err = q.standing(ctx)
+	s.Limits, err = q.Limits(ctx)
 	return s, err
 }
 
-func (c *census) task(name string) *taskStatus {
+func (c *census) task(name string) *Task {
 	if c.tasks[name] == nil {
-		c.tasks[name] = &taskStatus{Type: name}
+		c.tasks[name] = &Task{Type: name}
 	}
 	return c.tasks[name]
 }
@@ -82,23 +82,23 @@ func (c *census) task(name string) *taskStatus {
 type list func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 
 // count counts by state and type.
-func (c *census) count(ctx context.Context) (queueStatus, error) {
-	info, err := c.inspector.GetQueueInfo(c.queue)
+func (c *census) count(ctx context.Context) (Queue, error) {
+	info, err := c.Inspector.GetQueueInfo(c.queue)
 	if err != nil {
-		return queueStatus{}, err
+		return Queue{}, err
 	}
-	of := queueStatus{Queue: c.queue, Paused: info.Paused, Tasks: []taskStatus{}, Counts: jobCounts{
+	of := Queue{Queue: c.queue, Paused: info.Paused, Tasks: []Task{}, Counts: Counts{
 		Pending: info.Pending, Scheduled: info.Scheduled, Running: info.Active, Archived: info.Archived,
 	}}
 	for _, state := range []struct {
 		list  list
 		size  int
-		count func(*jobCounts) *int
+		count func(*Counts) *int
 	}{
-		{c.inspector.ListPendingTasks, info.Pending, func(n *jobCounts) *int { return &n.Pending }},
-		{c.inspector.ListScheduledTasks, info.Scheduled, func(n *jobCounts) *int { return &n.Scheduled }},
-		{c.inspector.ListActiveTasks, info.Active, func(n *jobCounts) *int { return &n.Running }},
-		{c.inspector.ListArchivedTasks, info.Archived, func(n *jobCounts) *int { return &n.Archived }},
+		{c.Inspector.ListPendingTasks, info.Pending, func(n *Counts) *int { return &n.Pending }},
+		{c.Inspector.ListScheduledTasks, info.Scheduled, func(n *Counts) *int { return &n.Scheduled }},
+		{c.Inspector.ListActiveTasks, info.Active, func(n *Counts) *int { return &n.Running }},
+		{c.Inspector.ListArchivedTasks, info.Archived, func(n *Counts) *int { return &n.Archived }},
 	} {
 		jobs, err := c.sample(state.list, state.size)
 		if err != nil {
@@ -113,8 +113,8 @@ func (c *census) count(ctx context.Context) (queueStatus, error) {
 }
 
 // countRetry tells apart those of asynq's retry set that wait for permits.
-func (c *census) countRetry(ctx context.Context, size int, whole *jobCounts) error {
-	jobs, err := c.sample(c.inspector.ListRetryTasks, size)
+func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error {
+	jobs, err := c.sample(c.Inspector.ListRetryTasks, size)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *census) countRetry(ctx context.Context, size int, whole *jobCounts) err
 		for i, job := range some {
 			ids[i] = throttle.JobID{Queue: c.queue, ID: job.ID}
 		}
-		places, err := c.limiter.Places(ctx, ids...)
+		places, err := c.Limiter.Places(ctx, ids...)
 		if err != nil {
 			return err
 		}
@@ -143,8 +143,8 @@ func (c *census) countRetry(ctx context.Context, size int, whole *jobCounts) err
 		whole.Waiting = waiting * max(size, len(jobs)) / len(jobs)
 		whole.Retry = max(0, size-whole.Waiting)
 	}
-	c.scale(func(n *jobCounts) *int { return &n.Waiting }, len(jobs), size)
-	c.scale(func(n *jobCounts) *int { return &n.Retry }, len(jobs), size)
+	c.scale(func(n *Counts) *int { return &n.Waiting }, len(jobs), size)
+	c.scale(func(n *Counts) *int { return &n.Retry }, len(jobs), size)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (c *census) sample(list list, size int) ([]*asynq.TaskInfo, error) {
 }
 
 // scale takes what was counted among some for all.
-func (c *census) scale(count func(*jobCounts) *int, of, all int) {
+func (c *census) scale(count func(*Counts) *int, of, all int) {
 	if of == 0 || of >= all {
 		return
 	}
@@ -213,14 +213,14 @@ func (c *census) ends(ctx context.Context, now time.Time) error {
 			}
 			last = w.last
 		}
-		others := t.Counts.left() - t.Counts.Waiting
+		others := t.Counts.Left() - t.Counts.Waiting
 		if others > 0 && t.Rate == 0 {
 			continue
 		}
 		if others > 0 {
 			last = max(last, time.Duration(float64(others)/t.Rate*float64(time.Second)))
 		}
-		if t.Counts.left() > 0 {
+		if t.Counts.Left() > 0 {
 			t.End = now.Add(last)
 		}
 	}
@@ -233,7 +233,7 @@ func (c *census) lastOf(ctx context.Context, w *waits) error {
 		return nil
 	}
 	for some := range slices.Chunk(slices.Collect(maps.Keys(w.meters)), 100) {
-		forecasts, err := c.limiter.Forecast(ctx, some...)
+		forecasts, err := c.Limiter.Forecast(ctx, some...)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
-package main
+// Package results takes what jobs brought home to files, or prints it.
+package results
 
 import (
 	"bufio"
@@ -17,21 +18,23 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 )
 
-// sink is where results go. close says what became of them, if they are all.
-type sink interface {
-	put(result) error
-	close(all bool) error
+// Sink is where results go. Close says what became of them, if they are all.
+type Sink interface {
+	Put(Result) error
+	Close(all bool) error
 }
 
-func (c *resultsCommand) sink(stdio cli.IO) (sink, error) {
-	switch {
-	case strings.HasSuffix(c.Out, ".jsonl"):
-		return newLinesFile(c.Out, c.Follow, stdio.Out)
-	case c.Out != "":
-		return newFolder(c.Out, stdio)
+// To is a file of JSON lines where its name ends in .jsonl, else a folder with a file for
+// each body. A file of lines has its name at once if it grows.
+func To(name string, grows bool, stdio cli.IO) (Sink, error) {
+	if strings.HasSuffix(name, ".jsonl") {
+		return newLinesFile(name, grows, stdio.Out)
 	}
-	return &screen{out: stdio.Out, json: c.JSON}, nil
+	return newFolder(name, stdio)
 }
+
+// Print writes results for people, or as JSON lines.
+func Print(out io.Writer, json bool) Sink { return &screen{out: out, json: json} }
 
 // screen prints results.
 type screen struct {
@@ -40,7 +43,7 @@ type screen struct {
 	n    int
 }
 
-func (s *screen) put(r result) (err error) {
+func (s *screen) Put(r Result) (err error) {
 	s.n++
 	if s.json {
 		return cli.JSONLine(s.out, r)
@@ -49,7 +52,7 @@ func (s *screen) put(r result) (err error) {
 	return err
 }
 
-func (s *screen) close(all bool) error {
+func (s *screen) Close(all bool) error {
 	if all && s.n == 0 && !s.json {
 		fmt.Fprintln(s.out, "no result matches: jobs that are done keep theirs only with a retention")
 	}
@@ -86,7 +89,7 @@ func newLinesFile(name string, grows bool, out io.Writer) (*linesFile, error) {
 	return &linesFile{file: file, buffer: bufio.NewWriter(file), name: name, grows: grows, out: out, link: os.Link}, nil
 }
 
-func (f *linesFile) put(r result) error {
+func (f *linesFile) Put(r Result) error {
 	f.n++
 	if err := cli.JSONLine(f.buffer, r); err != nil || !f.grows {
 		return err
@@ -94,7 +97,7 @@ func (f *linesFile) put(r result) error {
 	return f.buffer.Flush()
 }
 
-func (f *linesFile) close(all bool) error {
+func (f *linesFile) Close(all bool) error {
 	err := errors.Join(f.buffer.Flush(), f.file.Close())
 	if !f.grows {
 		if all && err == nil {
@@ -150,7 +153,7 @@ func newFolder(name string, stdio cli.IO) (*folder, error) {
 	return &folder{root: root, stdio: stdio}, err
 }
 
-func (f *folder) put(r result) error {
+func (f *folder) Put(r Result) error {
 	switch {
 	case r.Saved != "":
 		f.saved++
@@ -192,7 +195,7 @@ func (f *folder) write(temp, name string, body []byte) error {
 	return errors.Join(f.root.Link(temp, name), f.root.Remove(temp))
 }
 
-func (f *folder) close(all bool) error {
+func (f *folder) Close(all bool) error {
 	parts := []string{fmt.Sprintf("wrote %d bodies below %s", f.written, f.root.Name())}
 	for _, part := range []struct {
 		n    int

@@ -1,19 +1,17 @@
-package main
+package inspect
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
-// limitStatus is how a limit is. What waits is as it was counted some seconds ago.
-type limitStatus struct {
+// Limit is how a limit is. What waits is as it was counted some seconds ago.
+type Limit struct {
 	Name    string   `json:"name"`
 	Rate    string   `json:"limit"`
 	State   string   `json:"state,omitempty"`
@@ -32,9 +30,9 @@ const (
 	looks   = 100
 )
 
-// standing is how all limits stand.
-func (q *queues) standing(ctx context.Context) ([]limitStatus, error) {
-	limits, err := q.limiter.Limits(ctx)
+// Limits is how all limits stand.
+func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
+	limits, err := q.Limiter.Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +44,7 @@ func (q *queues) standing(ctx context.Context) ([]limitStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := history.ReadSurvey(ctx, q.rdb, q.config.Scope)
+	survey, err := history.ReadSurvey(ctx, q.rdb, q.scope)
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +56,10 @@ func (q *queues) standing(ctx context.Context) ([]limitStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]limitStatus, len(limits))
+	all := make([]Limit, len(limits))
 	for i, l := range limits {
 		of := rates[l.Name]
-		all[i] = limitStatus{
+		all[i] = Limit{
 			Name: l.Name, Rate: l.String(), Allowed: float64(of.Allowed) / recently.Seconds(), Denied: float64(of.Denied) / recently.Seconds(),
 		}
 		all[i].wait(found[l.Name], meters[l.Name], now)
@@ -71,7 +69,7 @@ func (q *queues) standing(ctx context.Context) ([]limitStatus, error) {
 
 // busiest are the meters of each limit that most jobs wait for, or else that of the
 // empty key.
-func (q *queues) busiest(ctx context.Context, limits []throttle.Limit, found map[string]history.Waiting) (map[string][]throttle.Meter, error) {
+func (q *Queues) busiest(ctx context.Context, limits []throttle.Limit, found map[string]history.Waiting) (map[string][]throttle.Meter, error) {
 	var needs []throttle.Need
 	for _, l := range limits {
 		keys := found[l.Name].Busiest
@@ -84,7 +82,7 @@ func (q *queues) busiest(ctx context.Context, limits []throttle.Limit, found map
 	}
 	meters := map[string][]throttle.Meter{}
 	for some := range slices.Chunk(needs, looks) {
-		looked, err := q.limiter.Look(ctx, some...)
+		looked, err := q.Limiter.Look(ctx, some...)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +94,7 @@ func (q *queues) busiest(ctx context.Context, limits []throttle.Limit, found map
 }
 
 // wait fills in what waits for the limit, and why it is shut.
-func (l *limitStatus) wait(w history.Waiting, meters []throttle.Meter, now time.Time) {
+func (l *Limit) wait(w history.Waiting, meters []throttle.Meter, now time.Time) {
 	l.Waiting, l.Keys = w.Jobs, w.Keys
 	if w.Jobs > 0 {
 		l.Since = max(0, now.Sub(w.Oldest)).Seconds()
@@ -113,12 +111,15 @@ func (l *limitStatus) wait(w history.Waiting, meters []throttle.Meter, now time.
 			l.State = fmt.Sprintf("%d keys blocked", m.Blocked)
 		}
 	}
-	l.LastIn = lastSeconds(last, !known)
+	if known {
+		in := last.Seconds()
+		l.LastIn = &in
+	}
 }
 
 // rates is what was decided within recently, by limit.
-func (q *queues) rates(ctx context.Context, now time.Time) (map[string]history.Limited, error) {
-	summaries, err := history.Read(ctx, q.rdb, q.config.Scope, history.StreamID(now.Add(-recently)))
+func (q *Queues) rates(ctx context.Context, now time.Time) (map[string]history.Limited, error) {
+	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-recently)))
 	sums := map[string]history.Limited{}
 	for _, s := range summaries {
 		for name, of := range s.Limits {
@@ -130,27 +131,3 @@ func (q *queues) rates(ctx context.Context, now time.Time) (map[string]history.L
 	}
 	return sums, err
 }
-
-// printLimits writes them for people.
-func printLimits(out io.Writer, limits []limitStatus) error {
-	if len(limits) == 0 {
-		return nil
-	}
-	var rows [][]string
-	for _, l := range limits {
-		since, last := "-", "-"
-		if l.Waiting > 0 {
-			since, last = in(duration(l.Since)), "unknown"
-			if l.LastIn != nil {
-				last = "in " + in(duration(*l.LastIn))
-			}
-		}
-		rows = append(rows, []string{
-			l.Name, l.Rate, fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
-			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, l.State,
-		})
-	}
-	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
-}
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -16,8 +16,8 @@ type past struct {
 // recently is the time over which a rate is taken.
 const recently = 10 * time.Second
 
-func (q *queues) past(ctx context.Context) (past, error) {
-	totals, err := history.Totals(ctx, q.rdb, q.config.Scope)
+func (q *Queues) past(ctx context.Context) (past, error) {
+	totals, err := history.Totals(ctx, q.rdb, q.scope)
 	if err != nil {
 		return past{}, err
 	}
@@ -25,7 +25,7 @@ func (q *queues) past(ctx context.Context) (past, error) {
 	if err != nil {
 		return past{}, err
 	}
-	summaries, err := history.Read(ctx, q.rdb, q.config.Scope, history.StreamID(now.Add(-recently)))
+	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-recently)))
 	p := past{totals, map[history.Task]history.Counts{}}
 	for _, s := range summaries {
 		for _, ended := range s.Tasks {
@@ -41,7 +41,7 @@ func (q *queues) past(ctx context.Context) (past, error) {
 }
 
 // fill adds the past of a queue to its tasks.
-func (p past) fill(queue string, task func(name string) *taskStatus) {
+func (p past) fill(queue string, task func(name string) *Task) {
 	for t, counts := range p.totals {
 		if t.Queue == queue {
 			c := &task(t.Type).Counts

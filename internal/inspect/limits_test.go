@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
@@ -53,9 +52,9 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	counted := &commandCount{}
 	rdb.AddHook(counted)
-	q := &queues{rdb, &config.Config{Scope: "default"}, asynq.NewInspectorFromRedisClient(rdb), limiter}
+	q := New(rdb, config.Default())
 
-	limits, err := q.standing(ctx)
+	limits, err := q.Limits(ctx)
 	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {
 		t.Fatalf("%+v, %v; want two limits, for which nobody has counted what waits", limits, err)
 	}
@@ -75,7 +74,7 @@ func TestLimitsAskLittle(t *testing.T) {
 		rdb.HSet(ctx, "hg:{default}:demand", demand)
 		rdb.Set(ctx, "hg:{default}:survey", text, time.Minute)
 		counted.n = 0
-		if limits, err = q.standing(ctx); err != nil {
+		if limits, err = q.Limits(ctx); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, counted.n)

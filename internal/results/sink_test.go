@@ -1,4 +1,4 @@
-package main
+package results
 
 import (
 	"errors"
@@ -21,11 +21,11 @@ func TestExportsWithoutHardLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.link = noLinks
-		if err := f.put(result{ID: "one"}); err != nil {
+		if err := f.Put(Result{ID: "one"}); err != nil {
 			t.Fatal(err)
 		}
 		meanwhile(name)
-		return folder, name, f.close(true)
+		return folder, name, f.Close(true)
 	}
 	files := func(folder string) (texts []string) {
 		t.Helper()

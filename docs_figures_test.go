@@ -1,0 +1,48 @@
+package headgate_test
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "copy the tables of docs/benchmarks.md to the pages that show them")
+
+// figures are the tables of docs/benchmarks.md, the one place where what was measured is written.
+var (
+	figures = regexp.MustCompile(`(?m)^<!-- figures: (.+) -->\n((?:\|.*\n)+)`)
+	copied  = regexp.MustCompile(`(?m)^<!-- figures of benchmarks.md: (.+) -->\n((?:\|.*\n)*)`)
+)
+
+// TestFiguresAreThoseOfBenchmarks: go test . -run TestFigures -update copies them.
+func TestFiguresAreThoseOfBenchmarks(t *testing.T) {
+	tables := map[string]string{}
+	for _, match := range figures.FindAllStringSubmatch(read(t, "docs/benchmarks.md"), -1) {
+		tables[match[1]] = match[2]
+	}
+	copies := 0
+	for _, path := range documents(t) {
+		old := read(t, path)
+		text := copied.ReplaceAllStringFunc(old, func(part string) string {
+			copies++
+			name := copied.FindStringSubmatch(part)[1]
+			if tables[name] == "" {
+				t.Errorf("%s shows figures of %q, which docs/benchmarks.md does not have", path, name)
+			}
+			return "<!-- figures of benchmarks.md: " + name + " -->\n" + tables[name]
+		})
+		switch {
+		case text == old:
+		case *update:
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Errorf("%s has other figures than docs/benchmarks.md: run go test . -run TestFigures -update", path)
+		}
+	}
+	if copies == 0 {
+		t.Error("no page shows figures of docs/benchmarks.md")
+	}
+}

@@ -27,6 +27,9 @@ func TestREADMEShowsHowToStart(t *testing.T) {
 			t.Errorf("README.md does not show %q", command)
 		}
 	}
+	if lines := strings.Count(text, "\n"); lines > 150 {
+		t.Errorf("README.md has %d lines, want 150 at most: there are pages in docs", lines)
+	}
 }
 
 var variable = regexp.MustCompile(`\$\{env:(\w+)\}`)

@@ -11,20 +11,19 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// TestREADMEShowsThis: what stands there of it is what runs here, line by line.
+// TestREADMEShowsThis: the rules and the constructors there are those that run here, line by line.
 func TestREADMEShowsThis(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	_, shown, _ := strings.Cut(snippet(t), "\n\trules := ")
+	shown, _, found := strings.Cut(shown, "\n\tif _, err := client")
+	if !found {
+		t.Fatal("README.md has no program that makes rules and enqueues")
 	}
-	_, shown, _ := strings.Cut(string(readme), "```go\nrules := ")
-	shown, _, _ = strings.Cut("rules := "+shown, "```")
 	rest := words(string(program))
-	for line := range strings.Lines(shown) {
+	for line := range strings.Lines("rules := " + shown) {
 		_, after, found := strings.Cut(rest, words(line))
 		if !found {
 			t.Fatalf("main.go does not have, or not in this place: %s", line)
@@ -33,10 +32,22 @@ func TestREADMEShowsThis(t *testing.T) {
 	}
 }
 
+// snippet is the program in README.md.
+func snippet(t *testing.T) string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(readme), "```go\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	return shown
+}
+
 // words is a text whatever spaces it is laid out with.
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// TestInAModuleOfItsOwn builds the program as a user would, in a module that
+// TestInAModuleOfItsOwn builds the program as a user would, and README.md's, in a module that
 // requires this one, and runs it on a Redis.
 func TestInAModuleOfItsOwn(t *testing.T) {
 	root, err := filepath.Abs("../..")
@@ -66,6 +77,14 @@ func TestInAModuleOfItsOwn(t *testing.T) {
 	run("mod", "init", "example.com/library")
 	run("mod", "edit", "-require="+headgate+"@v0.0.0", "-replace="+headgate+"="+root)
 	run("build", "-o", "library", ".")
+	readme := filepath.Join(dir, "readme")
+	if err := os.Mkdir(readme, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(readme, "main.go"), []byte(snippet(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run("vet", "./readme")
 
 	server := redistest.Run(t)
 	program := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))

@@ -11,9 +11,9 @@ ifeq ($(HOME),)
 export HOME := $(CURDIR)/.cache
 endif
 
-# What a look at the sources finds.
+# What a look at the sources finds. Here and below, work is all packages of all modules of go.work.
 define LOOK
-go vet ./...
+go vet work
 @unformatted=$$(gofmt -l *.go */) && \
 if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
 endef
@@ -51,20 +51,20 @@ test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(LOOK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./throttle ./bench . ./internal/turns ./...
+	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./throttle ./bench . ./internal/turns work
 
 # What one runs while editing: all but the packages whose tests start processes, or simulate
 # for minutes. Of those run what is touched: go test ./scheduler -run 'TestX$$'.
-SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler throttle bench dashboards/[a-z]+ examples.* internal/redistest internal/worker)
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler throttle bench deploy dashboards/[a-z]+ examples.* internal/redistest internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300
 quick: ## vet, check the format and run the tests that are quick
 	$(LOOK)
-	$(GOTEST) -vet=off -short $$(go list ./... | grep -vE '/headgate$$|/headgate/($(SLOW))$$')
+	$(GOTEST) -vet=off -short $$(go list work | grep -vE '/headgate/($(SLOW))$$')
 
 race: deps ## run all tests with the race detector
-	$(GOTEST) -race ./...
+	$(GOTEST) -race work
 
 # make test runs each target on its seeds and on what is kept in the package's testdata/fuzz,
 # and fuzzes nothing: 19 targets would take longer than all other tests. What is found here
@@ -83,11 +83,12 @@ sim: ## simulate SEEDS random worlds: who gives turns alone, and then the whole
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/turns -seeds $(SEEDS)
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$' ./scheduler -seeds $(SEEDS)
 
+MODULES = $$(go list -m -f '{{.Dir}}/...')
 lint: ## run golangci-lint
-	go run $(GOLANGCI) run ./...
+	go run $(GOLANGCI) run $(MODULES)
 
 fmt: ## format the code
-	go run $(GOLANGCI) fmt ./...
+	go run $(GOLANGCI) fmt $(MODULES)
 
 bench: VALGRIND = 1
 bench: deps ## measure against other systems

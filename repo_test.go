@@ -2,13 +2,11 @@
 package headgate_test
 
 import (
-	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -93,26 +91,6 @@ func checkPackageComment(t *testing.T, path string, file *ast.File) {
 	}
 	if doc := file.Doc.Text(); !strings.HasPrefix(doc, want) {
 		t.Errorf("%s: the package comment is %.40q…, want it to start with %q", path, doc, want)
-	}
-}
-
-func TestModuleReplacesNothing(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var module struct {
-		Module  struct{ Path string }
-		Replace []any
-	}
-	if err := json.Unmarshal(out, &module); err != nil {
-		t.Fatal(err)
-	}
-	if module.Module.Path != "github.com/headgate/headgate" {
-		t.Errorf("the module is %q", module.Module.Path)
-	}
-	if len(module.Replace) > 0 {
-		t.Errorf("go.mod replaces %v: users of the module would not get that", module.Replace)
 	}
 }
 

@@ -1,4 +1,4 @@
-package headgate_test
+package deploy_test
 
 import (
 	"maps"

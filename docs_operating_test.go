@@ -1,0 +1,152 @@
+package headgate_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+const operatingPage = "docs/operating.md"
+
+// TestEveryAlertIsExplained: and no other.
+func TestEveryAlertIsExplained(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "dashboards/rules/headgate.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	var alerts []string
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert != "" {
+				alerts = append(alerts, rule.Alert)
+			}
+		}
+	}
+	slices.Sort(alerts)
+	var explained []string
+	for line := range strings.Lines(read(t, operatingPage)) {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " "); strings.HasPrefix(name, "Headgate") {
+			explained = append(explained, name)
+		}
+	}
+	slices.Sort(explained)
+	if len(alerts) == 0 || !slices.Equal(alerts, explained) {
+		t.Errorf("%s explains the alerts %q, want %q", operatingPage, explained, alerts)
+	}
+}
+
+// TestEveryLogLineIsExplained: each text that the commands and the library log as a warning or
+// an error stands in the page, and each text of its tables is logged.
+func TestEveryLogLineIsExplained(t *testing.T) {
+	page := read(t, operatingPage)
+	var logged []string
+	sources := ""
+	for _, path := range files(t, isSource) {
+		sources += read(t, path)
+		for _, text := range warnings(t, path) {
+			logged = append(logged, text)
+			if !strings.Contains(page, text) {
+				t.Errorf("%s logs %q, which %s does not explain", path, text, operatingPage)
+			}
+		}
+	}
+	_, tables, _ := strings.Cut(page, "\n## The log\n")
+	for line := range strings.Lines(tables) {
+		cells := strings.Split(line, " | ")
+		text := strings.TrimPrefix(cells[0], "| ")
+		if len(cells) < 2 || text == "error" || text == "warning" {
+			continue
+		}
+		if !slices.ContainsFunc(logged, func(l string) bool { return strings.HasSuffix(text, l) }) && !strings.Contains(sources, text) {
+			t.Errorf("%s explains %q, which nobody logs", operatingPage, text)
+		}
+	}
+}
+
+// isSource reports whether a file is of the commands or the library.
+func isSource(path string) bool {
+	first, _, _ := strings.Cut(filepath.ToSlash(path), "/")
+	return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
+		slices.Contains([]string{"cmd", "dashboards", "internal", "scheduler", "tasks", "throttle"}, first)
+}
+
+// warnings are the texts that a file logs by a method Warn or Error: those of the call, and of
+// the variables and constants of the file that the call names.
+func warnings(t *testing.T, path string) (texts []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	collect := func(of ast.Node) {
+		ast.Inspect(of, func(node ast.Node) bool {
+			switch n := node.(type) {
+			case *ast.BasicLit:
+				texts = append(texts, literal(n)...)
+			case *ast.Ident:
+				names = append(names, n.Name)
+			}
+			return true
+		})
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if call, ok := node.(*ast.CallExpr); ok {
+			if message := logCall(call); message != nil {
+				collect(message)
+			}
+		}
+		return true
+	})
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.AssignStmt:
+			if name, ok := n.Lhs[0].(*ast.Ident); ok && slices.Contains(names, name.Name) {
+				collect(n.Rhs[0])
+			}
+		case *ast.ValueSpec:
+			if slices.Contains(names, n.Names[0].Name) && len(n.Values) == 1 {
+				collect(n.Values[0])
+			}
+		}
+		return true
+	})
+	return texts
+}
+
+// logCall is the message of a call that logs a warning or an error, nil of any other call.
+func logCall(call *ast.CallExpr) ast.Expr {
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) == 0 || call.Ellipsis.IsValid() {
+		return nil
+	}
+	if of, ok := method.X.(*ast.Ident); ok && (of.Name == "http" || of.Name == "t") {
+		return nil
+	}
+	switch method.Sel.Name {
+	case "Warn", "Error":
+		return call.Args[0]
+	case "WarnContext", "ErrorContext":
+		return call.Args[1]
+	}
+	return nil
+}
+
+func literal(lit *ast.BasicLit) []string {
+	text, err := strconv.Unquote(lit.Value)
+	if lit.Kind != token.STRING || err != nil || text == "" {
+		return nil
+	}
+	return []string{text}
+}

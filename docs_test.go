@@ -10,13 +10,12 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// documents are what users read: README.md, CHANGELOG.md, SECURITY.md and all of docs.
+// documents are what people read: the pages of the root and of docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	return files(t, func(path string) bool {
-		return path == "README.md" || path == "CHANGELOG.md" || path == "SECURITY.md" ||
-			strings.HasPrefix(path, "docs"+string(filepath.Separator)) &&
-				strings.HasSuffix(path, ".md")
+		dir := filepath.Dir(path)
+		return strings.HasSuffix(path, ".md") && (dir == "." || dir == "docs")
 	})
 }
 
@@ -62,6 +61,33 @@ func TestGoRunPathsExist(t *testing.T) {
 		for _, match := range goRun.FindAllStringSubmatch(read(t, path), -1) {
 			if !isCommand(t, match[1]) {
 				t.Errorf("%s: %q: there is no such command", path, match[0])
+			}
+		}
+	}
+}
+
+var makeTarget = regexp.MustCompile("(?m)(?:^    |`)make ((?:[a-z]+ ?)+)")
+
+func TestMakeTargetsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, path := range documents(t) {
+		for _, match := range makeTarget.FindAllStringSubmatch(read(t, path), -1) {
+			for target := range strings.FieldsSeq(match[1]) {
+				if !strings.Contains(makefile, "\n"+target+":") {
+					t.Errorf("%s: make has no target %s", path, target)
+				}
+			}
+		}
+	}
+}
+
+var ownPath = regexp.MustCompile("`((?:bench|cmd|dashboards|deploy|docs|examples|internal|lua|scheduler|tasks|throttle)(?:/[\\w./-]*)?)`")
+
+func TestPathsThatAreNamedExist(t *testing.T) {
+	for _, path := range documents(t) {
+		for _, match := range ownPath.FindAllStringSubmatch(read(t, path), -1) {
+			if _, err := os.Stat(filepath.FromSlash(match[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, match[1])
 			}
 		}
 	}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/cli"
+)
+
+var (
+	shownCommand = regexp.MustCompile("(?:`|(?m:^)|cmd/)worker ((?:-|[a-z]+)[^`\\n#]*)")
+	subcommand   = regexp.MustCompile(`^[a-z]+$`)
+)
+
+// TestCommandsThatAreShownExist: with the flags that pages show of them.
+func TestCommandsThatAreShownExist(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range append(pages, "../../README.md", "../../SECURITY.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := regexp.MustCompile("(?ms)^```(?:sh)?\n.*?^```|`[^`\n]+`").FindAllString(string(text), -1)
+		for _, match := range shownCommand.FindAllStringSubmatch(strings.Join(code, "\n"), -1) {
+			checkCommand(t, filepath.Base(page), match[1])
+		}
+	}
+}
+
+// checkCommand asks a command that a page shows for its help.
+func checkCommand(t *testing.T, page, shown string) {
+	t.Helper()
+	var args, flags []string
+	for _, word := range strings.Fields(shown) {
+		if strings.HasPrefix(word, "-") {
+			flags = append(flags, word)
+		} else if subcommand.MatchString(word) && len(flags) == 0 && len(args) < 2 {
+			args = append(args, word)
+		}
+	}
+	var help, problem bytes.Buffer
+	if code := run(t.Context(), append(args, "-h"), cli.IO{Out: &help, Err: &problem}); code != 0 {
+		t.Errorf("%s shows worker %s: %s", page, shown, &problem)
+	}
+	for _, flag := range flags {
+		if !regexp.MustCompile(`(?m)^ +(?:-\w, +)?` + flag + `\b`).Match(help.Bytes()) {
+			t.Errorf("%s shows worker %s, which has no flag %s", page, shown, flag)
+		}
+	}
+}

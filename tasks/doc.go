@@ -14,8 +14,9 @@
 // once; every other error is worth another attempt. Class sorts the errors for
 // policies of retries.
 //
-// The package knows nothing of limits. What a handler learns about them from the
-// other side it tells by way of a field that the program sets, such as
-// HTTPHandler.Observe, and what puts a job back without a failure it is given, as in
-// HTTPHandler.PutBackAs: so the handlers work with a plain asynq server, too.
+// The handlers know nothing of limits, and work with a plain asynq server, too. Feedback
+// is middleware that has the limits of a scheduler.Server learn from the answers to their
+// calls, and from those to a program's own by CheckAnswer: so a 429 shuts its key for all
+// workers. What puts a job back without a failure they are given, as in
+// HTTPHandler.PutBackAs.
 package tasks

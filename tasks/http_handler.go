@@ -72,7 +72,7 @@ type HTTPHandler struct {
 	// redirected job which asks for RedirectsRequeue is archived.
 	PutBackAs func(payload []byte) error
 	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is. It is called from the goroutine of the
+	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
 	// task, whose context and time it shares, and before the body is read.
 	Observe func(ctx context.Context, task *asynq.Task, a Answer)
 
@@ -144,10 +144,12 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 	}
 }
 
-// observe tells Observe of an answer, if it is set.
+// observe tells the Feedback around the handler of an answer, and Observe, if they are there.
 func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) {
+	heard := Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream}
+	tell(ctx, heard)
 	if h.Observe != nil {
-		h.Observe(ctx, task, Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream})
+		h.Observe(ctx, task, heard)
 	}
 }
 

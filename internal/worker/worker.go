@@ -54,8 +54,6 @@ type Worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	health  *health
-	// delayDropped is when a Crawl-delay is first heard of that no limit can keep.
-	delayDropped sync.Once
 	handlers
 }
 
@@ -136,19 +134,19 @@ func (w *Worker) start() error {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
 	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
-	w.crawls.Delay = w.keepDelay
+	feedback := w.newFeedback()
+	w.crawls.Delay = feedback.CrawlDelay
 	w.checkDelays(c)
-	return w.server.Start(w.mux())
+	return w.server.Start(w.mux(feedback))
 }
 
 // mux has the handler of each task type, and what goes around all of them.
-func (w *Worker) mux() *asynq.ServeMux {
+func (w *Worker) mux(feedback *tasks.Feedback) *asynq.ServeMux {
 	mux := asynq.NewServeMux()
-	w.calls.Observe = w.observe
 	if w.options.LogJobs {
 		mux.Use(w.logJob)
 	}
-	mux.Use(w.obeyUpstream, w.settle, w.goOn)
+	mux.Use(feedback.Middleware, w.goOn)
 	mux.Handle(tasks.TypeHTTPRequest, w.calls)
 	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
 	mux.Handle(tasks.PrefixExec, w.commands)

@@ -1,0 +1,246 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Feedback tells the limits of a scheduler.Server what the other side of a call says, so
+// that a 429 that one job gets keeps all workers from calling until it is over. Its
+// Middleware goes around the handlers; the zero value will do. It hears of the answers to
+// http:request and crawl:fetch by itself, and of those to a program's own calls from
+// CheckAnswer.
+//
+//   - 429, or 403 and 503 with a time to come back: the keys of the job's rule are shut for
+//     every worker, and the job waits at the head of its lane, as by scheduler.Blocked. It
+//     spends no attempt. Where no time is told they are shut for a second, and twice as long
+//     for each refusal in a row.
+//   - 503 without a time: limits that adapt slow down, and the job fails.
+//   - Any other answer with a time, such as 200 with a quota that is used up: the keys are
+//     shut, and the job goes on as it would.
+//   - The latency of each answer is told to limits that adapt.
+//
+// Times are those of Retry-After, RateLimit and X-RateLimit: see ReadUpstream. Handlers of
+// calls that are not HTTP return scheduler.Blocked themselves. A Feedback must not be
+// copied, nor its fields changed, after its first task.
+type Feedback struct {
+	// Told says until when an answer shuts the limits of a task that tells a time,
+	// a.Upstream.Until: until then, until sooner, or, with the zero Time, as if it told none.
+	//
+	// Nil trusts an answer with the limits that the rule names in its Blocks, and with
+	// those whose key is the host that answers, such as "api.example.com": what it says
+	// concerns no other host. It is trusted for a day at most.
+	Told func(ctx context.Context, task *asynq.Task, a Answer) time.Time
+	// Costs is what a job that is done has truly cost, by the limits of its rule: more than
+	// was taken is a debt, less is given back. It is asked for every task; result reads what
+	// the handler has written from Results. Nil leaves all jobs at what was taken.
+	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
+	// Results is asynq's view of the server's queues. Only Costs wants it.
+	Results *asynq.Inspector
+	// Limiter is the server's. Only CrawlDelay wants it.
+	Limiter interface {
+		Key(ctx context.Context, limit, key string) (throttle.Limit, throttle.KeyState, error)
+		SetKey(ctx context.Context, limit, key string, o throttle.Override) error
+		BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
+	}
+	// Log hears what an answer did not get, and what Redis did not take. Nil means slog's
+	// default.
+	Log *slog.Logger
+
+	delayDropped sync.Once // when a Crawl-delay is first heard of that no limit can keep
+}
+
+// Middleware is for asynq's mux: mux.Use(feedback.Middleware). It goes outside of
+// middleware that itself looks at errors.
+func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		err := next.ProcessTask(context.WithValue(ctx, hearing{}, &heard{f, task}), task)
+		if err == nil {
+			f.settle(ctx, task)
+			return nil
+		}
+		return f.refused(ctx, task, err)
+	})
+}
+
+// CheckAnswer is for handlers that make calls of their own. It tells the Feedback around
+// the handler what the answer says of limits, and returns a *StatusError for every status
+// but 2xx, which the handler returns, wrapped or as it is. A 4xx comes wrapped with
+// asynq.SkipRetry where the same call would only be refused again, as from HTTPHandler.
+// Without a Feedback it only returns the error. It does not read or close the body.
+//
+// How long the answer took it does not know: scheduler.Latency tells that.
+func CheckAnswer(ctx context.Context, resp *http.Response) error {
+	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, time.Now())}
+	if resp.Request != nil && resp.Request.URL != nil {
+		a.URL = redact.Query(resp.Request.URL.Redacted())
+	}
+	tell(ctx, a)
+	if a.Status >= 200 && a.Status < 300 {
+		return nil
+	}
+	wrong := &StatusError{Status: a.Status, URL: a.URL, Until: a.Upstream.Until}
+	if !wrong.Until.IsZero() {
+		wrong.RetryAfter = time.Until(wrong.Until)
+	}
+	if wrong.permanent(resp.Header) {
+		return fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
+	}
+	return wrong
+}
+
+// hearing is the key of a context whose handler's answers are heard of.
+type hearing struct{}
+
+// heard is who hears of the answers to a task.
+type heard struct {
+	by   *Feedback
+	task *asynq.Task
+}
+
+// tell tells the Feedback around a handler of an answer, if there is one. What refuses
+// comes as an error, too, and is left to that.
+func tell(ctx context.Context, a Answer) {
+	h, ok := ctx.Value(hearing{}).(*heard)
+	if !ok {
+		return
+	}
+	if a.Latency > 0 {
+		scheduler.Latency(ctx, a.Latency)
+	}
+	if a.Status < http.StatusBadRequest && !a.Upstream.Until.IsZero() {
+		h.by.shut(ctx, h.by.told(ctx, h.task, a))
+	}
+}
+
+// refused is what becomes of a job whose call had another status than expected: see
+// Feedback.
+func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) error {
+	status, ok := errors.AsType[*StatusError](err)
+	if !ok {
+		return err
+	}
+	var told time.Time
+	if !status.Until.IsZero() {
+		told = f.told(ctx, task, Answer{URL: status.URL, Status: status.Status, Upstream: Upstream{Until: status.Until}})
+	}
+	switch status.Status {
+	case http.StatusTooManyRequests:
+		return &refusedError{err, scheduler.Blocked(told)}
+	case http.StatusServiceUnavailable, http.StatusForbidden:
+		if !told.IsZero() {
+			return &refusedError{err, scheduler.Blocked(told)}
+		}
+		if status.Status == http.StatusServiceUnavailable {
+			f.slow(ctx)
+		}
+		if !status.Until.IsZero() {
+			return &refusedError{err, scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))}
+		}
+	}
+	f.shut(ctx, told)
+	return err
+}
+
+// told is Told, or what is told without one.
+func (f *Feedback) told(ctx context.Context, task *asynq.Task, a Answer) time.Time {
+	if f.Told != nil {
+		return f.Told(ctx, task, a)
+	}
+	rule, _ := scheduler.GetRule(ctx)
+	if rule.Blocks == nil && !onlyOf(rule.Needs, a.URL) {
+		if a.Status >= http.StatusBadRequest {
+			f.log().Info("the other side says when to come back, and shuts no limit: the rule names none in Blocks, and the key of none is its host", "type", task.Type(), "until", a.Upstream.Until)
+		}
+		return time.Time{}
+	}
+	if latest := time.Now().Add(throttle.Day); a.Upstream.Until.After(latest) {
+		return latest
+	}
+	return a.Upstream.Until
+}
+
+// onlyOf reports whether what a refusal shuts concerns the host of a URL alone: all needs
+// with a key, which is that host. A job that needs nothing concerns nobody.
+func onlyOf(needs []throttle.Need, address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	keyed := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { return n.Key == "" })
+	others := slices.ContainsFunc(keyed, func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host })
+	return len(needs) == 0 || len(keyed) > 0 && !others
+}
+
+// shut shuts what a refusal would until a moment, if there is one.
+func (f *Feedback) shut(ctx context.Context, until time.Time) {
+	if until.IsZero() {
+		return
+	}
+	if err := scheduler.Block(ctx, until); err != nil {
+		f.log().Warn("could not shut a limit as the other side asks", "error", err)
+	}
+}
+
+// slow has limits that adapt slow down.
+func (f *Feedback) slow(ctx context.Context) {
+	if err := scheduler.Overloaded(ctx); err != nil {
+		f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
+	}
+}
+
+// settle charges what a job has truly cost. What cannot be told stays at what was taken.
+func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
+	if f.Costs == nil {
+		return
+	}
+	costs, err := f.Costs(ctx, task, func() ([]byte, error) { return f.result(ctx) })
+	for limit, cost := range costs {
+		if err == nil {
+			err = scheduler.Settle(ctx, limit, cost)
+		}
+	}
+	if err != nil {
+		f.log().Warn("a job counts as what was taken for it: what it has cost could not be told", "type", task.Type(), "error", err)
+	}
+}
+
+// result is what the handler of the running task has written.
+func (f *Feedback) result(ctx context.Context) ([]byte, error) {
+	if f.Results == nil {
+		return nil, errors.New("a Feedback with Costs that read results wants Results")
+	}
+	id, _ := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	info, err := f.Results.GetTaskInfo(queue, id)
+	if err != nil {
+		return nil, err
+	}
+	return info.Result, nil
+}
+
+func (f *Feedback) log() *slog.Logger {
+	if f.Log == nil {
+		return slog.Default()
+	}
+	return f.Log
+}
+
+// refusedError is a call's error that speaks of the moment.
+type refusedError struct{ error, blocked error }
+
+func (e *refusedError) Error() string   { return e.error.Error() }
+func (e *refusedError) Unwrap() []error { return []error{e.error, e.blocked} }

@@ -1,0 +1,303 @@
+package tasks_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+// upstream is the other side of the calls, in a bubble: it answers the first with what a
+// test wants, all others with 200, and notes when each came.
+type upstream struct {
+	status int
+	header http.Header
+	began  time.Time
+	calls  []time.Duration
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.calls = append(u.calls, time.Since(u.began))
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}
+	if len(u.calls) == 1 {
+		resp.StatusCode, resp.Header = u.status, u.header
+	}
+	return resp, nil
+}
+
+// call is the handler of a program's own calls.
+func (u *upstream) call(ctx context.Context, _ *asynq.Task) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example/items", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: u}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return tasks.CheckAnswer(ctx, resp)
+}
+
+// serve runs the jobs of type "call" under a rule, in as many workers as there are
+// feedbacks, with the limits "host" and "shared".
+func (u *upstream) serve(t *testing.T, rdb redis.UniversalClient, rule scheduler.Rule, handle asynq.HandlerFunc, by ...*tasks.Feedback) *throttle.Redis {
+	t.Helper()
+	u.began = time.Now()
+	quiet := slog.New(slog.DiscardHandler)
+	limiter := throttle.New(rdb, throttle.RedisOptions{Logger: quiet})
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{
+			{Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(100), Capacity: 100},
+			{Name: "shared", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)},
+		},
+		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil },
+	}
+	for _, f := range by {
+		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := asynq.NewServeMux()
+		mux.Use(f.Middleware)
+		mux.Handle("call", handle)
+		mux.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{Transport: u})
+		if err := server.Start(mux); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Shutdown)
+	}
+	return limiter
+}
+
+func enqueue(t *testing.T, rdb redis.UniversalClient, jobs ...*asynq.Task) {
+	t.Helper()
+	for _, job := range jobs {
+		if _, err := scheduler.NewClient(rdb).Enqueue(job, asynq.MaxRetry(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func byHost() scheduler.Rule {
+	return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "api.example"}, {Limit: "shared"}}}
+}
+
+// A 429 that one job gets keeps the jobs of all workers from calling until it is over, and
+// costs none of them an attempt: by http:request and by a handler of the program's own.
+func TestOneRefusalIsForAllWorkers(t *testing.T) {
+	request, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: "https://api.example/items"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range []*asynq.Task{request, asynq.NewTask("call", nil)} {
+		t.Run(job.Type(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"60"}}}
+				u.serve(t, rdb, byHost(), u.call, new(tasks.Feedback), new(tasks.Feedback))
+				enqueue(t, rdb, job)
+				time.Sleep(5 * time.Second)
+				enqueue(t, rdb, job, job, job, job)
+				time.Sleep(5 * time.Minute)
+				if len(u.calls) != 6 || u.calls[1] < time.Minute || u.calls[5] > 62*time.Second {
+					t.Errorf("the calls came after %v: want one, and five as soon as a minute is over", u.calls)
+				}
+				if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.Size != 0 || queue.FailedTotal != 0 {
+					t.Errorf("%+v, %v: want all jobs done, and no failure", queue, err)
+				}
+			})
+		})
+	}
+}
+
+// What an answer shuts, and for how long: what is the host's own, and what the program
+// names; for a day at most, and for no more than some seconds where it is not trusted.
+func TestWhatFeedbackShuts(t *testing.T) {
+	year := http.Header{"Retry-After": {"99999999"}}
+	usedUp := http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
+	one := func(n throttle.Need) scheduler.Rule { return scheduler.Rule{Needs: []throttle.Need{n}} }
+	shared := one(throttle.Need{Limit: "shared"})
+	named := scheduler.Rule{Needs: shared.Needs, Blocks: []string{"shared"}}
+	for _, tt := range []struct {
+		name   string
+		rule   scheduler.Rule
+		status int
+		header http.Header
+		shut   string // limit|key, and for how long
+	}{
+		{"the host's own key", byHost(), 429, year, "host|api.example 24h0m0s"},
+		{"503 with a time", byHost(), 503, year, "host|api.example 24h0m0s"},
+		{"a used-up quota of a call that is done", byHost(), 200, usedUp, "host|api.example 10m0s"},
+		{"403 with a used-up quota", byHost(), 403, usedUp, "host|api.example 10m0s"},
+		{"404 with a used-up quota", byHost(), 404, usedUp, "host|api.example 10m0s"},
+		{"another's key", one(throttle.Need{Limit: "host", Key: "other.example"}), 503, year, ""},
+		{"what others share", shared, 503, year, ""},
+		{"what others share, as the program says", named, 503, year, "shared| 24h0m0s"},
+		{"503 without a time", byHost(), 503, nil, ""},
+		{"500", byHost(), 500, nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				u := &upstream{status: tt.status, header: tt.header}
+				limiter := u.serve(t, rdb, tt.rule, u.call, &tasks.Feedback{Log: slog.New(slog.DiscardHandler)})
+				enqueue(t, rdb, asynq.NewTask("call", nil))
+				time.Sleep(5 * time.Second)
+				shut := ""
+				for _, limit := range []string{"host", "shared"} {
+					blocks, err := limiter.Blocks(t.Context(), limit)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, b := range blocks {
+						shut += fmt.Sprintf("%s|%s %s", limit, b.Key, (b.For + 5*time.Second).Round(5*time.Second))
+					}
+				}
+				if shut != tt.shut {
+					t.Errorf("shut is %q, want %q", shut, tt.shut)
+				}
+			})
+		})
+	}
+}
+
+// A refusal that tells no time shuts what others share too, for a moment: the job is called
+// again, and spends no attempt.
+func TestRefusalsWithoutATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		u := &upstream{status: http.StatusTooManyRequests}
+		u.serve(t, rdb, scheduler.Rule{Needs: []throttle.Need{{Limit: "shared"}}}, u.call, new(tasks.Feedback))
+		enqueue(t, rdb, asynq.NewTask("call", nil))
+		time.Sleep(10 * time.Second)
+		if len(u.calls) != 2 || u.calls[1]-u.calls[0] < 500*time.Millisecond {
+			t.Errorf("the calls came after %v: want another, half a second later at least", u.calls)
+		}
+	})
+}
+
+// What a job has truly cost is owed by those that follow: here 100 permits of 100 a second,
+// by a result in Redis. An error leaves the cost, is said, and fails no job.
+func TestFeedbackSettles(t *testing.T) {
+	for name, fails := range map[string]error{"costs": nil, "costs that cannot be told": errors.New("no usage")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				var said bytes.Buffer
+				f := &tasks.Feedback{Results: asynq.NewInspectorFromRedisClient(rdb), Log: slog.New(slog.NewTextHandler(&said, nil))}
+				f.Costs = func(_ context.Context, _ *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
+					used, err := result()
+					return map[string]int{"host": len(used)}, errors.Join(err, fails)
+				}
+				u := &upstream{status: http.StatusOK}
+				limiter := u.serve(t, rdb, byHost(), func(_ context.Context, task *asynq.Task) error {
+					_, err := task.ResultWriter().Write(bytes.Repeat([]byte("x"), 10_000))
+					return err
+				}, f)
+				enqueue(t, rdb, asynq.NewTask("call", nil))
+				time.Sleep(10 * time.Second)
+				d, err := limiter.Peek(t.Context(), "host", "api.example")
+				if err != nil {
+					t.Fatal(err)
+				}
+				owed, told := d.Remaining == 0, strings.Contains(said.String(), "no usage")
+				if owed != (fails == nil) || told != (fails != nil) {
+					t.Errorf("%s, and said is %q", d, said.String())
+				}
+				if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.FailedTotal != 0 {
+					t.Errorf("%+v, %v: want no failure", queue, err)
+				}
+			})
+		})
+	}
+}
+
+// Who tells the limiter itself decides for how long.
+func TestToldByTheProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"3600"}}}
+		var heard tasks.Answer
+		soon := func(_ context.Context, _ *asynq.Task, a tasks.Answer) time.Time {
+			heard = a
+			return time.Now().Add(time.Minute)
+		}
+		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{Told: soon})
+		enqueue(t, rdb, asynq.NewTask("call", nil))
+		time.Sleep(2 * time.Minute)
+		if len(u.calls) != 2 || u.calls[1] < time.Minute {
+			t.Errorf("the calls came after %v, want another after a minute", u.calls)
+		}
+		if heard.URL != "https://api.example/items" || heard.Status != 429 {
+			t.Errorf("it was told of %+v", heard)
+		}
+	})
+}
+
+// Under a plain asynq server an answer is an error as that of http:request, and archives the
+// job where the same call would only be refused again.
+func TestCheckAnswer(t *testing.T) {
+	for status, want := range map[int]string{200: "", 204: "", 304: "retry", 400: "archive", 403: "archive", 404: "archive", 408: "retry", 429: "retry", 500: "retry", 503: "retry"} {
+		got := ""
+		err := tasks.CheckAnswer(t.Context(), &http.Response{StatusCode: status})
+		answer, is := errors.AsType[*tasks.StatusError](err)
+		switch {
+		case errors.Is(err, asynq.SkipRetry):
+			got = "archive"
+		case err != nil:
+			got = "retry"
+		}
+		if got != want || is != (want != "") || is && answer.Status != status {
+			t.Errorf("%d: %v, want %q", status, err, want)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ada:secret@api.example/items?token=secret", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = tasks.CheckAnswer(t.Context(), &http.Response{StatusCode: 500, Request: req})
+	if text := err.Error(); !strings.Contains(text, "api.example/items") || strings.Contains(text, "secret") {
+		t.Errorf("%q: want the URL, and no secret of it", text)
+	}
+}
+
+// A Crawl-delay makes a host slow for all workers, and nothing else; one that no limit can
+// keep is said once.
+func TestFeedbackKeepsCrawlDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		var said bytes.Buffer
+		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		f := &tasks.Feedback{Limiter: limiter, Log: slog.New(slog.NewTextHandler(&said, nil))}
+		u := &upstream{status: http.StatusOK}
+		asked := 0
+		u.serve(t, rdb, byHost(), func(ctx context.Context, _ *asynq.Task) error {
+			asked++
+			return errors.Join(f.CrawlDelay(ctx, "api.example", time.Hour), f.CrawlDelay(ctx, "api.example", time.Hour), f.CrawlDelay(ctx, "other.example", time.Hour), f.CrawlDelay(ctx, "other.example", time.Hour))
+		}, f)
+		enqueue(t, rdb, asynq.NewTask("call", nil), asynq.NewTask("call", nil))
+		time.Sleep(10 * time.Second)
+		keys, err := limiter.Keys(t.Context(), "host")
+		if err != nil || len(keys) != 1 || keys[0].Key != "api.example" || keys[0].Rate != throttle.Every(time.Hour) {
+			t.Errorf("%+v, %v: want one call an hour of the host alone", keys, err)
+		}
+		if n := strings.Count(said.String(), "is not kept"); asked != 1 || n != 1 {
+			t.Errorf("%d jobs ran, and said is %q; want one, and that one delay is not kept, once", asked, said.String())
+		}
+	})
+}

@@ -45,31 +45,41 @@ func starts(t *testing.T, limit throttle.Limit) string {
 	}
 	midnight := time.Now().Truncate(time.Hour)
 	time.Sleep(58 * time.Second)
-	var texts []string
-	count := 0
-	for range 10 {
-		for {
-			d, err := limiter.Allow(t.Context(), "limit", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d.OK() {
-				break
-			}
-			texts, count = began(texts, count, midnight), 0
-			time.Sleep(d.RetryAfter)
+	var times []time.Duration
+	for len(times) < 10 {
+		d, err := limiter.Allow(t.Context(), "limit", "")
+		if err != nil {
+			t.Fatal(err)
 		}
-		count++
+		if d.OK() {
+			times = append(times, time.Since(midnight))
+		}
+		time.Sleep(d.RetryAfter)
 	}
-	return strings.Join(began(texts, count, midnight), ", ")
+	return inWords(times)
 }
 
-func began(texts []string, count int, midnight time.Time) []string {
-	if count == 0 {
-		return texts
+// inWords groups times: those of one second, and then what comes one by one.
+func inWords(times []time.Duration) string {
+	clock := func(at time.Duration) string { return fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second) }
+	var words []string
+	for len(times) > 0 {
+		count, single := 1, 1
+		for count < len(times) && times[count] == times[0] {
+			count++
+		}
+		for single+1 < len(times) && times[single] > times[single-1] && times[single+1]-times[single] == times[1]-times[0] {
+			single++
+		}
+		if count == 1 && single > 1 {
+			words = append(words, fmt.Sprintf("1 each %s from %s to %s", times[1]-times[0], clock(times[0]), clock(times[single])))
+			times = times[single+1:]
+			continue
+		}
+		words = append(words, fmt.Sprintf("%d at %s", count, clock(times[0])))
+		times = times[count:]
 	}
-	since := time.Since(midnight)
-	return append(texts, fmt.Sprintf("%d at %d:%02d", count, since/time.Minute, since%time.Minute/time.Second))
+	return strings.Join(words, ", ")
 }
 
 var (

@@ -49,12 +49,16 @@ func TestWaiting(t *testing.T) {
 }
 
 // TestExpectedAmongOtherCosts: those before a job count with what they cost, whatever it
-// costs itself; be they 30, of which each is looked at, or more.
+// costs itself; be they 30, of which each is looked at, or more. Who waits elsewhere
+// changes nothing.
 func TestExpectedAmongOtherCosts(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		t.Run(fmt.Sprint("the lanes are counted: ", settled), func(t *testing.T) {
 			onRedis(t, func(t *testing.T, s *stage) {
-				define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100})
+				define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("elsewhere", 1))
+				for _, id := range []string{"x", "y"} {
+					s.acquire(t, id, throttle.Need{Limit: "elsewhere"})
+				}
 				cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
 				s.acquire(t, "a", cost(100))
 				told := func(n, wanted int) {

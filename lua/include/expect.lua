@@ -8,8 +8,9 @@ local function load_before(meters, waits)
   end
 end
 
--- Whether a lane has a meter to itself: where that has not been counted, as the only one.
-local function is_alone(m) return (m.lanes or call('ZCARD', hg('lanes'))) == 1 end
+-- Whether a lane has a meter to itself. Where that has not been counted all that is wanted
+-- there is its own, or goes first.
+local function is_alone(m) return (m.lanes or 1) == 1 end
 
 -- When a job would run that so many of its lane are before; m.before is what all others
 -- want that wait at a meter. Lanes take turns, so as many of every other lane go before

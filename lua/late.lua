@@ -7,6 +7,7 @@
 -- ARGV[1] most jobs to name
 -- Returns {microseconds until the time of the next job is up, or -1, job…}
 -- @include lanes
+-- @include next_end
 local most = ARGV[1]
 
 local headless = {} -- lanes whose first job has left
@@ -34,6 +35,6 @@ for i = 1, #over do
   end
 end
 for i = 1, #headless do freed(headless[i]) end
-local next_us = call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2]
-if next_us then out[1] = math.max(0, tonumber(next_us) - now_us) end
+local next_us = next_end()
+if next_us then out[1] = math.max(0, next_us - now_us) end
 return out

@@ -1,7 +1,7 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard. Where it knows of more lanes than there were, the last
 -- were lost in a failover: then it is as if the lease was taken anew.
--- Touches: changes (rw), contended (w), epoch (rw), lanes (rw), patience (r),
+-- Touches: changes (rw), contended (w), epoch (rw), jobs (r), lanes (rw), patience (rw),
 --   seq (rw), turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
@@ -14,6 +14,7 @@
 --   the lease was taken anew, with their numbers, when the time of the next job is
 --   up or 0}; {0, microseconds until the lease of another process ends}
 -- @include mark
+-- @include next_end
 local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local holder = call('GET', hg('turns'))
@@ -47,9 +48,14 @@ if call('EXISTS', hg('lanes')) == 1 then
 else -- marks of lanes that came and went unheard of
   call('DEL', hg('contended'))
 end
+local ends = next_end()
+if ends and call('EXISTS', hg('jobs')) == 0 then -- nobody's, whose time may never be up
+  call('DEL', hg('patience'))
+  ends = nil
+end
 
 return {
   1, anew and 1 or 0, now_us, changes, epoch,
   call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
-  tonumber(call('ZRANGE', hg('patience'), 0, 0, 'WITHSCORES')[2] or 0),
+  ends or 0,
 }

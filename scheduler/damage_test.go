@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
@@ -96,6 +98,30 @@ func TestMendAndRecount(t *testing.T) {
 			t.Errorf("%s permits are reserved, want 2", n)
 		}
 	})
+}
+
+// TestBadPatience: whatever hands write among the moments at which the time of jobs is up,
+// others are told theirs in time, and a while after the last job nothing of it is left.
+func TestBadPatience(t *testing.T) {
+	for _, score := range []float64{0, -1, 1, 1e15, math.Inf(1), math.Inf(-1)} {
+		t.Run(fmt.Sprint(score), func(t *testing.T) {
+			rule := func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 20 * time.Second}, nil
+			}
+			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
+				st.must(st.limiter.Pause(t.Context(), "api"))
+				id := st.enqueue(needing(""))
+				time.Sleep(time.Second)
+				st.must(st.limits.ZAdd(t.Context(), scopePrefix+"patience", redis.Z{Score: score, Member: "1\n2\n3"}).Err())
+				time.Sleep(20 * time.Second)
+				if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived {
+					t.Errorf("after 21 s: %+v, want it told that it is too late", info)
+				}
+				time.Sleep(5 * time.Second)
+				st.wantClean()
+			})
+		})
+	}
 }
 
 // damaged has jobs of all sorts wait, and hands do damage for some time.

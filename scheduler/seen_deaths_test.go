@@ -47,12 +47,18 @@ func (f *fuse) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (f *fuse) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if isGreeting(cmds[0]) {
+			return next(ctx, cmds)
+		}
 		return f.pass(func() error { return next(ctx, cmds) })
 	}
 }
 
 func (f *fuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if isGreeting(cmd) {
+			return next(ctx, cmd)
+		}
 		if f.blows(cmd) {
 			f.once.Do(func() { close(f.blown) })
 		}
@@ -77,6 +83,11 @@ func (f *fuse) pass(redis func() error) error {
 	}
 	return redis()
 }
+
+// isGreeting reports whether a connection begins with a command. It tells nobody anything,
+// and go-redis sends it with a subscriber's lock held: whoever had it wait would have
+// another wait for that lock, for which no bubble's clock goes on.
+func isGreeting(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }
 
 // isPromote reports whether a command is lua/promote.lua of the queue "default".
 func isPromote(cmd redis.Cmder) bool {

@@ -245,7 +245,7 @@ func (w *sim) enqueue(l *simLane) {
 	w.tell(id, "enqueued")
 	opts := []asynq.Option{asynq.TaskID(id), asynq.Queue(l.queue), asynq.MaxRetry(job.maxRetry)}
 	if job.deadline > 0 {
-		job.until = time.Now().Add(job.deadline)
+		job.until = time.Now().Add(job.deadline).Truncate(time.Second) // as asynq keeps it
 		opts = append(opts, asynq.Deadline(job.until))
 	}
 	if job.timeout > 0 {

@@ -112,6 +112,9 @@ func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if isGreeting(cmds[0]) {
+			return next(ctx, cmds)
+		}
 		if err := g.wait(ctx); err != nil {
 			return err
 		}
@@ -121,6 +124,9 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if isGreeting(cmd) {
+			return next(ctx, cmd)
+		}
 		if err := g.wait(ctx); err != nil {
 			cmd.SetErr(err)
 			return err

@@ -104,6 +104,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	if err != nil || !s.promotes.Load() {
 		return
 	}
+	s.RulesChanged() // who waits may do so by those of a server that ran before
 	g := &giver{
 		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
 		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),

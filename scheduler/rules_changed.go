@@ -26,7 +26,7 @@ const (
 // are few, at 1,000 a second. They have waited since they were denied first, and stand by
 // that among those who wait for the same. It returns at once, and may be called at any
 // time, from any goroutine. It is about the jobs of the server's own queues; each server
-// whose rules change is to be told.
+// whose rules change is to be told. One that starts asks its rules by itself.
 func (s *Server) RulesChanged() {
 	select {
 	case s.changed <- struct{}{}:

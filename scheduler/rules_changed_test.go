@@ -66,6 +66,30 @@ func TestRulesChanged(t *testing.T) {
 	})
 }
 
+// Jobs wait when their worker stops; the next one has another rule for them.
+func TestRulesChangedWhileNoServerRan(t *testing.T) {
+	var c changing
+	c.limit.Store("slow")
+	s := settings{config: quick, limits: slowAndFast, rule: c.rule}
+	virtual(t, s, func(t *testing.T, st *stack) {
+		for range 51 {
+			st.enqueue(needing("it"))
+		}
+		time.Sleep(time.Minute)
+		st.server.Shutdown()
+		if n := len(st.ran()); n != 1 {
+			t.Fatalf("%d jobs ran, want 1", n)
+		}
+		c.limit.Store("fast")
+		next := start(t, st.rdb, s)
+		time.Sleep(5 * time.Second)
+		if n := len(next.ran()); n != 50 {
+			t.Errorf("%d of 50 waiting jobs ran", n)
+		}
+		next.wantClean()
+	})
+}
+
 // How long a job may wait counts from its first denial, whatever its rule was then.
 func TestRulesChangedAndMaxWait(t *testing.T) {
 	var c changing

@@ -25,7 +25,7 @@ func TestManyClients(t *testing.T) {
 		{Name: "running", Kind: throttle.Concurrency, Capacity: 5},
 	} {
 		t.Run(limit.Name, func(t *testing.T) {
-			history := hammer(t, limit, 40)
+			history := hammer(t, limit, 100)
 			must(t, throttletest.Check(limit, history))
 			if len(history) < 10 {
 				t.Errorf("only %d admitted", len(history))

@@ -6,18 +6,19 @@
 -- ARGV[1] process that gives turns
 -- ARGV[2] number of the last lane that it knows
 -- ARGV[3…] meter, lanes that wait at it
--- Returns 1, or 0 where another process gives turns
+-- Returns the meters that had no mark and have one now: until then nobody told of changes
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 
-if call('GET', hg('turns')) ~= process then return 0 end
+local marked = {}
+if call('GET', hg('turns')) ~= process then return marked end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
   if lanes > 0 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
   if lanes > 0 then
-    mark(id)
+    if mark(id) then marked[#marked + 1] = id end
   elseif (tonumber(call('HGET', hg('contended'), id) or nil) or 0) <= seen then
     call('HDEL', hg('contended'), id)
   end
 end
-return 1
+return marked

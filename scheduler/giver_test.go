@@ -1,11 +1,17 @@
 package scheduler
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Where no more words come, as with a closed client, there is a sleep all the same.
@@ -19,4 +25,41 @@ func TestSleepWithoutWords(t *testing.T) {
 			t.Errorf("slept %s, want a minute", slept)
 		}
 	})
+}
+
+// A slot comes back before who gives turns has written that its next job waits for one:
+// nobody says a word then, and the job is called at once all the same.
+func TestSlotsThatComeBackUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		limiter.AddHook(slowSettle{})
+		st := start(t, queues, settings{config: quick, redis: limiter, rule: ruleOfPayload, limits: []throttle.Limit{
+			funnel("rate", 10, 1), {Name: "slots", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Minute},
+		}})
+		for range 20 {
+			st.enqueue(needing("rate slots"))
+		}
+		time.Sleep(4 * time.Second)
+		st.wantOnce(20)
+		st.wantClean()
+	})
+}
+
+// slowSettle has it take a while to write where lanes wait.
+type slowSettle struct{}
+
+func (slowSettle) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (slowSettle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (slowSettle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Settle.Hash() {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
 }

@@ -147,17 +147,26 @@ func (g *giver) recallLanes(ctx context.Context, lanes []string, takeover bool) 
 }
 
 // settle writes where lanes take turns, and where newcomers may take again. Only
-// meters whose state has changed since are written. A meter at which a lane waits
-// that this process has not heard of keeps its mark: seen says which it has.
+// meters whose state has changed since are written.
 func (g *giver) settle(ctx context.Context) error {
 	if g.core == nil {
 		return nil
 	}
-	sharing := g.core.Sharing()
+	return g.write(ctx, g.core.Sharing())
+}
+
+// write does that for some meters. One at which a lane waits that this process has not
+// heard of keeps its mark: seen says which it has. Where nobody has waited before, permits
+// may have come back unheard since the meter was asked.
+func (g *giver) write(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil
 	}
-	return g.limits.note(ctx, g.store.Settle(ctx, g.process, g.seen, sharing))
+	marked, err := g.store.Settle(ctx, g.process, g.seen, sharing)
+	for _, meter := range marked {
+		g.core.Changed(meter)
+	}
+	return g.limits.note(ctx, err)
 }
 
 // settleAll does that for all meters after a takeover, and takes back the marks
@@ -171,5 +180,5 @@ func (g *giver) settleAll(ctx context.Context) error {
 	for _, meter := range marks {
 		sharing[meter] += 0
 	}
-	return g.limits.note(ctx, g.store.Settle(ctx, g.process, g.seen, sharing))
+	return g.write(ctx, sharing)
 }

@@ -61,6 +61,7 @@ func giveTurns(t *testing.T, lanes *throttle.Lanes) {
 	recalled, err := store.Recall(background, []string{lead.Made[0].Lane})
 	must(t, err)
 	expect(t, "waiting", recalled[0].Waiting, 1)
-	must(t, store.Settle(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2}))
+	_, err = store.Settle(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2})
+	must(t, err)
 	must(t, store.Resign(background, "me"))
 }

@@ -309,7 +309,13 @@ func (g *giver) settle() error {
 	if len(sharing) == 0 {
 		return nil
 	}
-	return g.call("settle", func() error { return g.store.Settle(background, g.process, g.seen, sharing) })
+	return g.call("settle", func() error {
+		marked, err := g.store.Settle(background, g.process, g.seen, sharing)
+		for _, meter := range marked {
+			g.core.Changed(meter)
+		}
+		return err
+	})
 }
 
 var background = context.Background()

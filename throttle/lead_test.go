@@ -69,7 +69,8 @@ func TestDeposedProcess(t *testing.T) {
 	_, _, held, err = one.store.Grant(background, "one", []turns.Turn{{Lane: "default\nl|k"}})
 	must(t, err)
 	expect(t, "one may give turns", held, false)
-	must(t, one.store.Settle(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7}))
+	_, err = one.store.Settle(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
+	must(t, err)
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }
 

@@ -236,18 +236,21 @@ func (s *Store) Marks(ctx context.Context) (meters []string, err error) {
 }
 
 // Settle writes how many lanes take turns at meters: where none does any more,
-// newcomers may take again.
-func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing map[string]int) error {
+// newcomers may take again. It returns the meters of whose changes words are said from
+// now on, and were not before.
+func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing map[string]int) (marked []string, err error) {
 	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), settlePage) {
 		args := []any{process, seen}
 		for _, meter := range meters {
 			args = append(args, meter, sharing[meter])
 		}
-		if err := s.run(ctx, lua.Settle, args...).Err(); err != nil {
-			return err
+		its, err := s.run(ctx, lua.Settle, args...).StringSlice()
+		if err != nil {
+			return marked, err
 		}
+		marked = append(marked, its...)
 	}
-	return nil
+	return marked, nil
 }
 
 // settlePage bounds a call of Redis to about a millisecond.

@@ -4,8 +4,9 @@ local MARKS_MS = 10000 -- how long marks outlive who gives turns
 
 -- Marks a meter at which a lane waits, so that newcomers take nothing there. A
 -- lane's number says which word of a new lane the mark is older than; without
--- one, a mark that is there stays as it is.
+-- one, a mark that is there stays as it is. Reports whether there was none.
 local function mark(id, number)
-  if number then call('HSET', hg('contended'), id, number) else call('HSETNX', hg('contended'), id, '0') end
+  local new = call(number and 'HSET' or 'HSETNX', hg('contended'), id, number or '0') == 1
   call('PEXPIRE', hg('contended'), MARKS_MS)
+  return new
 end

@@ -124,6 +124,16 @@ func TestBadPatience(t *testing.T) {
 	}
 }
 
+// TestBadLane: a lane that no script has made is forgotten with the next pass.
+func TestBadLane(t *testing.T) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
+		time.Sleep(time.Second)
+		st.must(st.limits.ZAdd(t.Context(), scopePrefix+"lanes", redis.Z{Score: 7, Member: "abc"}).Err())
+		time.Sleep(passes + 2*quiet)
+		st.wantClean()
+	})
+}
+
 // damaged has jobs of all sorts wait, and hands do damage for some time.
 func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64, lasts time.Duration) {
 	limits := []throttle.Limit{

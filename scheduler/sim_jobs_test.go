@@ -112,6 +112,8 @@ func (w *sim) ruleOf(job *simJob) Rule {
 // handle is what all jobs do.
 func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	w.mu.Lock()
+	w.handlers.Add(1)
+	defer w.handlers.Done()
 	job := w.jobs[id]
 	first := job.runs == 0
 	if job.runs++; first {

@@ -41,7 +41,7 @@ var pieces = []*piece{
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
 	{name: "a called job is told again", breaks: "TestSimulation$", instead: tellOnce()},
-	{name: "a pass reads the lanes", breaks: "TestDamagedRecords/seed_0$", instead: noLanes},
+	{name: "a pass reads the lanes", breaks: "TestBadLane", instead: noLanes},
 	{name: "who takes over reads the lanes, and so does a pass", instead: noLanes, breaks: "TestSeen/two_processes_die_between_grant_and_promote/virtual", with: "seen = '-inf'", without: "seen = int(FAR)"},
 	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = 1, math.floor(#line / 2) do", without: "for i = 1, 0 do"},
 	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},

@@ -39,6 +39,7 @@ type sim struct {
 	direct    []*simCaller
 	hand      *stack // of the operator; its server takes no jobs
 	config    asynq.Config
+	handlers  sync.WaitGroup // that have not returned
 
 	mu      sync.Mutex
 	began   time.Time
@@ -69,6 +70,7 @@ type simProcess struct {
 func newSim(t *testing.T, seed uint64, patient string) *sim {
 	w := &sim{t: t, seed: seed, mixture: newMixture(seed), rand: rand.New(rand.NewPCG(seed, 2)), patient: patient, jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
+	t.Cleanup(w.handlers.Wait) // the last: asynq has given some up, and the clock stands still once all has ended
 	w.limiter, _ = redistest.Mini(t)
 	w.clock = &simClock{redis: w.limiter}
 	w.queues, _ = redistest.Mini(t)

@@ -17,12 +17,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 		return nil, err
 	}
 	rules := scheduler.Rules{Limits: s.limits(), For: headgateRule}
-	config := serverConfig(s)
-	config.BaseContext = func() context.Context { // asked for each job
-		ctx, _ := withVisit(context.Background())
-		return ctx
-	}
-	srv, err := scheduler.NewServer(b.rdb, rules, config, scheduler.WithLimiter(watched{limiter, h}),
+	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(watched{limiter, h}),
 		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {
 		return nil, err
@@ -51,20 +46,21 @@ func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	return scheduler.Rule{Needs: needs}, err
 }
 
-// watched is a limiter whose decisions are noted: that is how the bench knows
-// them by Redis's clock.
+// watched is a limiter whose denials are counted.
 type watched struct {
 	*throttle.Lanes
 	history *history
 }
 
-func (w watched) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := w.Lanes.Acquire(ctx, job, needs...)
-	noteVisit(ctx, d.At)
-	if d.Outcome == throttle.Denied {
-		w.history.denied()
+// AcquireAll implements scheduler.Limiter.
+func (w watched) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+	answers := w.Lanes.AcquireAll(ctx, asks...)
+	for _, a := range answers {
+		if a.Outcome == throttle.Denied {
+			w.history.denied()
+		}
 	}
-	return d, err
+	return answers
 }
 
 // silent is for programs whose work is only overhead here.

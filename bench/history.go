@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
 )
 
 // start is a job that got its permits and ran. Moments are microseconds. The
@@ -94,8 +96,11 @@ func visited(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// visitOf is the moment of the last decision on the job of a context.
+// visitOf is the moment of the last decision on the job of a context, by Redis's clock.
 func visitOf(ctx context.Context) int64 {
+	if d, ok := scheduler.GetDecision(ctx); ok {
+		return d.At.UnixMicro()
+	}
 	if v, ok := ctx.Value(visitKey{}).(*visit); ok {
 		return v.at
 	}

@@ -354,8 +354,8 @@ func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, ri
 
 // take is headgate's dequeue of n jobs.
 func (r *rig) take(n int) error {
-	keys := []string{rigKeys + "pending", rigKeys + "paused", rigKeys + "active", rigKeys + "lease"}
-	return lua.Dequeue.Run(r.ctx, r.rdb, keys, time.Now().Unix()+30, rigKeys+"t:", n, time.Now().UnixNano(), 1).Err()
+	keys := []string{rigKeys + "pending", rigKeys + "paused", rigKeys + "active", rigKeys + "lease", rigKeys + "headgate"}
+	return lua.Dequeue.Run(r.ctx, r.rdb, keys, time.Now().Unix()+30, rigKeys+"t:", n, time.Now().UnixNano(), 1, 0).Err()
 }
 
 func (r *rig) done(i int) error { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }

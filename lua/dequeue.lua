@@ -5,16 +5,19 @@
 -- KEYS[2] asynq:{queue}:paused
 -- KEYS[3] asynq:{queue}:active
 -- KEYS[4] asynq:{queue}:lease
+-- KEYS[5] asynq:{queue}:headgate, where servers wait for jobs
 -- ARGV[1] unix second at which the jobs' leases end
 -- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[3] how many at most
 -- ARGV[4] call: a time in nanoseconds, which only repeats of this very call share
 -- ARGV[5] how often it was sent, with this time
+-- ARGV[6] 1 if the mark of who made a job pending was used up for this call: where jobs are
+--   left another server hears of them
 -- Returns ID and message of each job, the first to run in front; nil if there is none.
 --   Sent again it returns what it took before, if it did. A job that has no message is
 --   dropped
-local pending, paused, active, lease = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ends, prefix, n, caller, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local pending, paused, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ends, prefix, n, caller, sent, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local call = redis.call
 local jobs = {}
@@ -47,4 +50,5 @@ end
 if not taken[1] then return nil end
 call('LPUSH', active, unpack(taken))
 call('ZADD', lease, unpack(leases))
+if woken == '1' and #taken == tonumber(n) and call('EXISTS', pending) == 1 then call('ZADD', bell, 0, '0') end
 return jobs

@@ -4,8 +4,8 @@
 -- anything is otherwise it does nothing.
 -- Touches: admitted (rw), jobs (r), limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] caller: a name of who sends one script at a time; empty if none is to know a
---   repeat of it
+-- ARGV[1] caller, if these are jobs': a name of who sends one script at a time, by which
+--   its repeats are known. What one does not get no later one gets. Else empty
 -- ARGV[2] number of this one, which only its repeats share
 -- ARGV[3] 1 the first time that it is sent, more if it is a repeat
 -- ARGV[4] how many meters the calls need
@@ -42,14 +42,14 @@ end
 
 local told = again ~= '1' and string.match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (.*)$')
 local out, at, first, verdict = { now_us, 0 }, 2, i, 1
-local taken, any = '', false
+local taken, any, shut = '', false, nil -- shut: what a job did not get no later one gets
 for j = i, #ARGV, 4 do
   local k = tonumber(ARGV[j])
   local last = k < 0
   if last then k = -k end
   local tat, over, parts = tats[k], overs[k], ARGV[j + 3]
   local early_us = tat and tat - ARGV[j + 1] - now_us
-  if not tat or tat + ARGV[j + 2] >= FAR then
+  if not tat or tat + ARGV[j + 2] >= FAR or shut and shut[k] then
     verdict = -1
   elseif early_us >= 0 and verdict == 1 and (early_us > 0 or over > tonumber(string.match(parts, '^%d+') or 0)) then
     verdict = 0
@@ -68,6 +68,9 @@ for j = i, #ARGV, 4 do
           if overs[k] >= n then tats[k], overs[k] = tats[k] + 1, overs[k] - n end
         end
       end
+    elseif caller ~= '' then
+      shut = shut or {}
+      for j = first, j, 4 do shut[math.abs(ARGV[j])] = true end
     end
     out[at] = verdict
     any = any or verdict == 1

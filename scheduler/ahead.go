@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -22,8 +23,8 @@ const (
 	// beginWithin is how long a job that was taken waits here until asynq asks for it.
 	// Then other servers may run it.
 	beginWithin = time.Second
-	// answerWithin is how old an answer may be that is used: half a lease.
-	answerWithin = leaseTime / 2
+	// leastLease is how long a lease must last still for its job to be used: half a lease.
+	leastLease = leaseTime / 2
 	// leaseTime is how long asynq's lease of a job lasts that nobody extends.
 	leaseTime = 30 * time.Second
 )
@@ -44,14 +45,16 @@ type ahead struct {
 	outage *outageLog
 	slots  int // of the server
 	shares int // how many queues asynq draws from by weight, else 1
+	jobs   admitter
 	hands  hands
 
 	lock    chan struct{} // guards what follows; held while Redis answers
 	next    lot           // what asynq gets next, until then
 	until   time.Time
-	back    []lot            // what is to be given back
-	lost    map[string]*call // of each queue one whose answer is unknown
-	timer   *time.Timer      // of what is not begun in time
+	back    []lot                // what is to be given back
+	lost    map[string]*call     // of each queue one whose answer is unknown
+	looked  map[string]time.Time // when queues gave all that they had
+	timer   *time.Timer          // of what is not begun in time
 	stopped bool
 }
 
@@ -61,33 +64,32 @@ type lot struct {
 	jobs []taken
 }
 
-// taken is a job's ID and its message, as asynq stores it.
-type taken struct{ id, msg string }
+// taken is a job's ID and its message, as asynq stores it, and what is asked about it.
+type taken struct {
+	id, msg string
+	*asking
+}
 
 // A call is one of the script dequeue, whichever times it is sent.
 type call struct {
 	queue string
 	keys  []string
-	lease any // unix second at which the leases end, as asynq says
-	hash  any // prefix of the jobs' hashes, the same
+	ends  int64 // unix second at which the leases end, as asynq says
+	hash  any   // prefix of the jobs' hashes, the same
 	name  string
-	began time.Time
-	sent  sendings
+	sent  lua.Sent
+	woken bool // whether a mark was used up for it
 }
 
-// sendings counts how often a command was sent that has it for an argument: go-redis
-// writes the arguments anew each time, also where it repeats a command by itself.
-type sendings int
-
-// MarshalBinary implements encoding.BinaryMarshaler.
-func (s *sendings) MarshalBinary() ([]byte, error) {
-	*s++
-	return strconv.AppendInt(nil, int64(*s), 10), nil
-}
+// leaseEnd is when the leases end.
+func (c *call) leaseEnd() time.Time { return time.Unix(c.ends, 0) }
 
 // newAhead is for asynq's configuration of a server.
-func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog) *ahead {
-	a := &ahead{rdb: rdb, outage: outage, slots: cfg.Concurrency, shares: 1, lock: make(chan struct{}, 1), lost: map[string]*call{}}
+func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog, jobs admitter) *ahead {
+	a := &ahead{
+		rdb: rdb, outage: outage, jobs: jobs, slots: cfg.Concurrency, shares: 1,
+		lock: make(chan struct{}, 1), lost: map[string]*call{}, looked: map[string]time.Time{},
+	}
 	if a.slots < 1 {
 		a.slots = runtime.NumCPU() // as asynq has it
 	}
@@ -97,34 +99,47 @@ func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog) *a
 	return a
 }
 
+// errAllWait is why there is no job where many were taken, which all wait for permits:
+// there may be more.
+var errAllWait = errors.New("all jobs that were taken wait for permits")
+
 // dequeue does what asynq's script Dequeue is to do with those keys and arguments, and
-// returns one job that asynq may begin, whose queue may be another one, or redis.Nil.
-func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any) (job, string, error) {
+// returns one job that asynq may begin, whose queue may be another one. The error is
+// redis.Nil where there is none, or errAllWait. woken is whether a mark was used up for it.
+func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any, woken bool) (taken, error) {
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
 	if a.stopped {
-		return job{}, "", redis.Nil
+		return taken{}, redis.Nil
 	}
 	a.clear(ctx)
 	if len(a.next.jobs) == 0 {
 		if err := a.find(ctx, queue); err != nil {
-			return job{}, "", err
+			return taken{}, err
 		}
 	}
-	if len(a.next.jobs) == 0 {
-		c := &call{queue: queue, keys: keys, lease: args[0], hash: args[1], name: callName(), began: time.Now()}
-		if err := a.send(ctx, c, a.free()); err != nil {
-			return job{}, "", err
+	for parked := 0; len(a.next.jobs) == 0; {
+		if parked >= mostAhead {
+			return taken{}, errAllWait
 		}
-	}
-	if len(a.next.jobs) == 0 {
-		return job{}, "", redis.Nil
+		ends, _ := args[0].(int64)
+		c := &call{queue: queue, keys: keys, ends: ends, hash: args[1], name: callName(), woken: woken}
+		if time.Since(a.looked[queue]) < shortestWait || time.Until(c.leaseEnd()) < leastLease {
+			return taken{}, redis.Nil
+		}
+		n, err := a.send(ctx, c, a.free())
+		if err != nil {
+			return taken{}, err
+		}
+		if n == 0 {
+			return taken{}, redis.Nil
+		}
+		parked += n
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	j := job{a.next.queue, first.id}
-	a.hands.add(j)
-	return j, first.msg, nil
+	a.hands.add(job{a.next.queue, first.id})
+	return first, nil
 }
 
 // callName is a name that no other call has, and that asynq can read as a job's
@@ -143,42 +158,49 @@ func (a *ahead) free() int {
 }
 
 // send makes a call of up to n jobs, or repeats it for those that it took before, and
-// keeps them as the next. An answer that comes too late is not used: the leases may end.
-func (a *ahead) send(ctx context.Context, c *call, n int) error {
+// keeps those of them as the next that need not wait. It returns how many it has taken. An
+// answer that comes too late is not used: the leases may end.
+func (a *ahead) send(ctx context.Context, c *call, n int) (int, error) {
 	began := time.Now()
-	found, err := lua.Dequeue.Run(ctx, a.rdb, c.keys, c.lease, c.hash, n, c.name, &c.sent).StringSlice()
+	found, err := lua.Dequeue.Run(ctx, a.rdb, append(slices.Clip(c.keys), bellKey(c.queue)), c.ends, c.hash, n, c.name, &c.sent, c.woken).StringSlice()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
 	a.outage.note(ctx, began, unreachable(err))
 	if err != nil {
 		a.lost[c.queue] = c
-		return err
+		return 0, err
 	}
 	delete(a.lost, c.queue)
 	a.next, a.until = lot{call: c}, time.Now().Add(beginWithin)
 	for i := 0; i+1 < len(found); i += 2 {
-		a.next.jobs = append(a.next.jobs, taken{found[i], found[i+1]})
+		a.next.jobs = append(a.next.jobs, taken{id: found[i], msg: found[i+1]})
 	}
-	if time.Since(c.began) > answerWithin {
+	took := len(a.next.jobs)
+	if 0 < took && took < n {
+		a.looked[c.queue] = began
+	}
+	if time.Until(c.leaseEnd()) < leastLease {
 		a.until = time.Now()
 		a.clear(ctx)
+	} else if took > 0 && !a.stopped {
+		a.next.jobs = a.jobs.admit(ctx, a.next)
 	}
 	if len(a.next.jobs) > 1 {
 		a.wait(beginWithin)
 	}
-	return nil
+	return took, nil
 }
 
 // find repeats calls whose answers got lost, until one has brought jobs. Where Redis
 // does not answer for another queue than the one that is asked for, that one may go on.
 func (a *ahead) find(ctx context.Context, queue string) error {
 	for _, c := range a.lost {
-		if time.Since(c.began) > leaseTime {
+		if time.Now().After(c.leaseEnd()) {
 			delete(a.lost, c.queue) // recovery has them
 			continue
 		}
-		if err := a.send(ctx, c, 0); err != nil && c.queue == queue {
+		if _, err := a.send(ctx, c, 0); err != nil && c.queue == queue {
 			return err
 		}
 		if len(a.next.jobs) > 0 {
@@ -198,7 +220,7 @@ func (a *ahead) clear(ctx context.Context) {
 	back := a.back
 	a.back = nil
 	for _, b := range back {
-		if a.giveBack(ctx, b) != nil && time.Since(b.began) < leaseTime {
+		if a.giveBack(ctx, b) != nil && time.Now().Before(b.leaseEnd()) {
 			a.back = append(a.back, b)
 		}
 	}
@@ -211,8 +233,12 @@ func (a *ahead) clear(ctx context.Context) {
 func (a *ahead) giveBack(ctx context.Context, b lot) error {
 	prefix := queuePrefix(b.queue)
 	args := []any{b.hash, b.name}
-	for _, j := range b.jobs {
+	for i, j := range b.jobs {
 		args = append(args, j.id)
+		if j.asking != nil {
+			go a.jobs.waste(j.asking)
+			b.jobs[i].asking = nil
+		}
 	}
 	return lua.GiveBack.Run(ctx, a.rdb, []string{prefix + "pending", prefix + "active", prefix + "lease", bellKey(b.queue)}, args...).Err()
 }
@@ -246,7 +272,7 @@ func (a *ahead) stop() {
 	a.until = time.Now()
 	a.clear(ctx)
 	for _, c := range a.lost {
-		_ = a.send(ctx, c, 0) // what this does not find, recovery does
+		_, _ = a.send(ctx, c, 0) // what this does not find, recovery does
 		a.until = time.Now()
 		a.clear(ctx)
 	}

@@ -31,10 +31,16 @@ type asker struct {
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newAhead(rdb, asynq.Config{Concurrency: slots}, newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil))
+	a := newAhead(rdb, asynq.Config{Concurrency: slots}, newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
 	t.Cleanup(a.stop)
 	return asker{a, "default"}
 }
+
+// openGate lets all jobs through.
+type openGate struct{}
+
+func (openGate) admit(_ context.Context, jobs lot) []taken { return jobs.jobs }
+func (openGate) waste(*asking)                             {}
 
 // ask returns the next job's ID, or nothing where there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
@@ -42,11 +48,11 @@ func (a asker) ask(ctx context.Context) (string, error) {
 	for i := range keys {
 		keys[i] = queuePrefix(a.queue) + keys[i]
 	}
-	j, _, err := a.dequeue(ctx, a.queue, keys, []any{time.Now().Add(leaseTime).Unix(), queuePrefix(a.queue) + "t:"})
+	t, err := a.dequeue(ctx, a.queue, keys, []any{time.Now().Add(leaseTime).Unix(), queuePrefix(a.queue) + "t:"}, false)
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
-	return j.id, err
+	return t.id, err
 }
 
 // take asks for n jobs, all of which must be there, and be it without an error.
@@ -203,7 +209,7 @@ func (d *drop) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // isDequeue reports whether a command is lua/dequeue.lua.
 func isDequeue(cmd redis.Cmder) bool {
 	args := cmd.Args()
-	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 12 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
+	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 14 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
 }
 
 // The answer that brings ten jobs is lost, some times in a row: all run, once and in
@@ -531,7 +537,7 @@ func TestSharesOfQueues(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newAhead(nil, config, nil).free(); got != most {
+		if got := newAhead(nil, config, nil, openGate{}).free(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -26,8 +25,7 @@ type attempt struct {
 }
 
 // newAttempt reads from a handler's context which job it is, and how often it has
-// failed. The context is the only place where asynq tells a handler; its term is not
-// in it: see terms.
+// failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
 	a.id, _ = asynq.GetTaskID(ctx)
@@ -37,21 +35,27 @@ func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	return a
 }
 
-// wrap returns the handler that asynq's server gets. It asks for a job's
-// permits before next runs. A job without them goes back to its queue and comes
-// again when they exist; no worker waits.
-//
-// What is to be put back is remembered here and not where the error is made, since
+// wrap returns the handler that asynq's server gets: next, once the job has its permits,
+// for which it asked when it was taken. Most jobs without them are put back before asynq
+// has them. Of the others what is to be put back is remembered here and not where the error is made, since
 // asynq acts on what this function returns: nothing that ran after could change it.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
-		a.term = s.terms.of(a.job)
+		q := s.askings.take(a.job)
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
 			release(ctx)
 			s.redis.ahead.hands.remove(a.job)
 		})
-		err := s.try(ctx, a, next)
+		if q != nil && time.Now().After(q.lease) { // it came so late that another may have it
+			go s.waste(q)
+			return asynq.ErrLeaseExpired
+		}
+		if q == nil { // it was not taken here
+			q = &asking{attempt: a}
+			s.ask([]*asking{q})
+		}
+		err := s.try(ctx, task, q, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)
 		}
@@ -59,31 +63,20 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// try runs the handler under its permits: finds the rule, asks the limiter, keeps
-// what is leased for as long as the handler runs, and judges how it ended. The
+// try runs the handler under its permits: keeps what is leased for as long as the handler
+// runs, and judges how it ended. The
 // handler gets the rule with its context: see [GetRule]. A panic passes through, so
 // that asynq makes its own error of it; the deferred calls give the leases back and
 // end the span all the same.
-func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err error) {
-	if a.rule, err = s.rules.For(ctx, a.task); err != nil {
-		s.history.Ended(a.name(), a.end(ctx, err))
+func (s *Server) try(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) (err error) {
+	if q, err = s.answer(ctx, q); err != nil {
+		s.history.Ended(q.name(), q.end(ctx, err))
 		return err
 	}
-	if err = a.late(); err != nil {
-		if len(a.rule.Needs) > 0 {
-			_, _ = s.limiter.Forget(ctx, throttle.JobID{Queue: a.queue, ID: a.id}) // what fails here, the upkeep does
-		}
-		s.history.Ended(a.name(), a.end(ctx, err))
-		return err
-	}
-	began := time.Now()
-	decision, err := s.permit(ctx, a)
-	if err != nil {
-		s.history.Ended(a.name(), a.end(ctx, err))
-		return err
-	}
-	h := &handling{server: s, attempt: a, decision: decision, began: time.Now()}
-	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, began, decision)
+	a := q.attempt
+	a.task = task // asynq's own, to which a result can be written
+	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
+	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()
 	if err = a.unwanted(ctx); err != nil {
 		s.history.Ended(a.name(), a.end(ctx, err))
@@ -91,11 +84,32 @@ func (s *Server) try(ctx context.Context, a attempt, next asynq.Handler) (err er
 	}
 	ctx, done := a.begin(ctx)
 	defer done()
-	ctx, traced := a.traceRun(ctx, decision)
+	ctx, traced := a.traceRun(ctx, q.decision)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
 	err = h.run(ctx, next)
 	return err
+}
+
+// answer waits for the answer to a job, and asks once more if it has become stale since.
+// The error is why the job does not run.
+func (s *Server) answer(ctx context.Context, q *asking) (*asking, error) {
+	for again := false; ; again = true {
+		if err := q.wait(ctx); err != nil {
+			go s.waste(q)
+			return q, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
+		}
+		if again || !q.stale() {
+			break
+		}
+		s.waste(q)
+		q = &asking{attempt: q.attempt}
+		s.ask([]*asking{q})
+	}
+	if q.panicked != nil {
+		panic(q.panicked)
+	}
+	return q, q.err
 }
 
 // unwanted is why a job is not begun that may run, or nil: its deadline has passed while
@@ -126,6 +140,9 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	end = h.end(ctx, err)
 	return err
 }
+
+// jobID is the job as the limiter names it.
+func (a attempt) jobID() throttle.JobID { return throttle.JobID{Queue: a.queue, ID: a.id} }
 
 // name is what the job is counted by.
 func (a attempt) name() history.Task { return history.Task{Queue: a.queue, Type: a.task.Type()} }
@@ -158,87 +175,4 @@ func (a attempt) failed() history.End {
 		return history.Archived
 	}
 	return history.Failed
-}
-
-// permit returns nil when the job may run, and otherwise the error that makes
-// asynq put it back, archive or delete it. Where the limiter cannot be asked the job
-// is put back for a second: to run it would break the limit, and to fail it would
-// spend attempts on an outage that is not the job's.
-func (s *Server) permit(ctx context.Context, a attempt) (throttle.Decision, error) {
-	if len(a.rule.Needs) == 0 {
-		return throttle.Decision{}, nil
-	}
-	d, err := s.acquire(ctx, a)
-	if errors.Is(err, throttle.ErrUnavailable) {
-		// It may have a place in its lane, and be called from there.
-		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
-	}
-	if err != nil {
-		return d, finalError{err}
-	}
-	switch d.Outcome {
-	case throttle.Allowed:
-		return d, nil
-	case throttle.Denied:
-		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.id),
-			slog.String("queue", a.queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
-		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
-	case throttle.TooLate:
-		return refuse(a.rule.OnMaxWait, d)
-	case throttle.NoLimit:
-		return refuse(a.rule.OnNoLimit, d)
-	}
-	return refuse(Archive, d)
-}
-
-// acquire asks the limiter, which must have been told the rules' limits before:
-// no job is refused for one that it does not know yet.
-func (s *Server) acquire(ctx context.Context, a attempt) (throttle.Decision, error) {
-	if err := s.define(ctx); err != nil {
-		return throttle.Decision{}, err
-	}
-	began := time.Now()
-	d, err := s.limiter.Acquire(ctx, s.asks(a), a.rule.Needs...)
-	s.noteLimiter(ctx, began, err)
-	s.history.Asked(time.Since(began), err != nil)
-	if err == nil {
-		s.history.Decided(a.queue, a.id, a.rule.Needs, d)
-	}
-	return d, err
-}
-
-// asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
-// that one that waits until then is archived with the reason why it waited.
-func (s *Server) asks(a attempt) throttle.Job {
-	j := throttle.Job{
-		JobID: throttle.JobID{Queue: a.queue, ID: a.id}, Priority: priorityOf(a.task, a.rule),
-		MaxWait: a.rule.MaxWait, Grant: s.grant,
-	}
-	if !a.deadline.IsZero() {
-		j.Deadline = a.deadline.Add(-time.Second)
-	}
-	return j
-}
-
-// refuse is the end of a job that cannot have its permits, or that it runs without:
-// then under the zero Decision, for it took nothing that could be settled or freed.
-func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
-	switch action {
-	case Run:
-		return throttle.Decision{}, nil
-	case Drop:
-		return d, &RefusedError{d, asynq.RevokeTask}
-	}
-	return d, &RefusedError{d, asynq.SkipRetry}
-}
-
-// delay is how long a denied job stays in asynq's retry set if nobody calls it
-// back. Where jobs are promoted that is a safety net, and longer than the wait: one
-// that came early would be denied again. Where they are not, only its end brings
-// the job back, so it is the wait itself.
-func (s *Server) delay(d throttle.Decision) time.Duration {
-	if !s.promotes.Load() {
-		return d.RetryAfter
-	}
-	return d.PutBack
 }

@@ -20,7 +20,8 @@ const (
 
 // bellKey is where whoever makes a job of a queue pending leaves a mark, and the
 // servers that have nothing to do wait for one: Redis wakes the one that has waited
-// longest. One mark is enough for many jobs, since whoever takes a job looks again.
+// longest. One mark is enough for many jobs: whoever it wakes leaves another where it
+// leaves jobs.
 func bellKey(queue string) string { return queuePrefix(queue) + bellName }
 
 const bellName = "headgate"
@@ -31,6 +32,7 @@ type bell struct {
 	rdb     redis.UniversalClient
 	ropes   []*rope
 	rang    chan struct{} // taken by wait alone
+	woken   bool          // whether a mark was used up by the last wait
 	stopped context.Context
 	stop    context.CancelFunc
 	longest time.Duration
@@ -77,6 +79,7 @@ func (b *bell) looked(found bool) {
 // wait returns when somebody rings, when the server stops, or after the pause: the
 // longer nothing was found, the longer that is.
 func (b *bell) wait() {
+	b.woken = false
 	for _, r := range b.ropes {
 		if r.pulling.CompareAndSwap(false, true) {
 			go b.pull(r)
@@ -86,6 +89,7 @@ func (b *bell) wait() {
 	defer timer.Stop()
 	select {
 	case <-b.rang:
+		b.woken = true
 	case <-b.stopped.Done():
 	case <-timer.C:
 		if !b.deaf.Load() {

@@ -109,8 +109,8 @@ func TestDeadlinesThatAreOver(t *testing.T) {
 		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || len(st.ran()) != 0 {
 			t.Errorf("job: %+v, ran %v; want it archived without a run", info, st.ran())
 		}
-		st.server.terms.byJob.Range(func(j, _ any) bool {
-			t.Errorf("the deadline of %v is kept", j)
+		st.server.askings.byJob.Range(func(j, _ any) bool {
+			t.Errorf("what was asked about %v is kept", j)
 			return true
 		})
 	})

@@ -14,6 +14,7 @@ const (
 	fieldType     = 1
 	fieldPayload  = 2
 	fieldID       = 3
+	fieldRetry    = 5
 	fieldRetried  = 6
 	fieldErrorMsg = 7
 	fieldTimeout  = 8
@@ -32,6 +33,7 @@ const (
 // is ever decoded whole and encoded again.
 type message struct {
 	id        string
+	maxRetry  int
 	retried   int // failures so far
 	lastError string
 	timeout   int64 // in seconds; 0 is none
@@ -51,6 +53,9 @@ func parseMessage(encoded []byte) (m message, err error) {
 		case field == fieldRetried && kind == protowire.VarintType:
 			retried, _ := protowire.ConsumeVarint(value)
 			m.retried = int(retried)
+		case field == fieldRetry && kind == protowire.VarintType:
+			maxRetry, _ := protowire.ConsumeVarint(value)
+			m.maxRetry = int(maxRetry)
 		case field == fieldTimeout && kind == protowire.VarintType:
 			timeout, _ := protowire.ConsumeVarint(value)
 			m.timeout = int64(timeout)

@@ -27,7 +27,7 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		msg, _ := rdb.HGet(ctx, hash, "msg").Bytes()
 		msg = withHeader(withRetried(withLastError(msg, "boom"), 3), "c", "d")
 		msg = withPayload(withRetried(withLastError(withTimes(msg, 90, 5e9), "again"), 2), []byte("other"))
-		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 2, "again", 90, 5e9, true}) {
+		if m, err := parseMessage(msg); err != nil || m != (message{info.ID, 7, 2, "again", 90, 5e9, true}) {
 			t.Errorf("read back: %+v, %v", m, err)
 		}
 		rdb.HSet(ctx, hash, "msg", msg)

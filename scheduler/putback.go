@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -172,26 +171,31 @@ const uniqueMargin = time.Minute
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends string) *redis.Cmd {
-	scope, atOnce := "", why.atOnce() && q.promotes.Load()
-	if why.denied || atOnce {
+	call := q.putBackCall(w, why, ends)
+	cmd := redis.NewCmd(ctx)
+	if q.sendPutBacks(ctx, []*putBackCall{call}); call.err != nil {
+		cmd.SetErr(call.err)
+		return cmd
+	}
+	cmd.SetVal("OK")
+	q.putBacks.remove(w.job)
+	if why.atOnce() && q.promotes.Load() {
+		_, _ = promoter{q.UniversalClient}.promote(ctx, []job{w.job})
+	}
+	return cmd
+}
+
+// putBackCall is how a job is put back.
+func (q *queueRedis) putBackCall(w writeBack, why *putBackError, ends string) *putBackCall {
+	scope := ""
+	if why.denied || why.atOnce() && q.promotes.Load() {
 		scope = q.scope
 	}
 	msg := w.msg
 	if why.as != nil {
 		msg = withPayload(msg, why.as.payload)
 	}
-	call := &putBackCall{writeBack: w, args: []any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope, ends}}
-	cmd := redis.NewCmd(ctx)
-	if err := cmp.Or(q.puts.Do(ctx, call), call.err); err != nil {
-		cmd.SetErr(err)
-		return cmd
-	}
-	cmd.SetVal("OK")
-	q.putBacks.remove(w.job)
-	if atOnce {
-		_, _ = promoter{q.UniversalClient}.promote(ctx, []job{w.job})
-	}
-	return cmd
+	return &putBackCall{writeBack: w, args: []any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope, ends}}
 }
 
 // putBackCall is a job that is put back together with others.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/together"
 )
 
 // queueRedis is the Redis client that asynq's server gets. Everything passes it
@@ -19,7 +17,7 @@ import (
 // in another way; so a job of whatever producer, with whatever options, is
 // denied as often as need be. The third takes a job from its queue: one of ours takes
 // several at once, see ahead. And what a job says of its time is changed when it is
-// taken, and back when it is written: see terms.
+// taken, and back when it is written: see term.
 //
 // All of these are told from others by their keys: the text of a script,
 // and so its SHA-1, is what asynq changes most easily. What is not recognised is
@@ -28,19 +26,13 @@ import (
 type queueRedis struct {
 	redis.UniversalClient
 	putBacks *putBacks
-	puts     *together.Calls[putBackCall]
-	terms    *terms
+	askings  *askings
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
 	scope    string       // the limiter's, as its keys begin
 	outage   *outageLog
 	bell     *bell
 	ahead    *ahead
-}
-
-func newQueueRedis(q queueRedis) *queueRedis {
-	q.puts = together.New(q.sendPutBacks)
-	return &q
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -86,11 +78,17 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 // goroutine, and would poll.
 func (q *queueRedis) dequeue(ctx context.Context, queue string, keys []string, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	j, msg, err := q.ahead.dequeue(ctx, queue, keys, args)
+	t, err := q.ahead.dequeue(ctx, queue, keys, args, q.bell.woken)
 	switch {
 	case err == nil:
-		cmd.SetVal(q.terms.note(j, msg))
+		if t.asking != nil {
+			q.askings.add(t.asking)
+		}
+		cmd.SetVal(afar(t.msg))
 		q.bell.looked(true)
+	case errors.Is(err, errAllWait):
+		q.bell.looked(true)
+		err = redis.Nil
 	case errors.Is(err, redis.Nil):
 		q.bell.looked(false)
 	}
@@ -106,7 +104,9 @@ func (q *queueRedis) instead(ctx context.Context, keys []string, args []any) *re
 	if !ok {
 		return nil
 	}
-	q.terms.of(w.job) // even if no handler asked
+	if a := q.askings.take(w.job); a != nil { // its handler was never called
+		go q.ahead.jobs.waste(a)
+	}
 	q.ahead.hands.remove(w.job)
 	m, err := parseMessage(w.msg)
 	if err != nil {
@@ -131,7 +131,8 @@ func asDequeue(keys []string, args []any) (queue string, ok bool) {
 	}
 	queue, isPending := strings.CutSuffix(keys[0], "}:pending")
 	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
-	return queue, isPending && isQueue
+	_, isTime := args[0].(int64)
+	return queue, isPending && isQueue && isTime
 }
 
 // filled recognises a script of asynq's that has made jobs of a queue pending, such as

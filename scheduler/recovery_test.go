@@ -81,7 +81,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		seen := time.Now().Add(-time.Minute)
 		rdb.ZAdd(ctx, "asynq:{default}:lease", redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
-		r := recovery{queueRedis: newQueueRedis(queueRedis{UniversalClient: rdb, putBacks: &putBacks{}, promotes: &away, forgiven: 1}), queues: []string{"default"}}
+		r := recovery{queueRedis: &queueRedis{UniversalClient: rdb, putBacks: &putBacks{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
 		j := job{"default", id}
 		state := func() string { return rdb.HGet(ctx, "asynq:{default}:t:"+id, "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})

@@ -18,7 +18,8 @@ type Rules struct {
 	// among them.
 	Limits []throttle.Limit
 	// For finds the rule of a task: once for each attempt, before it runs, and of jobs
-	// that wait when rules have changed. Its context tells which job it is: [GetJob]. Where
+	// that wait when rules have changed. Its context is the server's BaseContext, and tells
+	// which job it is: [GetJob]. It is called in several goroutines at a time. Where
 	// it fails the attempt has failed with that error, and asynq retries the task as
 	// after any other: a database may answer next time. An error that wraps
 	// asynq.SkipRetry archives the task at once. It never runs unlimited.

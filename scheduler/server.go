@@ -29,12 +29,12 @@ import (
 // that want to see or to change its answers embed that and override a method.
 // What each method means is said there.
 //
-// A Server calls it from many goroutines at once. Where Acquire fails with an
-// error that wraps throttle.ErrUnavailable the job asks again after a second; any
+// A Server calls it from many goroutines at once. An answer of AcquireAll whose
+// error wraps throttle.ErrUnavailable has the job ask again after a second; any
 // other error archives it.
 type Limiter interface {
 	Define(ctx context.Context, limits ...throttle.Limit) error
-	Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error)
+	AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
 	Refused(ctx context.Context, job throttle.Job, refusal throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error)
@@ -69,10 +69,11 @@ type Server struct {
 	limiter  Limiter
 	limits   limits
 	rules    Rules
+	base     func() context.Context // the program's
 	log      *slog.Logger
 	grant    time.Duration // how long permits are kept for a called job
 	putBacks putBacks
-	terms    terms
+	askings  askings
 	promoter promoter
 	queues   []string // by name
 	bell     *bell
@@ -143,11 +144,14 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet,
+		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet, base: cfg.BaseContext,
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
 		s.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
+	}
+	if s.base == nil {
+		s.base = context.Background
 	}
 	if len(s.queues) == 0 {
 		s.queues = []string{"default"} // as asynq has it
@@ -159,10 +163,10 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
-	s.redis = newQueueRedis(queueRedis{
-		UniversalClient: rdb, putBacks: &s.putBacks, terms: &s.terms, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(rdb, cfg, s.queueOutage),
-	})
+	s.redis = &queueRedis{
+		UniversalClient: rdb, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
+		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(rdb, cfg, s.queueOutage, s),
+	}
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }

@@ -74,20 +74,24 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 	return s.Redis.Extend(ctx, holder, needs...)
 }
 
-func (s *spy) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := s.Lanes.Acquire(ctx, job, needs...)
-	if err == nil && s.asked != nil {
-		s.asked(job, needs, d)
+func (s *spy) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+	answers := s.Lanes.AcquireAll(ctx, asks...)
+	for i, a := range answers {
+		if a.Err == nil && s.asked != nil {
+			s.asked(asks[i].Job, asks[i].Needs, a.Decision)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch d.Outcome {
-	case throttle.Denied:
-		s.denials[job.ID]++
-	case throttle.Allowed:
-		s.allowed = append(s.allowed, d)
+	for i, a := range answers {
+		switch a.Outcome {
+		case throttle.Denied:
+			s.denials[asks[i].ID]++
+		case throttle.Allowed:
+			s.allowed = append(s.allowed, a.Decision)
+		}
 	}
-	return d, err
+	return answers
 }
 
 type settings struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,8 +16,6 @@ type term struct {
 	deadline time.Time
 }
 
-// terms are those of the jobs that asynq has taken from their queues.
-//
 // asynq counts a Timeout from when it takes a job, and fails the job when that or the
 // Deadline is over, whatever is being done: a limiter that hangs would spend attempts,
 // and a job that comes after its deadline would be failed, unasked, until its retries
@@ -26,10 +23,6 @@ type term struct {
 // here, when it may run. Nor does a handler's context tell one from the other, and they
 // are not alike: a job waits for permits until its deadline, one with a timeout has all
 // of it again when it comes back.
-//
-// queueRedis notes a term when asynq gets the job, and the handler takes it a
-// moment later. The map is safe for that, whatever goroutines they run in.
-type terms struct{ byJob sync.Map }
 
 // far is by how many seconds both are moved, about 30,000 years. What is moved is told
 // from what is not by its size: so nothing need be remembered to move it back, and
@@ -44,30 +37,25 @@ func near(seconds int64) int64 {
 	return seconds
 }
 
-// note keeps the term of a job that asynq is about to get, and returns its message as
-// asynq gets it, with the term moved. One that cannot be read stays as it is, and so
-// does that of a job that has neither: it is asynq's to say how long it may run.
-func (t *terms) note(j job, msg string) string {
+// termOf is the term that a job's producer gave it.
+func termOf(m message) (t term) {
+	t.timeout = time.Duration(max(0, near(m.timeout))) * time.Second
+	if deadline := near(m.deadline); deadline > 0 {
+		t.deadline = time.Unix(deadline, 0)
+	}
+	return t
+}
+
+// afar is a job's message as asynq gets it, with its term moved. That of a job that has
+// neither a timeout nor a deadline stays as it is: it is asynq's to say how long it may
+// run. So does one that cannot be read.
+func afar(msg string) string {
 	m, err := parseMessage([]byte(msg))
 	timeout, deadline := near(m.timeout), near(m.deadline)
 	if err != nil || timeout <= 0 && deadline <= 0 {
 		return msg
 	}
-	own := term{timeout: time.Duration(timeout) * time.Second}
-	if deadline > 0 {
-		own.deadline = time.Unix(deadline, 0)
-	}
-	t.byJob.Store(j, own)
 	return string(withTimes([]byte(msg), timeout+far, deadline+far))
-}
-
-// of returns a job's term and forgets it.
-func (t *terms) of(j job) term {
-	own, ok := t.byJob.LoadAndDelete(j)
-	if !ok {
-		return term{}
-	}
-	return own.(term)
 }
 
 // restore returns a message that asynq writes to Redis, with the job's own term.

@@ -99,7 +99,7 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
 	args := []any{
-		l.Name, source, l.String(), by(ctx), new(attempt),
+		l.Name, source, l.String(), by(ctx), new(lua.Sent),
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
 		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
 	}

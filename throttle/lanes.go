@@ -1,9 +1,9 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,82 +86,155 @@ const DefaultGrant = 250 * time.Millisecond
 // Needs of the same meter are added up. A job that asks for other needs than it
 // waits for begins anew in the lane of those, but has waited since it did.
 func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...Need) (Decision, error) {
-	needs, err := normalize(withCosts(needs))
-	if err != nil {
-		return Decision{}, err
-	}
-	if err := job.validate(); err != nil {
-		return Decision{}, err
-	}
-	if job.Grant <= 0 {
-		job.Grant = DefaultGrant
-	}
-	if d, ok, err := l.takePlainly(ctx, needs, true); ok && d.OK() || err != nil {
-		return d, err
-	}
-	like := appendNeeds([]any{job.Queue, job.Priority.headStart(), job.maxWaitUS(), job.Grant.Microseconds(), len(needs)}, needs)
-	return l.decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
-		a := &ask{like: like, id: job.ID, usefulUS: job.usefulUS()}
-		if err := l.asks.Do(ctx, a); err != nil {
-			return nil, "", err
-		}
-		return a.reply, job.Queue + "\n" + job.ID + "\n" + a.call, a.err
-	})
+	answer := l.AcquireAll(ctx, Ask{job, needs})[0]
+	return answer.Decision, answer.Err
 }
 
-// ask is a call of Acquire that goes together with others.
-type ask struct {
-	like     []any // what it shares with others, as lua/acquire.lua takes it
-	id       string
-	usefulUS int64
+// An Ask is a job, and the permits that it asks for.
+type Ask struct {
+	Job
+	Needs []Need
+}
 
+// An Answer is the decision about one job, or why there is none.
+type Answer struct {
+	Decision
+	Err error
+}
+
+// AcquireAll is Acquire for each of some jobs, as if they had asked one after the other:
+// who comes first is served first. It takes a round trip or two for up to 64 of them.
+// There is an answer for each, in their order. Each is another job.
+func (l *Lanes) AcquireAll(ctx context.Context, asks ...Ask) []Answer {
+	answers := make([]Answer, len(asks))
+	all := make([]*ask, 0, len(asks))
+	for i, a := range asks {
+		needs, err := normalize(withCosts(a.Needs))
+		if err = cmp.Or(err, a.validate()); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		all = append(all, &ask{Job: a.Job, needs: needs, answer: &answers[i]})
+	}
+	for some := range slices.Chunk(all, mostAsks) {
+		l.acquire(ctx, some)
+	}
+	return answers
+}
+
+// mostAsks is how many ask in one script at most: Redis does nothing else meanwhile.
+const mostAsks = 64
+
+// ask is one job's call of AcquireAll.
+type ask struct {
+	Job
+	needs  []Need // normalized
+	answer *Answer
+
+	like  []any  // what it shares with others, as lua/acquire.lua takes it
 	call  string // by which its leases are known
 	reply []any
 	err   error
 }
 
-// sendAsks sends jobs' calls in one script, those that are alike as a group.
+// acquire has jobs ask the plain way who may, and the others in the long way. No job goes
+// ahead of one that needs a meter of its own too and goes the long way.
+func (l *Lanes) acquire(ctx context.Context, asks []*ask) {
+	var plain []*plainCall
+	var plainly, rest []*ask
+	for _, a := range asks {
+		limits, err := l.plain(ctx, a.needs)
+		if err != nil {
+			a.answer.Err = err
+		} else if limits == nil || slices.ContainsFunc(rest, a.meets) {
+			rest = append(rest, a)
+		} else {
+			plain, plainly = append(plain, &plainCall{needs: a.needs, limits: limits}), append(plainly, a)
+		}
+	}
+	if len(plain) > 0 {
+		l.sendPlainly(ctx, plain, true)
+	}
+	for i, a := range plainly {
+		d, decided, err := l.plainDecision(plain[i])
+		if err != nil {
+			a.answer.Err = err
+		} else if decided && d.OK() {
+			a.answer.Decision = d
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	if len(plain) > 0 {
+		slices.SortStableFunc(rest, func(a, b *ask) int { return cmp.Compare(slices.Index(asks, a), slices.Index(asks, b)) })
+	}
+	l.join(ctx, rest)
+}
+
+// meets reports whether two jobs need the same meter.
+func (a *ask) meets(b *ask) bool {
+	return slices.ContainsFunc(a.needs, func(n Need) bool {
+		return slices.ContainsFunc(b.needs, func(m Need) bool { return n.Limit == m.Limit && n.Key == m.Key })
+	})
+}
+
+// join has jobs ask in the long way: those that must wait join their lanes.
+func (l *Lanes) join(ctx context.Context, asks []*ask) {
+	if len(asks) == 0 {
+		return
+	}
+	for _, a := range asks {
+		grant := a.Grant
+		if grant <= 0 {
+			grant = DefaultGrant
+		}
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), len(a.needs)}, a.needs)
+	}
+	l.sendAsks(ctx, asks)
+	for _, a := range asks {
+		sent := true
+		a.answer.Decision, a.answer.Err = l.decide(ctx, a.needs, func(ctx context.Context) ([]any, string, error) {
+			if !sent {
+				l.sendAsks(ctx, []*ask{a})
+			}
+			sent = false
+			return a.reply, a.Queue + "\n" + a.ID + "\n" + a.call, a.err
+		})
+	}
+}
+
+// sendAsks sends jobs' calls in one script.
 func (r *Redis) sendAsks(ctx context.Context, asks []*ask) {
 	c := r.callers.Get().(*caller)
 	defer r.callers.Put(c)
 	c.calls++
-	args := []any{r.app, c.name, c.calls, new(attempt)}
-	var sent []*ask
-	for group := range groups(asks) {
+	args := []any{r.app, c.name, c.calls, new(lua.Sent)}
+	for _, group := range inGroups(asks) {
 		const needs = 5 // where they begin
 		like := group[0].like
 		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
 		for _, a := range group {
-			args = append(args, a.id, a.usefulUS)
+			args = append(args, a.ID, a.usefulUS())
 		}
-		sent = append(sent, group...)
 	}
 	replies, err := r.run(ctx, lua.Acquire, args...).Slice()
-	for i, a := range sent {
+	for i, a := range asks {
 		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.name, c.calls, i+1), err; err == nil {
 			a.reply = replies[i].([]any)
 		}
 	}
 }
 
-// groups yields those that are alike, in the order of the first of each.
-func groups(asks []*ask) iter.Seq[[]*ask] {
-	return func(yield func([]*ask) bool) {
-		for len(asks) > 0 {
-			var like, rest []*ask
-			for _, a := range asks {
-				if slices.Equal(a.like, asks[0].like) {
-					like = append(like, a)
-				} else {
-					rest = append(rest, a)
-				}
-			}
-			if !yield(like) {
-				return
-			}
-			asks = rest
+// inGroups has those together that are alike and follow each other, which the script takes
+// in fewer words.
+func inGroups(asks []*ask) (groups [][]*ask) {
+	from := 0
+	for i := range asks {
+		if i+1 == len(asks) || !slices.Equal(asks[i].like, asks[i+1].like) {
+			groups, from = append(groups, asks[from:i+1]), i+1
 		}
 	}
+	return groups
 }
 
 // maxWaitUS is MaxWait as the script takes it: -1 is any time.
@@ -179,16 +252,6 @@ func (j Job) usefulUS() int64 {
 		return -1
 	}
 	return max(0, time.Until(j.Deadline).Microseconds())
-}
-
-// attempt counts how often a call is written to Redis: go-redis does so anew, without a
-// word, when the answer got lost, and when Redis did not have the script's text.
-type attempt int
-
-// MarshalBinary is how go-redis writes it.
-func (a *attempt) MarshalBinary() ([]byte, error) {
-	*a++
-	return strconv.AppendInt(nil, int64(*a), 10), nil
 }
 
 // caller sends one script at a time. Redis remembers the number of its last one in which

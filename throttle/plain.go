@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -35,9 +34,8 @@ const skipped = 64
 
 // plainCall is one call of the plain way.
 type plainCall struct {
-	needs      []Need
-	limits     []plainLimit
-	remembered bool // whether a repeat of the script must be known
+	needs  []Need
+	limits []plainLimit
 
 	verdict int64 // as lua/plain.lua says
 	now     int64
@@ -48,25 +46,33 @@ type plainCall struct {
 // askElsewhere is the verdict of a call that the plain way cannot decide.
 const askElsewhere = -1
 
-// takePlainly decides a call the plain way. It is not ok where the whole script must be asked; then nothing was
-// taken.
-func (r *Redis) takePlainly(ctx context.Context, needs []Need, remembered bool) (d Decision, ok bool, err error) {
+// takePlainly decides a call the plain way, together with others. It is not ok where the
+// whole script must be asked; then nothing was taken.
+func (r *Redis) takePlainly(ctx context.Context, needs []Need) (d Decision, ok bool, err error) {
 	limits, err := r.plain(ctx, needs)
 	if limits == nil || err != nil {
 		return d, false, err
 	}
-	call := &plainCall{needs: needs, limits: limits, remembered: remembered}
-	if err := cmp.Or(r.plainCalls.Do(ctx, call), call.err); err != nil {
+	call := &plainCall{needs: needs, limits: limits}
+	if err := r.plainCalls.Do(ctx, call); err != nil {
 		return d, false, unavailable(err)
 	}
+	return r.plainDecision(call)
+}
+
+// plainDecision is what the script has said to a call. It is not ok where it said nothing.
+func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) {
+	if call.err != nil {
+		return d, false, unavailable(call.err)
+	}
 	if call.verdict == askElsewhere {
-		r.plains.leave(needs)
+		r.plains.leave(call.needs)
 		return d, false, nil
 	}
-	claims := make([]claim, len(needs))
+	claims := make([]claim, len(call.needs))
 	bind := &claims[0]
-	for i, need := range needs {
-		claims[i] = limits[i].claim(need, call.now, call.states[2*i], call.states[2*i+1])
+	for i, need := range call.needs {
+		claims[i] = call.limits[i].claim(need, call.now, call.states[2*i], call.states[2*i+1])
 		if claims[i].readyAt() > bind.readyAt() {
 			bind = &claims[i]
 		}
@@ -77,18 +83,24 @@ func (r *Redis) takePlainly(ctx context.Context, needs []Need, remembered bool) 
 	return takeAll(claims), true, nil
 }
 
-// sendPlainly sends calls in one script.
-func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall) {
+// allowPlainly sends calls of Allow in one script.
+func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
+	r.sendPlainly(ctx, calls, false)
+}
+
+// sendPlainly sends calls in one script. Those of jobs are known where it is repeated, and
+// nobody takes there what one before did not get.
+func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, jobs bool) {
 	c := r.callers.Get().(*caller)
 	defer r.callers.Put(c)
 	c.calls++
 	name := ""
+	if jobs {
+		name = c.name
+	}
 	var meters, needs []any
 	numbers := map[[2]string]int{} // by meter and summary: two callers may know other definitions
 	for _, call := range calls {
-		if call.remembered {
-			name = c.name
-		}
 		for i, need := range call.needs {
 			limit := call.limits[i]
 			meter := limit.meter(need)
@@ -104,7 +116,7 @@ func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall) {
 			needs = limit.appendCost(append(needs, number), need.Cost)
 		}
 	}
-	args := append([]any{name, c.calls, new(attempt), len(numbers)}, meters...)
+	args := append([]any{name, c.calls, new(lua.Sent), len(numbers)}, meters...)
 	reply, err := r.run(ctx, lua.Plain, append(args, needs...)...).Int64Slice()
 	at := 1
 	for _, call := range calls {

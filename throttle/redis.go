@@ -53,7 +53,6 @@ type Redis struct {
 	callers    sync.Pool // of *caller
 	plains     plains
 	plainCalls *together.Calls[plainCall]
-	asks       *together.Calls[ask] // of Lanes
 
 	mu   sync.Mutex
 	told map[string]Limit // what Define was told, by name
@@ -89,7 +88,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	prefix := "hg:{" + opts.Scope + "}:"
 	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
 	r.callers.New = func() any { return &caller{name: r.unique()} }
-	r.plainCalls, r.asks = together.New(r.sendPlainly), together.New(r.sendAsks)
+	r.plainCalls = together.New(r.allowPlainly)
 	return r
 }
 
@@ -122,7 +121,7 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if d, ok, err := r.takePlainly(ctx, needs, false); ok || err != nil {
+	if d, ok, err := r.takePlainly(ctx, needs); ok || err != nil {
 		return d, err
 	}
 	holder := r.unique()

@@ -256,11 +256,13 @@ type counting struct {
 	denials *atomic.Int64
 }
 
-// Acquire implements scheduler.Limiter.
-func (c counting) Acquire(ctx context.Context, job throttle.Job, needs ...throttle.Need) (throttle.Decision, error) {
-	decision, err := c.Lanes.Acquire(ctx, job, needs...)
-	if decision.Outcome == throttle.Denied {
-		c.denials.Add(1)
+// AcquireAll implements scheduler.Limiter.
+func (c counting) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+	answers := c.Lanes.AcquireAll(ctx, asks...)
+	for _, a := range answers {
+		if a.Outcome == throttle.Denied {
+			c.denials.Add(1)
+		}
 	}
-	return decision, err
+	return answers
 }

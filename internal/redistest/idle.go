@@ -46,12 +46,12 @@ func skipIdle(m *miniredis.Miniredis) {
 	})
 }
 
-// isDequeue recognises asynq's script, and ours that runs in its place, by the keys:
-// pending, paused, active and lease of a queue. What is sent again, as ours says last,
-// may find more than is pending.
+// isDequeue recognises asynq's script, and ours that runs in its place and has a key more,
+// by the keys: pending, paused, active and lease of a queue. What ours is sent again for may
+// find more than is pending.
 func isDequeue(args []string) bool {
-	return len(args) > 5 && args[1] == "4" && strings.HasSuffix(args[2], ":pending") && strings.HasSuffix(args[5], ":lease") &&
-		(len(args) < 11 || args[10] == "1")
+	return len(args) > 5 && strings.HasSuffix(args[2], ":pending") && strings.HasSuffix(args[5], ":lease") &&
+		(args[1] == "4" || args[1] == "5" && args[11] == "1")
 }
 
 // isForward recognises the script that moves jobs that are due, of retry or scheduled,

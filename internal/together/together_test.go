@@ -1,0 +1,105 @@
+package together
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Calls made while one is under way go with the next, in their order, and each has its own
+// answer.
+func TestCallsGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent [][]int
+		calls := New(func(_ context.Context, calls []*int) {
+			var numbers []int
+			for _, n := range calls {
+				numbers = append(numbers, *n)
+				*n *= 10
+			}
+			sent = append(sent, numbers)
+			time.Sleep(time.Millisecond)
+		})
+		do := func(n int) {
+			if err := calls.Do(t.Context(), &n); err != nil || n%10 != 0 {
+				t.Errorf("answer %d, %v", n, err)
+			}
+		}
+		for n := 1; n <= 70; n++ {
+			go do(n)
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		if len(sent) != 3 || !slices.Equal(sent[0], []int{1}) || len(sent[1]) != most || len(sent[2]) != 70-1-most || !slices.IsSorted(slices.Concat(sent...)) {
+			t.Errorf("sent: %v, want 1, then %d, then the others", sent, most)
+		}
+	})
+}
+
+// A call that hangs, as where Redis does, keeps others for some milliseconds only.
+func TestHungCallHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := New(func(_ context.Context, calls []*string) {
+			if *calls[0] == "hangs" {
+				time.Sleep(time.Hour)
+			}
+		})
+		hangs, other := "hangs", "other"
+		go calls.Do(t.Context(), &hangs)
+		synctest.Wait()
+		time.Sleep(patient + 1)
+		began := time.Now()
+		if err := calls.Do(t.Context(), &other); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %s, want no error at once", err, time.Since(began))
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// Who gives up hears so at once, and the call goes on for others whose contexts last, with
+// the values of the first.
+func TestContextOfOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		var values []any
+		calls := New(func(ctx context.Context, _ []*int) {
+			time.Sleep(time.Second)
+			values = append(values, ctx.Value(key{}), ctx.Err())
+		})
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "the first's"), time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if err := calls.Do(ctx, new(int)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		time.Sleep(time.Minute)
+		if !slices.Equal(values, []any{"the first's", nil}) {
+			t.Errorf("the call's context: %v", values)
+		}
+	})
+}
+
+// Every call is sent once, whoever calls beside it.
+func TestManyCalls(t *testing.T) {
+	calls := New(func(_ context.Context, calls []*int) {
+		for _, n := range calls {
+			*n++
+		}
+	})
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 200 {
+				n := 0
+				if err := calls.Do(t.Context(), &n); err != nil || n != 1 {
+					t.Errorf("sent %d times, %v", n, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,100 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// An admitter decides which of the jobs that were taken asynq gets to see.
+type admitter interface {
+	// admit asks for the permits of jobs, and returns those that are not back in their
+	// queue to wait for theirs.
+	admit(ctx context.Context, jobs lot) []taken
+	// waste gives up the permits of a job that will not begin.
+	waste(q *asking)
+}
+
+// admitTime is how long jobs are kept from asynq until it is known which may run. Where
+// rules or the limiter take longer each job has its slot meanwhile.
+const admitTime = 10 * time.Millisecond
+
+// admit implements admitter. Jobs that must wait are put back at once, so no worker meets
+// them. What goes wrong here goes on in the job's handler.
+func (s *Server) admit(ctx context.Context, l lot) []taken {
+	jobs := l.jobs
+	var all []*asking
+	for i, t := range jobs {
+		if q, err := newAsking(job{l.queue, t.id}, t.msg); err == nil { // else it is asynq's to judge
+			q.lease = l.leaseEnd()
+			jobs[i].asking, all = q, append(all, q)
+		}
+	}
+	if len(all) == 0 {
+		return jobs
+	}
+	s.ask(all)
+	ctx, cancel := context.WithTimeout(ctx, admitTime)
+	defer cancel()
+	for _, q := range all {
+		if q.wait(ctx) != nil {
+			break
+		}
+	}
+	return s.park(context.WithoutCancel(ctx), jobs)
+}
+
+// newAsking is the question of a job by its message.
+func newAsking(j job, msg string) (*asking, error) {
+	m, err := parseMessage([]byte(msg))
+	if err != nil {
+		return nil, err
+	}
+	task, err := parseTask([]byte(msg))
+	return &asking{attempt: attempt{job: j, task: task, retried: m.retried, maxRetry: m.maxRetry, term: termOf(m)}, unique: m.unique}, err
+}
+
+// park puts jobs back that have been denied, and returns the others. One that cannot be
+// put back is put back by its handler.
+func (s *Server) park(ctx context.Context, jobs []taken) (others []taken) {
+	var calls []*putBackCall
+	var parked []taken
+	for _, t := range jobs {
+		why, ok := t.denied()
+		if !ok {
+			others = append(others, t)
+			continue
+		}
+		w := writeBack{job: t.job, msg: withLastError([]byte(t.msg), why.Error()), hash: queuePrefix(t.queue) + "t:" + t.id, unique: t.unique}
+		calls, parked = append(calls, s.redis.putBackCall(w, why, "")), append(parked, t)
+	}
+	if len(calls) == 0 {
+		return others
+	}
+	s.redis.sendPutBacks(ctx, calls)
+	for i, t := range parked {
+		switch err := calls[i].err; {
+		case err == nil:
+			s.history.Ended(t.name(), history.PutBack)
+		case !errors.Is(err, errNotActive): // else it was deleted, or another has it
+			others = append(others, t)
+		}
+	}
+	return others
+}
+
+// denied is why a job waits for its permits, if that is what it does.
+func (q *asking) denied() (why *putBackError, ok bool) {
+	if q == nil {
+		return nil, false
+	}
+	select {
+	case <-q.answered:
+		why, ok = errors.AsType[*putBackError](q.err)
+		return why, ok
+	default:
+		return nil, false
+	}
+}

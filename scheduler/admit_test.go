@@ -1,0 +1,203 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Of jobs that are taken together those that must wait go back before a worker meets them,
+// and all run in the order in which they came, whatever they cost.
+func TestNoWorkerMeetsADeniedJob(t *testing.T) {
+	virtual(t, settings{
+		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(600, 3)},
+		rule: func(task *asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: "api", Cost: len(task.Payload())}}}, nil
+		},
+	}, func(t *testing.T, st *stack) {
+		st.must(st.tasks.PauseQueue("default"))
+		var want []string
+		for i := range 200 {
+			want = append(want, st.enqueue(asynq.NewTask("job", make([]byte, 1+i%3)), numbered("job", i)))
+		}
+		st.must(st.tasks.UnpauseQueue("default"))
+		time.Sleep(2 * time.Minute)
+		st.wantOnce(200)
+		for i, r := range st.ran() {
+			if r.id != want[i] {
+				t.Fatalf("place %d has %s, want %s", i, r.id, want[i])
+			}
+		}
+		st.server.putBacks.mu.Lock()
+		defer st.server.putBacks.mu.Unlock()
+		if n := len(st.server.putBacks.young) + len(st.server.putBacks.old); n != 0 || st.server.putBacks.turn != (time.Time{}) {
+			t.Errorf("%d denied jobs came to a worker", n)
+		}
+	})
+}
+
+// A rule that takes long holds up its own job only: others, of one taking, begin at once.
+func TestSlowRuleHoldsUpNobodyElse(t *testing.T) {
+	virtual(t, settings{
+		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
+		rule: func(task *asynq.Task) (Rule, error) {
+			if string(task.Payload()) == "slow" {
+				time.Sleep(time.Minute)
+			}
+			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+		},
+	}, func(t *testing.T, st *stack) {
+		st.must(st.tasks.PauseQueue("default"))
+		for _, id := range []string{"slow", "a", "slow2", "b"} {
+			st.enqueue(asynq.NewTask("job", []byte(strings.TrimSuffix(id, "2"))), asynq.TaskID(id))
+		}
+		st.must(st.tasks.UnpauseQueue("default"))
+		began := time.Now()
+		time.Sleep(5 * time.Minute)
+		st.wantOnce(4)
+		for _, r := range st.ran() {
+			if late := r.at.Sub(began); strings.HasPrefix(r.id, "slow") != (late >= time.Minute) || late > time.Minute+2*time.Second || len(r.id) == 1 && late > 2*time.Second {
+				t.Errorf("%s ran after %s", r.id, late)
+			}
+		}
+	})
+}
+
+// A rule, or a limiter of the program's own, that panics fails its job as a handler's panic
+// does, and nobody else's.
+func TestRuleThatPanics(t *testing.T) {
+	virtual(t, settings{
+		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
+		rule: func(task *asynq.Task) (Rule, error) {
+			if string(task.Payload()) == "panics" {
+				panic("no rule for it")
+			}
+			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+		},
+		asked: func(job throttle.Job, _ []throttle.Need, _ throttle.Decision) {
+			if job.ID == "limiter panics" {
+				panic("no answer")
+			}
+		},
+	}, func(t *testing.T, st *stack) {
+		for _, id := range []string{"a", "panics", "b"} {
+			st.enqueue(asynq.NewTask("job", []byte(id)), asynq.TaskID(id), asynq.MaxRetry(0))
+		}
+		time.Sleep(time.Minute)
+		st.wantOnce(2)
+		if info := st.info("panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "no rule for it") {
+			t.Errorf("job: %+v, want it archived with its panic", info)
+		}
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("limiter panics"), asynq.MaxRetry(0))
+		time.Sleep(time.Minute)
+		if info := st.info("limiter panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "the limiter panicked: no answer") {
+			t.Errorf("job: %+v, want it archived with the limiter's panic", info)
+		}
+		st.wantOnce(2)
+	})
+}
+
+// Permits of jobs that do not begin at once are not used later: leases go back, and a job
+// that begins late asks anew.
+func TestPermitIsForNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
+		gate, freed := make(chan struct{}), 0
+		st := start(t, rdb, settings{
+			config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{slots}, freed: func(string) { freed++ },
+			handle: func(context.Context, *asynq.Task) error { <-gate; return nil },
+		})
+		st.must(st.tasks.PauseQueue("default"))
+		addMany(t, rdb, 11)
+		st.server.redis.ahead.believe(100)
+		st.must(st.tasks.UnpauseQueue("default"))
+		time.Sleep(3*time.Second + 50*time.Millisecond)
+		peek := func() int {
+			d, err := st.limiter.Peek(t.Context(), "slots", "")
+			st.must(err)
+			return 100 - d.Remaining
+		}
+		st.server.redis.ahead.believe(1)
+		time.Sleep(2 * time.Second)
+		if held := peek(); held != 1 || freed != 10 {
+			t.Errorf("%d slots are held and %d were freed by what did not begin, want 1 and 10", held, freed)
+		}
+		close(gate)
+		time.Sleep(time.Minute)
+		st.wantOnce(11)
+		if held := peek(); held != 0 {
+			t.Errorf("%d slots are held by nobody", held)
+		}
+	})
+}
+
+// A job whose answer has waited for its worker asks again.
+func TestStaleAnswer(t *testing.T) {
+	virtual(t, settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
+		id := st.enqueue(asynq.NewTask("job", nil))
+		time.Sleep(time.Second)
+		st.wantOnce(1)
+		q := &asking{attempt: attempt{job: job{"default", id}, task: asynq.NewTask("job", nil)}}
+		st.server.ask([]*asking{q})
+		time.Sleep(freshTime + time.Millisecond)
+		again, err := st.server.answer(t.Context(), q)
+		if err != nil || again == q || !again.decision.OK() || again.decision.Holder == q.decision.Holder {
+			t.Errorf("answered %+v, %v; want permits of its own, and the slot that it had before free", again.decision, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		never := &asking{answered: make(chan struct{})}
+		if _, err := st.server.answer(ctx, never); !errors.Is(err, context.Canceled) {
+			t.Errorf("after asynq gave it up: %v", err)
+		}
+		close(never.answered)
+	})
+}
+
+// While the limiter hangs jobs that need none of its limits go on.
+func TestHungLimiterHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		_, limiter := redistest.Mini(t)
+		var toLimiter wire
+		limiter.AddHook(&toLimiter)
+		st := start(t, queues, settings{
+			config: asynq.Config{Concurrency: 20}, redis: limiter, limits: []throttle.Limit{perMinute(6000, 100)},
+			rule: func(task *asynq.Task) (Rule, error) {
+				if string(task.Payload()) == "free" {
+					return Rule{}, nil
+				}
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+			},
+		})
+		time.Sleep(time.Minute)
+		toLimiter.slow.Store(int64(20 * time.Second))
+		began := time.Now()
+		for i := range 10 {
+			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint("needs", i)))
+			st.enqueue(asynq.NewTask("job", []byte("free")), asynq.TaskID(fmt.Sprint("free", i)))
+		}
+		time.Sleep(time.Second)
+		for _, r := range st.ran() {
+			if !strings.HasPrefix(r.id, "free") || r.at.Sub(began) > 500*time.Millisecond {
+				t.Errorf("%s ran after %s", r.id, r.at.Sub(began))
+			}
+		}
+		if n := len(st.ran()); n != 10 {
+			t.Errorf("%d jobs ran, want the 10 that need nothing", n)
+		}
+		toLimiter.slow.Store(0)
+		time.Sleep(time.Minute)
+		st.wantOnceEach(20)
+	})
+}

@@ -1,0 +1,251 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// asking is the question whether a job may run that was taken from its queue, and the
+// answer.
+type asking struct {
+	attempt
+	unique   bool          // whether it has a Unique lock
+	lease    time.Time     // when asynq's ended when the job was taken
+	place    int           // among those that ask together
+	answered chan struct{} // closed when what follows is known
+	decision throttle.Decision
+	err      error     // why the job does not run, or nil
+	panicked any       // what a rule panicked with, or nil
+	began    time.Time // when the limiter was asked, by this process's clock
+	ended    time.Time // when it had answered
+}
+
+const (
+	// ruleTime is how long jobs wait for the rules of those that were taken with them.
+	// The others ask later.
+	ruleTime = 2 * time.Millisecond
+	// freshTime is how old permits may be when the handler begins: a permit is for a
+	// moment.
+	freshTime = 100 * time.Millisecond
+)
+
+// ask has jobs that were taken together ask for their permits, in their order, and
+// returns before they have their answers. A rule that takes long holds up nobody else.
+func (s *Server) ask(all []*asking) {
+	ruled := make(chan *asking, len(all))
+	for i, q := range all {
+		q.place, q.answered = i, make(chan struct{})
+		go func() {
+			s.findRule(q)
+			ruled <- q
+		}()
+	}
+	go func() {
+		for left := len(all); left > 0; {
+			ready := gather(ruled, left)
+			left -= len(ready)
+			var asking []*asking
+			for _, q := range ready {
+				if q.began = time.Now(); q.needsAnswer() {
+					asking = append(asking, q)
+				} else {
+					q.answer()
+				}
+			}
+			s.acquire(asking)
+		}
+	}()
+}
+
+// gather waits for one asking, and a little for the others of n.
+func gather(ruled <-chan *asking, n int) []*asking {
+	ready := []*asking{<-ruled}
+	for late := time.After(ruleTime); len(ready) < n; {
+		select {
+		case q := <-ruled:
+			ready = append(ready, q)
+			continue
+		case <-late:
+		}
+		break
+	}
+	slices.SortFunc(ready, func(a, b *asking) int { return cmp.Compare(a.place, b.place) })
+	return ready
+}
+
+// findRule finds out what a job needs, and whether it is not too late. What a rule panics
+// with its handler will, so that asynq makes its own error of it.
+func (s *Server) findRule(q *asking) {
+	defer func() { q.panicked = recover() }()
+	ctx := context.WithValue(s.base(), jobKey{}, q.job)
+	if q.rule, q.err = s.rules.For(ctx, q.task); q.err != nil {
+		return
+	}
+	if q.err = q.late(); q.err != nil && len(q.rule.Needs) > 0 {
+		_, _ = s.limiter.Forget(ctx, q.jobID()) // what fails here, the upkeep does
+	}
+}
+
+// needsAnswer reports whether the limiter is to be asked.
+func (q *asking) needsAnswer() bool {
+	return q.err == nil && q.panicked == nil && len(q.rule.Needs) > 0
+}
+
+// answer has it known what becomes of the job.
+func (q *asking) answer() {
+	q.ended = time.Now()
+	close(q.answered)
+}
+
+// acquire asks the limiter for the permits of jobs, in their order. It must have been told
+// the rules' limits before: no job is refused for one that it does not know yet.
+func (s *Server) acquire(all []*asking) {
+	if len(all) == 0 {
+		return
+	}
+	asks := make([]throttle.Ask, len(all))
+	for i, q := range all {
+		asks[i] = throttle.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
+	}
+	ctx := s.base()
+	answers := s.answers(ctx, asks)
+	for i, q := range all {
+		d, err := answers[i].Decision, answers[i].Err
+		s.history.Asked(time.Since(q.began), err != nil)
+		if err == nil {
+			s.history.Decided(q.queue, q.id, q.rule.Needs, d)
+		}
+		q.decision, q.err = s.judge(ctx, q.attempt, d, err)
+		q.answer()
+	}
+}
+
+// answers are the limiter's. Where it panics, as one of the program's own may, nobody gets
+// a permit, and where it cannot be told the limits it is not asked.
+func (s *Server) answers(ctx context.Context, asks []throttle.Ask) (answers []throttle.Answer) {
+	fail := func(err error) { answers = slices.Repeat([]throttle.Answer{{Err: err}}, len(asks)) }
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			fail(fmt.Errorf("the limiter panicked: %v", panicked))
+		}
+	}()
+	if err := s.define(ctx); err != nil {
+		fail(err)
+		return answers
+	}
+	began := time.Now()
+	answers = s.limiter.AcquireAll(ctx, asks...)
+	for _, a := range answers {
+		s.noteLimiter(ctx, began, a.Err)
+	}
+	return answers
+}
+
+// asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
+// that one that waits until then is archived with the reason why it waited.
+func (s *Server) asks(a attempt) throttle.Job {
+	j := throttle.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant}
+	if !a.deadline.IsZero() {
+		j.Deadline = a.deadline.Add(-time.Second)
+	}
+	return j
+}
+
+// judge is what becomes of a job by the limiter's answer: the error is nil when it may
+// run, and otherwise has asynq put it back, archive or delete it. Where the limiter cannot
+// be asked the job is put back for a second: to run it would break the limit, and to fail
+// it would spend attempts on an outage that is not the job's.
+func (s *Server) judge(ctx context.Context, a attempt, d throttle.Decision, err error) (throttle.Decision, error) {
+	if errors.Is(err, throttle.ErrUnavailable) {
+		// It may have a place in its lane, and be called from there.
+		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
+	}
+	if err != nil {
+		return d, finalError{err}
+	}
+	switch d.Outcome {
+	case throttle.Allowed:
+		return d, nil
+	case throttle.Denied:
+		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.id),
+			slog.String("queue", a.queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
+		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
+	case throttle.TooLate:
+		return refuse(a.rule.OnMaxWait, d)
+	case throttle.NoLimit:
+		return refuse(a.rule.OnNoLimit, d)
+	}
+	return refuse(Archive, d)
+}
+
+// refuse is the end of a job that cannot have its permits, or that it runs without:
+// then under the zero Decision, for it took nothing that could be settled or freed.
+func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
+	switch action {
+	case Run:
+		return throttle.Decision{}, nil
+	case Drop:
+		return d, &RefusedError{d, asynq.RevokeTask}
+	}
+	return d, &RefusedError{d, asynq.SkipRetry}
+}
+
+// delay is how long a denied job stays in asynq's retry set if nobody calls it
+// back. Where jobs are promoted that is a safety net, and longer than the wait: one
+// that came early would be denied again. Where they are not, only its end brings
+// the job back, so it is the wait itself.
+func (s *Server) delay(d throttle.Decision) time.Duration {
+	if !s.promotes.Load() {
+		return d.RetryAfter
+	}
+	return d.PutBack
+}
+
+// wait returns when the answer is there, or the context is over.
+func (q *asking) wait(ctx context.Context) error {
+	select {
+	case <-q.answered:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stale reports whether permits were taken too long ago for the job to begin under them.
+func (q *asking) stale() bool {
+	return q.decision.OK() && time.Since(q.ended) > freshTime
+}
+
+// waste gives up permits with which a job will not begin: leases go back, all else counts
+// as used.
+func (s *Server) waste(q *asking) {
+	<-q.answered
+	if q.decision.Lease > 0 {
+		ctx, cancel := context.WithTimeout(s.base(), freeTimeout)
+		defer cancel()
+		_ = s.limiter.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
+	}
+}
+
+// askings are those of the jobs that asynq has been given and whose handlers it has not
+// begun. It is safe for concurrent use.
+type askings struct{ byJob sync.Map }
+
+func (a *askings) add(q *asking) { a.byJob.Store(q.job, q) }
+
+// take returns a job's and forgets it; nil if there is none.
+func (a *askings) take(j job) *asking {
+	q, _ := a.byJob.LoadAndDelete(j)
+	found, _ := q.(*asking)
+	return found
+}

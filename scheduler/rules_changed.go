@@ -126,7 +126,7 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 				continue // it is gone, or asynq's to judge
 			}
 			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{queue, ids[i]}), task)
-			if err == nil && !throttle.WaitsFor(records[i], rule.Needs...) {
+			if err == nil && !(throttle.Ask{Needs: rule.Needs}).WaitsAs(records[i]) {
 				changed = append(changed, records[i])
 			}
 		}

@@ -218,6 +218,12 @@ func (r *Redis) sendAsks(ctx context.Context, asks []*ask) {
 		}
 	}
 	replies, err := r.run(ctx, lua.Acquire, args...).Slice()
+	if len(asks) > 1 && isOnes(err) {
+		for _, a := range asks {
+			r.sendAsks(ctx, []*ask{a})
+		}
+		return
+	}
 	for i, a := range asks {
 		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.name, c.calls, i+1), err; err == nil {
 			a.reply = replies[i].([]any)
@@ -284,10 +290,10 @@ func jobArgs(jobs []JobID) []any {
 	return args
 }
 
-// WaitsFor reports whether a job that waits would wait as it does if it asked for these
+// WaitsAs reports whether a job that waits would wait as it does if it asked for these
 // needs. It is for package scheduler.
-func WaitsFor(r turns.Record, needs ...Need) bool {
-	needs, err := normalize(withCosts(needs))
+func (a Ask) WaitsAs(r turns.Record) bool {
+	needs, err := normalize(withCosts(a.Needs))
 	if err != nil {
 		return false
 	}

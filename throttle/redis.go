@@ -53,6 +53,7 @@ type Redis struct {
 	callers    sync.Pool // of *caller
 	plains     plains
 	plainCalls *together.Calls[plainCall]
+	allowCalls *together.Calls[allowCall]
 
 	mu   sync.Mutex
 	told map[string]Limit // what Define was told, by name
@@ -88,7 +89,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	prefix := "hg:{" + opts.Scope + "}:"
 	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
 	r.callers.New = func() any { return &caller{name: r.unique()} }
-	r.plainCalls = together.New(r.allowPlainly)
+	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
 	return r
 }
 
@@ -124,17 +125,48 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if d, ok, err := r.takePlainly(ctx, needs); ok || err != nil {
 		return d, err
 	}
-	holder := r.unique()
-	args := appendNeeds([]any{r.app, holder}, needs)
-	return r.decide(ctx, needs, r.alone(lua.Allow, args, holder))
+	call := &allowCall{needs: needs, holder: r.unique()}
+	return r.decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
+		again := *call // the one that was made may still be under way
+		err := r.allowCalls.Do(ctx, &again)
+		return again.reply, again.holder, cmp.Or(err, again.err)
+	})
 }
 
-// alone asks for one decision by a script of its own.
-func (r *Redis) alone(script *redis.Script, args []any, holder string) func(context.Context) ([]any, string, error) {
-	return func(ctx context.Context) ([]any, string, error) {
-		reply, err := r.run(ctx, script, args...).Slice()
-		return reply, holder, err
+// allowCall is a call of Allow that the plain way could not decide.
+type allowCall struct {
+	needs  []Need
+	holder string
+
+	reply []any
+	err   error
+}
+
+// sendAllows sends calls in one script.
+func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
+	args := []any{r.app}
+	for _, c := range calls {
+		args = appendNeeds(append(args, c.holder, len(c.needs)), c.needs)
 	}
+	replies, err := r.run(ctx, lua.Allow, args...).Slice()
+	if len(calls) > 1 && isOnes(err) {
+		for _, c := range calls {
+			r.sendAllows(ctx, []*allowCall{c})
+		}
+		return
+	}
+	for i, c := range calls {
+		if c.err = err; err == nil {
+			c.reply = replies[i].([]any)
+		}
+	}
+}
+
+// isOnes reports whether a script failed at what only one of its calls may need, such as a
+// meter that somebody has damaged. Then each is made alone.
+func isOnes(err error) bool {
+	said, ok := errors.AsType[redis.Error](err)
+	return ok && (strings.HasPrefix(said.Error(), "ERR ") || strings.HasPrefix(said.Error(), "WRONGTYPE "))
 }
 
 // decide asks for a script's reply, and whose leases are in it, and makes a decision of

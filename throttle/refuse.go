@@ -57,7 +57,11 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 		job.Queue, job.ID, l.app, refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts),
 	}
-	return l.decide(ctx, needs, l.alone(lua.Refused, appendNeeds(args, needs), ""))
+	args = appendNeeds(args, needs)
+	return l.decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
+		reply, err := l.run(ctx, lua.Refused, args...).Slice()
+		return reply, "", err
+	})
 }
 
 // Accepted tells the limiter that the other side did what a job's call asked for,

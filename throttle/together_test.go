@@ -295,3 +295,79 @@ func TestManyAskAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Calls of Allow that go together are answered as if they had been made one after the other,
+// also where jobs wait.
+func TestCallsOfAllowTogether(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stage func(redistest.TB) *stage
+	}{{"miniredis", miniStage}, {"redis", realStage}} {
+		t.Run(tt.name, func(t *testing.T) {
+			alone, together := tt.stage(t), tt.stage(t)
+			rapid.Check(t, func(t *rapid.T) {
+				w := newAsking(t, alone, together)
+				for range rapid.IntRange(1, 12).Draw(t, "steps") {
+					rapid.SampledFrom([]func(*rapid.T){w.ask, w.allow, w.allow, w.wait, w.call, w.pause}).Draw(t, "step")(t)
+				}
+				w.same(t)
+			})
+		})
+	}
+}
+
+// allow makes some calls, of which some only look.
+func (w *asking) allow(t *rapid.T) {
+	var calls [][]any
+	for range rapid.IntRange(1, 6).Draw(t, "calls") {
+		w.calls++
+		needs := rapid.SampledFrom(w.kinds).Draw(t, "kind").needs
+		call := []any{fmt.Sprint("outside\ncall\n", w.calls), len(needs)}
+		for _, n := range needs {
+			call = append(call, n.Limit, n.Key, n.Cost*rapid.SampledFrom([]int{0, 1, 1}).Draw(t, "takes"))
+		}
+		calls = append(calls, call)
+	}
+	run := func(s *stage, calls ...[]any) []any {
+		replies, err := lua.Allow.Run(background, s.rdb, []string{hg("")}, append([]any{""}, slices.Concat(calls...)...)...).Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replies
+	}
+	var alone []any
+	for _, call := range calls {
+		alone = append(alone, run(w.alone, call)...)
+	}
+	if diff := gocmp.Diff(alone, run(w.together, calls...)); diff != "" {
+		t.Fatalf("what calls are answered that go alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// A meter that somebody has damaged stops the calls that need it, and none that go with them.
+func TestDamagedMeterStopsNobodyElse(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)})
+		must(t, s.rdb.Set(background, hg("m:sliding_log:log|bad"), "x", 0).Err())
+		var asks []throttle.Ask
+		for i, key := range []string{"a", "bad", "b"} {
+			asks = append(asks, throttle.Ask{Job: throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}}, Needs: []throttle.Need{{Limit: "log", Key: key}}})
+		}
+		for i, a := range s.lanes.AcquireAll(background, asks...) {
+			if (a.Err != nil) != (i == 1) || a.OK() != (i != 1) {
+				t.Errorf("job %d: %v, %v", i, a.Decision, a.Err)
+			}
+		}
+		var calls sync.WaitGroup
+		for i := range 60 {
+			calls.Go(func() {
+				key := []string{"c", "bad", "d"}[i%3]
+				d, err := s.Limiter.Allow(background, "log", key)
+				if (err != nil) != (key == "bad") || err == nil && d.Outcome != throttle.Allowed && d.Outcome != throttle.Denied {
+					t.Errorf("key %s: %v, %v", key, d, err)
+				}
+			})
+		}
+		calls.Wait()
+	})
+}

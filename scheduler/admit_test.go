@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,8 +79,11 @@ func TestRuleThatPanics(t *testing.T) {
 	virtual(t, settings{
 		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
 		rule: func(task *asynq.Task) (Rule, error) {
-			if string(task.Payload()) == "panics" {
+			switch string(task.Payload()) {
+			case "panics":
 				panic("no rule for it")
+			case "exits":
+				runtime.Goexit()
 			}
 			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 		},
@@ -89,13 +93,16 @@ func TestRuleThatPanics(t *testing.T) {
 			}
 		},
 	}, func(t *testing.T, st *stack) {
-		for _, id := range []string{"a", "panics", "b"} {
+		for _, id := range []string{"a", "panics", "exits", "b"} {
 			st.enqueue(asynq.NewTask("job", []byte(id)), asynq.TaskID(id), asynq.MaxRetry(0))
 		}
 		time.Sleep(time.Minute)
 		st.wantOnce(2)
 		if info := st.info("panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "no rule for it") {
 			t.Errorf("job: %+v, want it archived with its panic", info)
+		}
+		if info := st.info("exits"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "For did not return") {
+			t.Errorf("job: %+v, want it archived without a rule", info)
 		}
 		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("limiter panics"), asynq.MaxRetry(0))
 		time.Sleep(time.Minute)

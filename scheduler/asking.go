@@ -46,8 +46,8 @@ func (s *Server) ask(all []*asking) {
 	for i, q := range all {
 		q.place, q.answered = i, make(chan struct{})
 		go func() {
+			defer func() { ruled <- q }()
 			s.findRule(q)
-			ruled <- q
 		}()
 	}
 	go func() {
@@ -83,12 +83,18 @@ func gather(ruled <-chan *asking, n int) []*asking {
 	return ready
 }
 
+// errNoRule fails a job whose rule ended its goroutine in place of returning.
+var errNoRule = errors.New("rules: For did not return")
+
 // findRule finds out what a job needs, and whether it is not too late. What a rule panics
 // with its handler will, so that asynq makes its own error of it.
 func (s *Server) findRule(q *asking) {
 	defer func() { q.panicked = recover() }()
 	ctx := context.WithValue(s.base(), jobKey{}, q.job)
-	if q.rule, q.err = s.rules.For(ctx, q.task); q.err != nil {
+	q.err = errNoRule
+	var err error
+	if q.rule, err = s.rules.For(ctx, q.task); err != nil {
+		q.err = err
 		return
 	}
 	if q.err = q.late(); q.err != nil && len(q.rule.Needs) > 0 {
@@ -144,7 +150,9 @@ func (s *Server) answers(ctx context.Context, asks []throttle.Ask) (answers []th
 		return answers
 	}
 	began := time.Now()
-	answers = s.limiter.AcquireAll(ctx, asks...)
+	if answers = s.limiter.AcquireAll(ctx, asks...); len(answers) != len(asks) {
+		fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
+	}
 	for _, a := range answers {
 		s.noteLimiter(ctx, began, a.Err)
 	}

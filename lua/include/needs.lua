@@ -4,9 +4,11 @@
 local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Those that are
--- among the loaded are used again, but for leases, which count by holder. Returns them, or nil and the reply to give: a limit that does not exist for the app, and 1
--- if Redis lost it (one that was deleted on purpose left its name) or 2 if it is for
--- other apps; a cost that can never fit; or a calendar that Go must extend first.
+-- among the loaded are used again, and stored once; but for leases, which count by holder,
+-- and keys that will count otherwise, which look ahead by what is stored. Returns them, or
+-- nil and the reply to give: a limit that does not exist for the app, and 1 if Redis lost it
+-- (one that was deleted on purpose left its name) or 2 if it is for other apps; a cost that
+-- can never fit; or a calendar that Go must extend first.
 local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do
@@ -18,7 +20,7 @@ local function load_needs(first, last, app, holder, loaded)
       return nil, { NO_LIMIT, index, now_us, why }
     end
     m.index, m.cost, m.reserved = index, tonumber(ARGV[i + 2]), 0
-    if loaded and not m.lease_us and not loaded[id] then loaded[id], m.later = m, true end
+    if loaded and not m.lease_us and not m.ends_us and not loaded[id] then loaded[id], m.later = m, true end
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
       return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }

@@ -61,7 +61,9 @@ func starts(t *testing.T, limit throttle.Limit) string {
 
 // inWords groups times: those of one second, and then what comes one by one.
 func inWords(times []time.Duration) string {
-	clock := func(at time.Duration) string { return fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second) }
+	clock := func(at time.Duration) string {
+		return fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second)
+	}
 	var words []string
 	for len(times) > 0 {
 		count, single := 1, 1

@@ -38,7 +38,7 @@ func TestCommandsThatAreShownExist(t *testing.T) {
 func checkCommand(t *testing.T, page, shown string) {
 	t.Helper()
 	var args, flags []string
-	for _, word := range strings.Fields(shown) {
+	for word := range strings.FieldsSeq(shown) {
 		if strings.HasPrefix(word, "-") {
 			flags = append(flags, word)
 		} else if subcommand.MatchString(word) && len(flags) == 0 && len(args) < 2 {

@@ -46,9 +46,9 @@ func TestRightsEndThere(t *testing.T) {
 		"scan 0":                                     "page enqueue",
 		"subscribe asynq:cancel":                     "page enqueue",
 	} {
-		for _, user := range strings.Fields(users) {
+		for user := range strings.FieldsSeq(users) {
 			args := []any{"acl", "dryrun", user}
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				args = append(args, word)
 			}
 			said, err := rdb.Do(t.Context(), args...).Text()

@@ -8,8 +8,14 @@ import (
 // No Redis URL shows its password, whatever is wrong with the rest of it.
 func FuzzParseRedisURL(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"redis", "localhost:6379/0"}, {"rediss-cluster", "a,b:1"}, {"redis-sentinel", "a,b/master/1?username=x"},
-		{"unix", "/run/redis.sock?db=1"}, {"redis", "[::1"}, {"redis", "h:99999/%zz"}, {"http", "h"}, {"redis", "h?pool_size=x"},
+		{"redis", "localhost:6379/0"},
+		{"rediss-cluster", "a,b:1"},
+		{"redis-sentinel", "a,b/master/1?username=x"},
+		{"unix", "/run/redis.sock?db=1"},
+		{"redis", "[::1"},
+		{"redis", "h:99999/%zz"},
+		{"http", "h"},
+		{"redis", "h?pool_size=x"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -1,8 +1,8 @@
 -- Takes or renews the lease of the one process that gives turns, and tells it
 -- what it may not have heard. Where it knows of more lanes than there were, the last
 -- were lost in a failover: then it is as if the lease was taken anew.
--- Touches: changes (rw), contended (w), epoch (rw), jobs (r), lanes (rw), patience (rw),
---   seq (rw), turns (rw).
+-- Touches: changes (rw), contended (w), demand (w), epoch (rw), full (w), jobs (r),
+--   lanes (rw), meters (w), patience (rw), seq (rw), tickets (w), turns (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -45,8 +45,8 @@ end
 call('SET', hg('turns'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
-else -- marks of lanes that came and went unheard of
-  call('DEL', hg('contended'))
+else -- what is kept of lanes that came and went unheard of, or never were
+  call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
 local ends = next_end()
 if ends and call('EXISTS', hg('jobs')) == 0 then -- nobody's, whose time may never be up

@@ -124,11 +124,16 @@ func TestBadPatience(t *testing.T) {
 	}
 }
 
-// TestBadLane: a lane that no script has made is forgotten with the next pass.
+// TestBadLane: a lane that no script has made is forgotten with the next pass, and then
+// what is kept of none.
 func TestBadLane(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Second)
 		st.must(st.limits.ZAdd(t.Context(), scopePrefix+"lanes", redis.Z{Score: 7, Member: "abc"}).Err())
+		st.must(st.limits.SAdd(t.Context(), scopePrefix+"full", "abc").Err())
+		for _, key := range []string{"tickets", "meters", "demand"} {
+			st.must(st.limits.HSet(t.Context(), scopePrefix+key, "abc", "abc").Err())
+		}
 		time.Sleep(passes + 2*quiet)
 		st.wantClean()
 	})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,7 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -32,12 +31,16 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
 		return nil, Usagef("OTEL_TRACES_EXPORTER: %q: want otlp or none", name)
 	}
-	if name := otlpProtocol(); name != "" && name != "http/protobuf" {
+	if name := otlp("PROTOCOL"); name != "" && name != "http/protobuf" {
 		return nil, Usagef("OTEL_EXPORTER_OTLP_PROTOCOL: %q: want http/protobuf, which collectors take at port 4318", name)
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	to, err := newCollector()
 	if err != nil {
-		return nil, Usagef("OTEL_EXPORTER_OTLP_ENDPOINT: %w", err)
+		return nil, Usagef("%w", err)
+	}
+	exporter, err := otlptrace.New(ctx, to)
+	if err != nil {
+		return nil, err
 	}
 	service, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes after, and wins
@@ -56,11 +59,6 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 			otel.Handle(err)
 		}
 	}, nil
-}
-
-// otlpProtocol is how the environment wants spans to be sent.
-func otlpProtocol() string {
-	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"))
 }
 
 // traced reports whether an environment asks for traces.

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http/httptest"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -124,9 +125,14 @@ type demo struct {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	server := httptest.NewServer(d.api)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: d.api}
+	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
-	if err := d.enqueue(ctx, server.URL); err != nil {
+	if err := d.enqueue(ctx, "http://"+listener.Addr().String()); err != nil {
 		return err
 	}
 	rules := scheduler.Rules{Limits: d.config.Limits, For: config.RuleIn(func() *config.Config { return d.config })}

@@ -16,75 +16,85 @@ var printed = flag.String("print", "", "the command whose script TestPrint print
 
 // scripts is every command's script by the name of its file.
 var scripts = map[string]*redis.Script{
-	"accepted":    Accepted,
-	"acquire":     Acquire,
-	"allow":       Allow,
-	"block":       Block,
-	"block_for":   BlockFor,
-	"carry":       Carry,
-	"cell":        Cell,
-	"charge":      Charge,
-	"claim":       Claim,
-	"crash":       Crash,
-	"crawl_claim": CrawlClaim,
-	"crawl_done":  CrawlDone,
-	"crawl_found": CrawlFound,
-	"cron_move":   CronMove,
-	"cron_read":   CronRead,
-	"define":      Define,
-	"delete":      Delete,
-	"dequeue":     Dequeue,
-	"edges":       Edges,
-	"extend":      Extend,
-	"fields":      Fields,
-	"identify":    Identify,
-	"file_keys":   FileKeys,
-	"forecast":    Forecast,
-	"forget":      Forget,
-	"free":        Free,
-	"give_back":   GiveBack,
-	"grant":       Grant,
-	"late":        Late,
-	"lead":        Lead,
-	"look":        Look,
-	"mend":        Mend,
-	"note":        Note,
-	"pause":       Pause,
-	"plain":       Plain,
-	"postpone":    Postpone,
-	"promote":     Promote,
-	"put_back":    PutBack,
-	"recall":      Recall,
-	"record":      Record,
-	"recount":     Recount,
-	"refused":     Refused,
-	"reset":       Reset,
-	"resign":      Resign,
-	"set_key":     SetKey,
-	"settle":      Settle,
-	"shelve":      Shelve,
-	"unset_key":   UnsetKey,
-	"waiting":     Waiting,
+	"limits/accepted":  Accepted,
+	"lanes/acquire":    Acquire,
+	"limits/allow":     Allow,
+	"limits/block":     Block,
+	"limits/block_for": BlockFor,
+	"limits/carry":     Carry,
+	"limits/cell":      Cell,
+	"limits/charge":    Charge,
+	"lanes/claim":      Claim,
+	"asynq/crash":      Crash,
+	"crawl/claim":      CrawlClaim,
+	"crawl/done":       CrawlDone,
+	"crawl/found":      CrawlFound,
+	"cron/move":        CronMove,
+	"cron/read":        CronRead,
+	"limits/define":    Define,
+	"limits/delete":    Delete,
+	"asynq/dequeue":    Dequeue,
+	"limits/edges":     Edges,
+	"limits/extend":    Extend,
+	"asynq/fields":     Fields,
+	"asynq/identify":   Identify,
+	"limits/file_keys": FileKeys,
+	"lanes/forecast":   Forecast,
+	"lanes/forget":     Forget,
+	"limits/free":      Free,
+	"asynq/give_back":  GiveBack,
+	"lanes/grant":      Grant,
+	"lanes/late":       Late,
+	"lanes/lead":       Lead,
+	"limits/look":      Look,
+	"lanes/mend":       Mend,
+	"limits/note":      Note,
+	"limits/pause":     Pause,
+	"limits/plain":     Plain,
+	"asynq/postpone":   Postpone,
+	"asynq/promote":    Promote,
+	"asynq/put_back":   PutBack,
+	"lanes/recall":     Recall,
+	"history/record":   Record,
+	"lanes/recount":    Recount,
+	"lanes/refused":    Refused,
+	"limits/reset":     Reset,
+	"lanes/resign":     Resign,
+	"limits/set_key":   SetKey,
+	"lanes/settle":     Settle,
+	"lanes/shelve":     Shelve,
+	"limits/unset_key": UnsetKey,
+	"lanes/waiting":    Waiting,
 }
 
 // expanded is the text of a command's script as Redis gets it.
 func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
 
-// names lists what a pattern matches in the folder, without folder and ending.
-func names(t *testing.T, pattern string) []string {
+// commandFiles and includeFiles are the files in this folder, without their ending.
+func commandFiles(t *testing.T) []string {
+	return slices.DeleteFunc(paths(t, "*/*.lua"), func(path string) bool { return strings.HasPrefix(path, "include/") })
+}
+
+func includeFiles(t *testing.T) []string {
+	return append(paths(t, "include/*.lua"), paths(t, "*/include/*.lua")...)
+}
+
+func allFiles(t *testing.T) []string { return append(commandFiles(t), includeFiles(t)...) }
+
+func paths(t *testing.T, pattern string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
 	}
-	for i, path := range paths {
-		paths[i] = strings.TrimSuffix(filepath.Base(path), ".lua")
+	for i, path := range found {
+		found[i] = strings.TrimSuffix(path, ".lua")
 	}
-	return paths
+	return found
 }
 
 func TestEveryFileIsACommand(t *testing.T) {
-	files := names(t, "*.lua")
+	files := commandFiles(t)
 	for _, name := range files {
 		script := scripts[name]
 		if script == nil {
@@ -102,7 +112,7 @@ func TestEveryFileIsACommand(t *testing.T) {
 	}
 }
 
-// TestPrint prints a script as Redis gets it: go test ./lua -run TestPrint -v -print acquire.
+// TestPrint prints a script as Redis gets it: go test ./lua -run TestPrint -v -print lanes/acquire.
 func TestPrint(t *testing.T) {
 	if *printed == "" {
 		return

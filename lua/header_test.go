@@ -2,6 +2,7 @@ package lua
 
 import (
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,9 +17,9 @@ type source struct{ header, code string }
 
 var comment = regexp.MustCompile(`(?m)[ \t]*--.*$`)
 
-func read(t *testing.T, path string) source {
+func read(t *testing.T, file string) source {
 	t.Helper()
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func read(t *testing.T, path string) source {
 
 // commands runs a test on every command's file.
 func commands(t *testing.T, f func(t *testing.T, name string, s source)) {
-	for _, name := range names(t, "*.lua") {
+	for _, name := range commandFiles(t) {
 		t.Run(name, func(t *testing.T) { f(t, name, read(t, name+".lua")) })
 	}
 }
@@ -103,12 +104,9 @@ func TestForbiddenWords(t *testing.T) {
 		{`'KEYS'|'SCAN'|'FLUSH`, "reaches beyond the script's keys"},
 	} {
 		pattern := regexp.MustCompile(rule.pattern)
-		for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
-			for _, name := range names(t, pathPattern) {
-				path := strings.Replace(pathPattern, "*", name, 1)
-				if found := pattern.FindString(read(t, path).code); found != "" {
-					t.Errorf("%s has %q: %s", path, found, rule.why)
-				}
+		for _, name := range allFiles(t) {
+			if found := pattern.FindString(read(t, name+".lua").code); found != "" {
+				t.Errorf("%s has %q: %s", name, found, rule.why)
 			}
 		}
 	}
@@ -129,8 +127,8 @@ func TestExpandedScripts(t *testing.T) {
 		if n := strings.Count(code, "'TIME'"); n > 1 {
 			t.Errorf("asks for the time %d times: two answers differ", n)
 		}
-		for _, include := range names(t, "include/*.lua") {
-			part := strings.TrimSpace(read(t, "include/"+include+".lua").code)
+		for _, include := range includeFiles(t) {
+			part := strings.TrimSpace(read(t, include+".lua").code)
 			if n := strings.Count(code, part); n > 1 {
 				t.Errorf("has include %s %d times", include, n)
 			}
@@ -140,21 +138,22 @@ func TestExpandedScripts(t *testing.T) {
 
 func TestEveryIncludeIsUsed(t *testing.T) {
 	used := map[string]bool{}
-	for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
-		for _, name := range names(t, pathPattern) {
-			text, err := os.ReadFile(strings.Replace(pathPattern, "*", name, 1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, match := range includeLine.FindAllSubmatch(text, -1) {
-				used[string(match[1])] = true
-			}
+	for _, name := range allFiles(t) {
+		text, err := os.ReadFile(name + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range includeLine.FindAllSubmatch(text, -1) {
+			used[string(match[1])] = true
 		}
 	}
-	for _, include := range names(t, "include/*.lua") {
-		if !used[include] {
+	for _, include := range includeFiles(t) {
+		if !used[path.Base(include)] {
 			t.Errorf("nothing includes %s", include)
 		}
+	}
+	if len(includeFiles(t)) != len(includes) {
+		t.Error("two includes have one name")
 	}
 }
 
@@ -164,18 +163,15 @@ func TestEveryIncludeIsUsed(t *testing.T) {
 const longest = 90
 
 func TestScriptsAreShort(t *testing.T) {
-	for _, pathPattern := range []string{"*.lua", "include/*.lua"} {
-		for _, name := range names(t, pathPattern) {
-			path := strings.Replace(pathPattern, "*", name, 1)
-			lines := 0
-			for line := range strings.Lines(read(t, path).code) {
-				if strings.TrimSpace(line) != "" {
-					lines++
-				}
+	for _, name := range allFiles(t) {
+		lines := 0
+		for line := range strings.Lines(read(t, name+".lua").code) {
+			if strings.TrimSpace(line) != "" {
+				lines++
 			}
-			if lines > longest {
-				t.Errorf("%s has %d lines of code, want at most %d", path, lines, longest)
-			}
+		}
+		if lines > longest {
+			t.Errorf("%s has %d lines of code, want at most %d", name, lines, longest)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package lua holds headgate's Redis scripts: one file per command, and
-// includes, among them one per kind of meter. A script's header says what it does, its
+// Package lua holds headgate's Redis scripts, one file per command: of limits, of lanes,
+// where jobs wait, of asynq's queues, of schedules, of crawls, and of the history. Beside
+// them are includes, among them one per kind of meter. A script's header says what it does, its
 // keys, arguments and reply; the tests hold the headers against the code.
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
@@ -12,66 +13,68 @@ package lua
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"maps"
+	"path"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed *.lua include/*.lua
+//go:embed */*.lua */include/*.lua
 var files embed.FS
 
 // The commands.
 var (
-	Accepted   = script("accepted")
-	Acquire    = script("acquire")
-	Allow      = script("allow")
-	Block      = script("block")
-	BlockFor   = script("block_for")
-	Carry      = script("carry")
-	Cell       = script("cell")
-	Charge     = script("charge")
-	Claim      = script("claim")
-	Crash      = script("crash")
-	CrawlClaim = script("crawl_claim")
-	CrawlDone  = script("crawl_done")
-	CrawlFound = script("crawl_found")
-	CronMove   = script("cron_move")
-	CronRead   = script("cron_read")
-	Define     = script("define")
-	Delete     = script("delete")
-	Dequeue    = script("dequeue")
-	Edges      = script("edges")
-	Extend     = script("extend")
-	Fields     = script("fields")
-	FileKeys   = script("file_keys")
-	Forecast   = script("forecast")
-	Forget     = script("forget")
-	Free       = script("free")
-	GiveBack   = script("give_back")
-	Grant      = script("grant")
-	Identify   = script("identify")
-	Late       = script("late")
-	Lead       = script("lead")
-	Look       = script("look")
-	Mend       = script("mend")
-	Note       = script("note")
-	Pause      = script("pause")
-	Plain      = script("plain")
-	Postpone   = script("postpone")
-	Promote    = script("promote")
-	PutBack    = script("put_back")
-	Recall     = script("recall")
-	Record     = script("record")
-	Recount    = script("recount")
-	Refused    = script("refused")
-	Reset      = script("reset")
-	Resign     = script("resign")
-	SetKey     = script("set_key")
-	Settle     = script("settle")
-	Shelve     = script("shelve")
-	UnsetKey   = script("unset_key")
-	Waiting    = script("waiting")
+	Accepted   = script("limits/accepted")
+	Acquire    = script("lanes/acquire")
+	Allow      = script("limits/allow")
+	Block      = script("limits/block")
+	BlockFor   = script("limits/block_for")
+	Carry      = script("limits/carry")
+	Cell       = script("limits/cell")
+	Charge     = script("limits/charge")
+	Claim      = script("lanes/claim")
+	Crash      = script("asynq/crash")
+	CrawlClaim = script("crawl/claim")
+	CrawlDone  = script("crawl/done")
+	CrawlFound = script("crawl/found")
+	CronMove   = script("cron/move")
+	CronRead   = script("cron/read")
+	Define     = script("limits/define")
+	Delete     = script("limits/delete")
+	Dequeue    = script("asynq/dequeue")
+	Edges      = script("limits/edges")
+	Extend     = script("limits/extend")
+	Fields     = script("asynq/fields")
+	FileKeys   = script("limits/file_keys")
+	Forecast   = script("lanes/forecast")
+	Forget     = script("lanes/forget")
+	Free       = script("limits/free")
+	GiveBack   = script("asynq/give_back")
+	Grant      = script("lanes/grant")
+	Identify   = script("asynq/identify")
+	Late       = script("lanes/late")
+	Lead       = script("lanes/lead")
+	Look       = script("limits/look")
+	Mend       = script("lanes/mend")
+	Note       = script("limits/note")
+	Pause      = script("limits/pause")
+	Plain      = script("limits/plain")
+	Postpone   = script("asynq/postpone")
+	Promote    = script("asynq/promote")
+	PutBack    = script("asynq/put_back")
+	Recall     = script("lanes/recall")
+	Record     = script("history/record")
+	Recount    = script("lanes/recount")
+	Refused    = script("lanes/refused")
+	Reset      = script("limits/reset")
+	Resign     = script("lanes/resign")
+	SetKey     = script("limits/set_key")
+	Settle     = script("lanes/settle")
+	Shelve     = script("lanes/shelve")
+	UnsetKey   = script("limits/unset_key")
+	Waiting    = script("lanes/waiting")
 )
 
 func script(name string) *redis.Script {
@@ -107,10 +110,23 @@ func write(b *strings.Builder, file, indent string, included map[string]bool) {
 				known = maps.Clone(included)
 			}
 			known[name] = true
-			write(b, "include/"+name+".lua", indent+own, known)
+			write(b, includes[name], indent+own, known)
 		}
 	}
 }
+
+// includes are the files of the includes by name: each is in the folder of who needs it, or
+// in include, which all need.
+var includes = func() map[string]string {
+	found := map[string]string{}
+	for _, pattern := range []string{"include/*.lua", "*/include/*.lua"} {
+		paths, _ := fs.Glob(files, pattern) // the pattern is right
+		for _, file := range paths {
+			found[strings.TrimSuffix(path.Base(file), ".lua")] = file
+		}
+	}
+	return found
+}()
 
 // texts are the files that have been read: each brings the same ones.
 var texts = map[string]string{}

@@ -206,7 +206,7 @@ func (d *drop) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isDequeue reports whether a command is lua/dequeue.lua.
+// isDequeue reports whether a command is lua/asynq/dequeue.lua.
 func isDequeue(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 14 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")

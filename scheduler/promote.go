@@ -27,7 +27,7 @@ import (
 // since several limiters can share an asynq Redis.
 type promoter struct{ rdb redis.UniversalClient }
 
-// fates are the words of lua/promote.lua.
+// fates are the words of lua/asynq/promote.lua.
 var fates = map[string]turns.Fate{
 	"moved":   turns.Moved,
 	"active":  turns.Active,  // its handler has not returned yet: try again soon
@@ -120,7 +120,7 @@ func (p promoter) due(ctx context.Context, queue string, before time.Time, offse
 		return nil, 0, err
 	}
 	for i, until := range denied {
-		if until == strconv.FormatInt(int64(page[i].Score), 10) { // as lua/include/denied.lua has it
+		if until == strconv.FormatInt(int64(page[i].Score), 10) { // as lua/asynq/include/denied.lua has it
 			ids = append(ids, all[i])
 		}
 	}

@@ -201,7 +201,7 @@ func (q *queueRedis) putBackCall(w writeBack, why *putBackError, ends string) *p
 // putBackCall is a job that is put back together with others.
 type putBackCall struct {
 	writeBack
-	args []any // as lua/put_back.lua takes them
+	args []any // as lua/asynq/put_back.lua takes them
 	err  error
 }
 

@@ -89,7 +89,7 @@ func (f *fuse) pass(redis func() error) error {
 // another wait for that lock, for which no bubble's clock goes on.
 func isGreeting(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }
 
-// isPromote reports whether a command is lua/promote.lua of the queue "default".
+// isPromote reports whether a command is lua/asynq/promote.lua of the queue "default".
 func isPromote(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	return strings.HasPrefix(cmd.Name(), "eval") && len(args) > 4 && fmt.Sprint(args[2]) == "3" &&

@@ -89,7 +89,7 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 }
 
 // define writes a definition and carries the limit's meters over to another rate.
-// It returns what lua/define.lua does: 0 unchanged, 1 changed, 2 replaced other
+// It returns what lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced other
 // words that were set at run time. All defaults are spelled out, so the scripts know none but
 // that of max_block_us, which definitions of older versions do not have.
 //

@@ -131,7 +131,7 @@ type ask struct {
 	needs  []Need // normalized
 	answer *Answer
 
-	like  []any  // what it shares with others, as lua/acquire.lua takes it
+	like  []any  // what it shares with others, as lua/lanes/acquire.lua takes it
 	call  string // by which its leases are known
 	reply []any
 	err   error

@@ -72,7 +72,7 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	return nil, errCalendar
 }
 
-// readMeter reads the reply of lua/look.lua for one meter. Moments that are past by
+// readMeter reads the reply of lua/limits/look.lua for one meter. Moments that are past by
 // now are no time off.
 func readMeter(n Need, row []any, now int64) Meter {
 	m := Meter{Limit: n.Limit, Key: n.Key}

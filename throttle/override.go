@@ -233,7 +233,7 @@ func (r *Redis) Key(ctx context.Context, limit, key string) (l Limit, state KeyS
 // after that, so that Settle gives nothing back at a rate that has changed since.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }
 
-// readKey reads a record as lua/include/record.lua writes it: 14 words, by number
+// readKey reads a record as lua/limits/include/record.lua writes it: 14 words, by number
 // here. Of anything else it says that nothing differs.
 func readKey(l Limit, key, record string, now time.Time) KeyState {
 	words := strings.Fields(record)

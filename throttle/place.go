@@ -90,7 +90,7 @@ func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
 	return jobs, unavailable(scan.Err())
 }
 
-// readPlace reads the reply of lua/waiting.lua for one job.
+// readPlace reads the reply of lua/lanes/waiting.lua for one job.
 func readPlace(row []any) Place {
 	number := func(i int) int64 { return row[i].(int64) }
 	_, meters, _ := strings.Cut(row[6].(string), "\n")

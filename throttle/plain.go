@@ -15,7 +15,7 @@ import (
 
 // plains are the funnels and token buckets that have nothing beside their rate, as Redis
 // said last. A call that knows its limits can be decided by comparing that with what
-// Redis has, and a few numbers: see lua/plain.lua. It is safe for concurrent use.
+// Redis has, and a few numbers: see lua/limits/plain.lua. It is safe for concurrent use.
 type plains struct {
 	mu    sync.Mutex
 	known map[string]*plainLimit // by name
@@ -23,7 +23,7 @@ type plains struct {
 
 // plainLimit is what is known of a limit.
 type plainLimit struct {
-	summary string       // as lua/include/summary.lua writes it
+	summary string       // as lua/limits/include/summary.lua writes it
 	limit   *activeLimit // nil if it is not plain
 	skip    int          // calls that go the long way, since one had to
 }
@@ -37,7 +37,7 @@ type plainCall struct {
 	needs  []Need
 	limits []plainLimit
 
-	verdict int64 // as lua/plain.lua says
+	verdict int64 // as lua/limits/plain.lua says
 	now     int64
 	states  []int64 // TAT and n-ths of each meter
 	err     error

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -139,7 +140,7 @@ func (r *rig) spent() (s spending, err error) {
 		return s, err
 	}
 	s.commands, err = strconv.ParseFloat(info["Stats"]["total_commands_processed"], 64)
-	for _, field := range strings.Split(info["Commandstats"]["cmdstat_evalsha"], ",") {
+	for field := range strings.SplitSeq(info["Commandstats"]["cmdstat_evalsha"], ",") {
 		if usec, ok := strings.CutPrefix(field, "usec="); ok {
 			s.usec, _ = strconv.ParseFloat(usec, 64)
 		}
@@ -378,4 +379,4 @@ func (r *rig) promote(ids ...string) error {
 	return lua.Promote.Run(r.ctx, r.rdb, []string{rigKeys + "pending", rigKeys + "retry", rigKeys + "headgate"}, args...).Err()
 }
 
-func isNil(err error) bool { return err == redis.Nil }
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }

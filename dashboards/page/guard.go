@@ -43,12 +43,12 @@ func (g *guard) protect(next http.Handler) http.Handler {
 			g.signIn(w, r) // with what was typed: what else the request has does not count
 			return
 		}
-		switch user, code := g.who(r); {
-		case code == 0:
+		switch user, code := g.who(r); code {
+		case 0:
 			next.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
-		case code == http.StatusForbidden:
+		case http.StatusForbidden:
 			g.refuse(w, code, "Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others.")
-		case code == http.StatusTooManyRequests:
+		case http.StatusTooManyRequests:
 			g.refuse(w, code, tooMany)
 		default:
 			g.forget(w, r) // a session that is none costs the browser a second each time

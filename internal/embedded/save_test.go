@@ -107,7 +107,7 @@ func TestWhatIsSavedIsOneMoment(t *testing.T) {
 					case <-stop:
 						return
 					default:
-						_ = rdb.RPopLPush(t.Context(), from, to).Err()
+						_ = rdb.LMove(t.Context(), from, to, "right", "left").Err()
 					}
 				}
 			}

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -118,7 +119,7 @@ func TestCommandsThatWaitAreRefused(t *testing.T) {
 		}
 	}
 	err := rdb.XRead(t.Context(), &redis.XReadArgs{Streams: []string{"stream", "0"}, Block: -1}).Err()
-	if err != redis.Nil {
+	if !errors.Is(err, redis.Nil) {
 		t.Errorf("XREAD without BLOCK: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -173,14 +174,8 @@ func payments(c *conf.Config) {
 		paying := &builtin.Function{Name: payingName(name)}
 		for _, t := range original.Types {
 			in := []reflect.Type{reflect.TypeFor[*budget]()}
-			for i := range t.NumIn() {
-				in = append(in, t.In(i))
-			}
-			var out []reflect.Type
-			for i := range t.NumOut() {
-				out = append(out, t.Out(i))
-			}
-			paying.Types = append(paying.Types, reflect.FuncOf(in, out, false))
+			in = slices.AppendSeq(in, t.Ins())
+			paying.Types = append(paying.Types, reflect.FuncOf(in, slices.Collect(t.Outs()), false))
 		}
 		paying.Func = func(args ...any) (any, error) {
 			if err := args[0].(*budget).take(grows(args[1:])); err != nil {

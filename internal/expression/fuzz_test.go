@@ -5,9 +5,14 @@ import "testing"
 // Whatever an expression and a payload are, each ends in a value or an error.
 func FuzzExpressions(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"host(payload.url)", `{"url":"https://example.com/"}`}, {"payload.a[0].b ?? 'x'", `{"a":[{}]}`},
-		{"len(payload) > 3 ? 1 : 2", `"text"`}, {"payload.n * 2", `{"n":9007199254740993}`}, {"task.type + task.id", `not JSON`},
-		{"split(result, ' ')[0]", `{}`}, {"result.status == 200", `null`}, {"payload matches '['", `"a"`},
+		{"host(payload.url)", `{"url":"https://example.com/"}`},
+		{"payload.a[0].b ?? 'x'", `{"a":[{}]}`},
+		{"len(payload) > 3 ? 1 : 2", `"text"`},
+		{"payload.n * 2", `{"n":9007199254740993}`},
+		{"task.type + task.id", `not JSON`},
+		{"split(result, ' ')[0]", `{}`},
+		{"result.status == 200", `null`},
+		{"payload matches '['", `"a"`},
 	} {
 		f.Add(seed[0], []byte(seed[1]))
 	}

@@ -27,7 +27,11 @@ var spellings = [][]string{
 	{"xn--strae-oqa.x", "straße.x"},
 	{"a_b.example", "A_B.example"},
 	{"1.2.3.4.5", "1.2.3.4.5."},
-	{"256.1.1.1"}, {"09.1"}, {"0xg.1"}, {"1..2"}, {"4294967296"},
+	{"256.1.1.1"},
+	{"09.1"},
+	{"0xg.1"},
+	{"1..2"},
+	{"4294967296"},
 }
 
 // dialled is the host that net/http connects to for a URL.

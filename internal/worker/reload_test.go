@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 // nothing that is wrong with the file itself changes any.
 func TestConfigsThatAreNotReadWhole(t *testing.T) {
 	mini, rdb := redistest.Mini(t)
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	said := new(bytes.Buffer)
 	file := filepath.Join(t.TempDir(), "headgate.yaml")
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}

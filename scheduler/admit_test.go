@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,9 +120,10 @@ func TestPermitIsForNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
-		gate, freed := make(chan struct{}), 0
+		gate := make(chan struct{})
+		var freed atomic.Int64
 		st := start(t, rdb, settings{
-			config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{slots}, freed: func(string) { freed++ },
+			config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{slots}, freed: func(string) { freed.Add(1) },
 			handle: func(context.Context, *asynq.Task) error { <-gate; return nil },
 		})
 		st.must(st.tasks.PauseQueue("default"))
@@ -136,8 +138,8 @@ func TestPermitIsForNow(t *testing.T) {
 		}
 		st.server.redis.ahead.believe(1)
 		time.Sleep(2 * time.Second)
-		if held := peek(); held != 1 || freed != 10 {
-			t.Errorf("%d slots are held and %d were freed by what did not begin, want 1 and 10", held, freed)
+		if held := peek(); held != 1 || freed.Load() != 10 {
+			t.Errorf("%d slots are held and %d were freed by what did not begin, want 1 and 10", held, freed.Load())
 		}
 		close(gate)
 		time.Sleep(time.Minute)

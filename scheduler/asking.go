@@ -20,7 +20,7 @@ import (
 type asking struct {
 	attempt
 	unique   bool          // whether it has a Unique lock
-	lease    time.Time     // when asynq's ended when the job was taken
+	lease    time.Time     // until when asynq has the job, unless it extends that
 	place    int           // among those that ask together
 	answered chan struct{} // closed when what follows is known
 	decision throttle.Decision

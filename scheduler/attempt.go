@@ -37,8 +37,9 @@ func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 
 // wrap returns the handler that asynq's server gets: next, once the job has its permits,
 // for which it asked when it was taken. Most jobs without them are put back before asynq
-// has them. Of the others what is to be put back is remembered here and not where the error is made, since
-// asynq acts on what this function returns: nothing that ran after could change it.
+// has them. Of the others what is to be put back is remembered here and not where the
+// error is made, since asynq acts on what this function returns: nothing that ran after
+// could change it.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
@@ -55,7 +56,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 			q = &asking{attempt: a}
 			s.ask([]*asking{q})
 		}
-		err := s.try(ctx, task, q, next)
+		err := s.try(ctx, a, q, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			s.putBacks.add(a.job, later)
 		}
@@ -64,17 +65,15 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 }
 
 // try runs the handler under its permits: keeps what is leased for as long as the handler
-// runs, and judges how it ended. The
-// handler gets the rule with its context: see [GetRule]. A panic passes through, so
-// that asynq makes its own error of it; the deferred calls give the leases back and
-// end the span all the same.
-func (s *Server) try(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) (err error) {
+// runs, and judges how it ended. The handler gets the rule with its context: see
+// [GetRule]. A panic passes through, so that asynq makes its own error of it; the deferred
+// calls give the leases back and end the span all the same.
+func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handler) (err error) {
 	if q, err = s.answer(ctx, q); err != nil {
-		s.history.Ended(q.name(), q.end(ctx, err))
+		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	a := q.attempt
-	a.task = task // asynq's own, to which a result can be written
+	a.rule, a.term = q.rule, q.term
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()

@@ -54,6 +54,7 @@ var scripts = map[string]*redis.Script{
 	"asynq/postpone":   Postpone,
 	"asynq/promote":    Promote,
 	"asynq/put_back":   PutBack,
+	"lanes/queued":     Queued,
 	"lanes/recall":     Recall,
 	"history/record":   Record,
 	"lanes/recount":    Recount,

@@ -64,6 +64,7 @@ var (
 	Postpone   = script("asynq/postpone")
 	Promote    = script("asynq/promote")
 	PutBack    = script("asynq/put_back")
+	Queued     = script("lanes/queued")
 	Recall     = script("lanes/recall")
 	Record     = script("history/record")
 	Recount    = script("lanes/recount")

@@ -159,6 +159,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.setOutages(o.log)
 	limits, scope := s.limiter.Turns().Redis()
 	s.history = history.New(limits, scope)
+	s.history.Queues = rdb
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)

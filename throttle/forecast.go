@@ -1,116 +1,375 @@
 package throttle
 
 import (
-	"context"
+	"iter"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/turns"
 )
 
-// Forecast is when permits would exist on one meter for those who come after
-// everything that waits there now. It is what a plan is made of: how long a batch
-// of jobs would take if it were enqueued now.
+// Forecast says when the jobs that wait would run if nothing else came, nobody changed
+// anything, and workers were free. It plays all limits of all jobs together: the turns
+// that lanes take, what a slower limit leaves of a faster one, windows, blocks, and
+// rates that end. [Lanes.Forecast] makes one; it changes nothing.
 type Forecast struct {
-	Need
-	// Waiting is how many permits the waiting jobs want of the meter.
-	Waiting int
-	// In is how long until the last of the permits would exist, if nothing changes
-	// and nobody but who waits takes any. It means nothing unless Known.
-	In time.Duration
-	// Known is whether the limit exists for this app.
-	Known bool
-	// Unsure is whether nobody can tell: the limit is paused, or its slots come back
-	// when jobs end. In is then when to look again.
-	Unsure bool
+	// At is when it was made, by Redis's clock.
+	At time.Time
+	// Jobs wait in Lanes; those of a plan do not count.
+	Jobs, Lanes int
+	// About is whether there was too much to look at each lane and turn.
+	About bool
+
+	lanes  map[string]*queued
+	order  []*queued
+	meters map[string]*course
+	unread []Expected // meters of lanes that were not looked at
+	plan   plan
 }
 
-// Forecast tells, for each need, when its permits would exist after all that
-// waits already. It changes nothing. The needs are taken apart, each for itself; they
-// come back sorted by limit and key, those of the same meter as one. A cost above the
-// capacity is no mistake here: it stands for many jobs.
-func (l *Lanes) Forecast(ctx context.Context, needs ...Need) ([]Forecast, error) {
+// ForecastOptions are what a forecast cannot read of the limiter, and jobs that are only
+// planned. The zero value is a forecast of what waits.
+type ForecastOptions struct {
+	// Runs is how long a queue's jobs run in the mean, 0 where nobody knows: so long
+	// they keep their permits of concurrency limits. Nil means that nobody knows.
+	Runs func(queue string) time.Duration
+	// Stops reports whether a queue takes no jobs, as when it is paused: nobody knows
+	// when those run. Nil means that all do.
+	Stops func(queue string) bool
+	// Limits are limits that Redis may not have yet; there they count as unused.
+	Limits []Limit
+	// Lane is one that is looked at however many there are.
+	Lane string
+
+	plan plan
+}
+
+// Expected is when a job would run.
+type Expected struct {
+	// Need is the meter that it waits longest for; zero where it runs at once. Its cost
+	// means nothing.
+	Need
+	// In is how long until then, and means nothing unless Known: a limit is paused, its
+	// queue takes nothing, or a job must end of which nobody knows how long it runs.
+	In    time.Duration
+	Known bool
+	// About is whether that is an estimate: it waits for running jobs to end, or there
+	// was too much to follow each turn.
+	About bool
+}
+
+// later reports whether a job would run after another; what nobody knows comes last.
+func (e Expected) later(other Expected) bool {
+	if e.Known != other.Known {
+		return other.Known
+	}
+	return e.In > other.In
+}
+
+// plan is jobs that are not enqueued yet.
+type plan struct {
+	lanes  []*queued
+	byName map[string]*queued
+}
+
+// Plan adds jobs of a queue that would be enqueued now and all have these needs, behind
+// all that wait and those that were planned before. A job without needs waits for nothing,
+// and cannot be planned.
+func (o *ForecastOptions) Plan(queue string, jobs int, needs ...Need) error {
 	needs, err := normalize(withCosts(needs))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return l.forecasts(ctx, needs)
+	p := &o.plan
+	if p.byName == nil {
+		p.byName = map[string]*queued{}
+	}
+	name, of := queue, make([]float64, len(needs))
+	for i, n := range needs {
+		name += "\n" + n.id()
+		of[i] = float64(n.Cost)
+	}
+	q := p.byName[name]
+	if q == nil {
+		q = &queued{name: name}
+		p.lanes, p.byName[name] = append(p.lanes, q), q
+	}
+	q.add(int64(jobs), of)
+	return nil
 }
 
-// forecasts is Forecast, where a cost of 0 asks for the last that waits already.
-func (l *Lanes) forecasts(ctx context.Context, needs []Need) ([]Forecast, error) {
-	args := appendNeeds([]any{l.app}, needs)
-	for range 3 {
-		reply, err := l.run(ctx, lua.Forecast, args...).Slice()
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		names, now := strings.Fields(reply[0].(string)), reply[1].(int64)
-		if len(names) > 0 {
-			if err := l.extendCalendars(ctx, slices.Compact(names), now); err != nil {
-				return nil, err
+// Forecast is Lanes.Forecast where there is no Redis yet: nothing waits, and nobody has
+// used the Limits.
+func (o ForecastOptions) Forecast(now time.Time) *Forecast {
+	s := newSight(now.UnixMicro(), o)
+	return s.forecast(maxSteps)
+}
+
+// expected is when the n-th job of a lane would run, from 0.
+func (f *Forecast) expected(q *queued, n int64) Expected {
+	at, longest := q.at(n), q.longest()
+	e := Expected{Known: at < far, About: f.About || q.about && at > f.At.UnixMicro()}
+	if e.Known {
+		e.In = microseconds(max(0, at-f.At.UnixMicro()))
+	}
+	if !e.Known {
+		for i, m := range q.meters {
+			if m.unknown() {
+				longest = i
 			}
+		}
+	}
+	if e.In > 0 || !e.Known {
+		e.Need = q.meters[longest].Need
+	}
+	return e
+}
+
+// last is when the last job of a lane would run.
+func (f *Forecast) last(q *queued) Expected { return f.expected(q, max(0, q.waiting-1)) }
+
+// Last is when the last job that waits would run, of those of which that is known, and
+// a meter whose jobs nobody knows of: nil where there is none.
+func (f *Forecast) Last() (last Expected, unknown *Expected) {
+	last.Known = true
+	for _, e := range f.unread {
+		if e.Known && e.later(last) {
+			last = e
+		}
+	}
+	for _, q := range f.order {
+		if q.waiting == 0 {
 			continue
 		}
-		forecasts := make([]Forecast, len(needs))
-		for i, need := range needs {
-			at, waiting, known := reply[3*i+2].(int64), reply[3*i+3].(int64), reply[3*i+4].(int64)
-			forecasts[i] = Forecast{Need: need, Waiting: int(waiting), Known: at >= 0}
-			if at >= 0 {
-				forecasts[i].In, forecasts[i].Unsure = microseconds(at-now), known == 0
+		switch e := f.last(q); {
+		case !e.Known && unknown == nil:
+			unknown = &e
+		case e.Known && e.later(last):
+			last = e
+		}
+	}
+	return last, unknown
+}
+
+// Job is when a waiting job would run that stands at a position in its lane, which
+// counts from 1. It reports false where the forecast does not know the lane.
+func (f *Forecast) Job(queue string, meters []string, position int) (Expected, bool) {
+	q := f.lanes[queue+"\n"+strings.Join(meters, "\n")]
+	if q == nil || q.waiting == 0 {
+		return Expected{}, false
+	}
+	return f.expected(q, min(int64(max(1, position)), q.waiting)-1), true
+}
+
+// Place is where a job of a queue stands, with when it would run as the forecast has
+// it, which may be some seconds older. A job that is called runs now; one whose lane the
+// forecast does not know keeps what it had.
+func (f *Forecast) Place(queue string, p Place) Place {
+	q := f.lanes[queue+"\n"+strings.Join(p.Lane, "\n")]
+	if p.Called || q == nil || q.waiting == 0 {
+		return p
+	}
+	now := p.Since.Add(p.For)
+	gone, _ := slices.BinarySearch(q.times, now.UnixMicro()+1)
+	if now.Sub(f.At) < time.Second { // of these some may have come already
+		gone = 0
+	}
+	e := f.expected(q, min(int64(gone+max(1, p.Position)), q.waiting)-1)
+	p.Expected, p.Known, p.About = f.At.Add(e.In), e.Known, e.About
+	p.In = max(0, p.Expected.Sub(now))
+	if e.Limit != "" {
+		p.Binding = e.id()
+	}
+	return p
+}
+
+// Binds reports whether any job waits longest for that meter.
+func (f *Forecast) Binds(limit, key string) bool {
+	m := f.meters[limit+"|"+key]
+	return m != nil && m.binds
+}
+
+// Binding lists the meters that any job waits longest for.
+func (f *Forecast) Binding() (needs []Need) {
+	for _, m := range f.meters {
+		if m.binds {
+			needs = append(needs, m.Need)
+		}
+	}
+	return needs
+}
+
+// Limits is when the last of all jobs would run that wait and need each limit, whatever
+// else they wait for. Limits that no waiting job needs are not in it.
+func (f *Forecast) Limits() map[string]Expected {
+	limits := map[string]Expected{}
+	note := func(limit string, e Expected) {
+		if last, seen := limits[limit]; !seen || e.later(last) {
+			limits[limit] = e
+		}
+	}
+	for _, e := range f.unread {
+		note(e.Limit, e)
+	}
+	for _, q := range f.order {
+		if q.waiting == 0 {
+			continue
+		}
+		last := f.last(q)
+		for _, m := range q.meters {
+			note(m.Limit, last)
+		}
+	}
+	return limits
+}
+
+// Backlogs yields, by key, the permits of a limit that waiting jobs want, those that are
+// called among them, and when the last of these jobs would run.
+func (f *Forecast) Backlogs(limit string) iter.Seq2[Need, Expected] {
+	lasts := map[string]Expected{}
+	for _, q := range f.order {
+		for _, m := range q.meters {
+			if m.Limit != limit || q.waiting == 0 {
+				continue
+			}
+			if e, last := f.last(q), lasts[m.Key]; last == (Expected{}) || e.later(last) {
+				lasts[m.Key] = e
 			}
 		}
-		return forecasts, nil
 	}
-	return nil, errCalendar
-}
-
-// Backlog is what waits for one meter.
-type Backlog struct {
-	Key string
-	// Permits is how many the waiting jobs want.
-	Permits int
-	// LastIn is how long until the last of those permits would exist. Their jobs may
-	// wait longer for another limit.
-	LastIn time.Duration
-	// Unsure is whether nobody can tell, as in a Forecast.
-	Unsure bool
-}
-
-// backlogPage bounds how many meters one call of Redis looks at.
-const backlogPage = 100
-
-// Backlogs lists what waits for a limit's meters, by key. It reads all meters
-// of the scope that anything waits for, a part at a time.
-func (l *Lanes) Backlogs(ctx context.Context, limit string) ([]Backlog, error) {
-	var needs []Need
-	scan := l.rdb.HScan(ctx, l.prefix+"demand", 0, globEscape(limit)+"|*", 1000).Iterator()
-	for scan.Next(ctx) {
-		_, key, _ := strings.Cut(scan.Val(), "|")
-		needs = append(needs, Need{Limit: limit, Key: key})
-		scan.Next(ctx) // the value
-	}
-	if err := scan.Err(); err != nil {
-		return nil, unavailable(err)
-	}
-	var backlogs []Backlog
-	for page := range slices.Chunk(merge(needs), backlogPage) { // a scan may tell one twice
-		forecasts, err := l.forecasts(ctx, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range forecasts {
-			if f.Waiting > 0 {
-				backlogs = append(backlogs, Backlog{f.Key, f.Waiting, f.In, f.Unsure})
+	return func(yield func(Need, Expected) bool) {
+		for _, id := range slices.Sorted(maps.Keys(f.meters)) {
+			m := f.meters[id]
+			wanted := m.reserved + m.wanted
+			if m.Limit != limit || wanted == 0 {
+				continue
+			}
+			last, waits := lasts[m.Key]
+			last.Known = last.Known || !waits // called, and on its way
+			if !yield(Need{limit, m.Key, int(min(wanted, math.MaxInt))}, last) {
+				return
 			}
 		}
 	}
-	return backlogs, nil
 }
 
-// globEscape has a pattern of SCAN find the text itself: keys are other people's
-// words, and may have stars in them.
-func globEscape(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+// Planned is when the first and the last job of the plan would run.
+func (f *Forecast) Planned() (first, last Expected) {
+	found := false
+	for _, p := range f.plan.lanes {
+		q := f.lanes[p.name]
+		begins, ends := f.expected(q, q.waiting), f.expected(q, q.jobs-1)
+		if !found || first.later(begins) {
+			first = begins
+		}
+		if !found || ends.later(last) {
+			last = ends
+		}
+		found = true
+	}
+	return first, last
+}
+
+// sight is a forecast that is being made.
+type sight struct {
+	Forecast
+	opts    ForecastOptions
+	now     int64
+	defined map[string]Limit // by the options
+}
+
+func newSight(now int64, opts ForecastOptions) *sight {
+	s := &sight{opts: opts, now: now, defined: map[string]Limit{}}
+	s.At, s.plan = time.UnixMicro(now), opts.plan
+	s.lanes, s.meters = map[string]*queued{}, map[string]*course{}
+	for _, l := range opts.Limits {
+		s.defined[l.Name] = l
+	}
+	return s
+}
+
+// fresh is a meter that Redis does not have.
+func (s *sight) fresh(n Need) *course {
+	l, ok := s.defined[n.Limit]
+	if !ok {
+		return &course{Need: n}
+	}
+	if o, differs := l.Overrides[n.Key]; differs {
+		l = l.With(o)
+	}
+	if l.Kind == Concurrency {
+		c := &course{Need: n, kind: l.Kind, lease: l.lease().Microseconds()}
+		c.hold(s.now, 0, int64(l.Capacity), s.runs(n.id()))
+		return c
+	}
+	return newCourse(n, &activeLimit{Limit: l})
+}
+
+// runs is how long jobs run that wait for a meter, in the mean over their queues.
+func (s *sight) runs(meter string) time.Duration {
+	if s.opts.Runs == nil {
+		return 0
+	}
+	sum, jobs := 0.0, 0.0
+	count := func(lanes []*queued) {
+		for _, q := range lanes {
+			if q.jobs > 0 && slices.Contains(turns.Meters(q.name), meter) {
+				if runs := s.opts.Runs(turns.Queue(q.name)); runs > 0 {
+					sum, jobs = sum+float64(runs)*float64(q.jobs), jobs+float64(q.jobs)
+				}
+			}
+		}
+	}
+	count(s.order)
+	count(s.plan.lanes)
+	if jobs == 0 {
+		return 0
+	}
+	return time.Duration(sum / jobs)
+}
+
+// needOf is a permit of a meter, limit|key.
+func needOf(meter string) Need {
+	limit, key, _ := strings.Cut(meter, "|")
+	return Need{Limit: limit, Key: key}
+}
+
+// forecast plays what is known by now.
+func (s *sight) forecast(steps int) *Forecast {
+	for _, q := range s.order {
+		q.waiting = q.jobs
+		s.Jobs += int(q.jobs)
+	}
+	for _, p := range s.plan.lanes {
+		q := s.lanes[p.name]
+		if q == nil {
+			q = &queued{name: p.name}
+			s.lanes[p.name], s.order = q, append(s.order, q)
+		}
+		for _, c := range p.costs {
+			q.add(c.jobs, c.of)
+		}
+	}
+	for _, q := range s.order {
+		q.stops = s.opts.Stops != nil && s.opts.Stops(turns.Queue(q.name))
+		for _, name := range turns.Meters(q.name) {
+			if s.meters[name] == nil {
+				s.meters[name] = s.fresh(needOf(name))
+			}
+			q.meters = append(q.meters, s.meters[name])
+		}
+	}
+	play := foresight{now: s.now, lanes: s.order, some: s.About}
+	play.play(steps)
+	s.About = s.About || play.estimated
+	for _, q := range s.order {
+		for i, m := range q.meters {
+			m.binds = m.binds || q.binding[i] > 0
+		}
+	}
+	f := s.Forecast
+	return &f
 }

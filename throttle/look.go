@@ -21,11 +21,11 @@ type Meter struct {
 	// Wanted is how many permits all want that wait or are called, and Reserved
 	// how many of them are kept for called ones.
 	Wanted, Reserved int
-	// NextIn is how long until the next permit can be taken, and LastIn until the
-	// last one that is wanted. They are estimates unless Known: nobody knows when
-	// a running job gives its slot back, or a paused limit goes on.
-	NextIn, LastIn time.Duration
-	Known          bool
+	// NextIn is how long until the next permit can be taken: an estimate unless Known,
+	// as nobody knows when a running job gives its slot back, or a paused limit goes on.
+	// When the last one that is wanted can be, a Forecast says.
+	NextIn time.Duration
+	Known  bool
 	// Shut is whether the limit is paused or the key blocked; Paused, whether the
 	// limit is; Blocked, how many of its keys are.
 	Shut, Paused bool
@@ -81,33 +81,26 @@ func readMeter(n Need, row []any, now int64) Meter {
 	}
 	number := func(i int) int64 { return row[i].(int64) }
 	m.Left, m.Capacity = int(number(0)), int(number(1))
-	m.NextIn, m.LastIn = microseconds(max(0, number(2)-now)), microseconds(max(0, number(3)-now))
-	m.Wanted, m.Reserved = int(number(4)), int(number(5))
-	m.Known, m.Shut, m.Paused, m.Blocked = number(6) == 1, number(7) == 1, number(8) == 1, int(number(9))
-	if period := number(11); period > 0 {
-		m.PerSecond = float64(number(10)) / microseconds(period).Seconds()
+	m.NextIn = microseconds(max(0, number(2)-now))
+	m.Wanted, m.Reserved = int(number(3)), int(number(4))
+	m.Known, m.Shut, m.Paused, m.Blocked = number(5) == 1, number(6) == 1, number(7) == 1, int(number(8))
+	if period := number(10); period > 0 {
+		m.PerSecond = float64(number(9)) / microseconds(period).Seconds()
 	}
 	return m
 }
 
-// Crowd is what waits in a scope.
-type Crowd struct {
-	// Jobs that wait or are called, and Lanes that they wait in.
-	Jobs, Lanes int
-	// Turns is whether any process gives turns.
-	Turns bool
-}
-
-// Crowd counts what waits, in one round trip and O(1) of Redis's time however much
-// that is.
-func (l *Lanes) Crowd(ctx context.Context) (Crowd, error) {
+// Crowd counts the jobs of a scope that wait or are called, and the lanes that they wait
+// in, and reports whether any process gives turns; in one round trip and O(1) of Redis's
+// time however many they are.
+func (l *Lanes) Crowd(ctx context.Context) (jobs, lanes int, turns bool, err error) {
 	pipe := l.rdb.Pipeline()
-	jobs, lanes := pipe.HLen(ctx, l.prefix+"jobs"), pipe.ZCard(ctx, l.prefix+"lanes")
-	turns := pipe.Exists(ctx, l.prefix+"turns")
+	waiting, all := pipe.HLen(ctx, l.prefix+"jobs"), pipe.ZCard(ctx, l.prefix+"lanes")
+	given := pipe.Exists(ctx, l.prefix+"turns")
 	if _, err := pipe.Exec(ctx); err != nil {
-		return Crowd{}, unavailable(err)
+		return 0, 0, false, unavailable(err)
 	}
-	return Crowd{int(jobs.Val()), int(lanes.Val()), turns.Val() == 1}, nil
+	return int(waiting.Val()), int(all.Val()), given.Val() == 1, nil
 }
 
 // Want is what waits for one meter.

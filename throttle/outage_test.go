@@ -61,8 +61,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 		"Forget":   func(ctx context.Context) error { _, err := lanes.Forget(ctx, throttle.JobID{ID: "j"}); return err },
 		"Waiting":  func(ctx context.Context) error { _, _, err := lanes.Waiting(ctx, throttle.JobID{ID: "j"}); return err },
 		"Places":   func(ctx context.Context) error { _, err := lanes.Places(ctx, throttle.JobID{ID: "j"}); return err },
-		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, need); return err },
-		"Backlogs": func(ctx context.Context) error { _, err := lanes.Backlogs(ctx, "log"); return err },
+		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, throttle.ForecastOptions{}); return err },
 	} {
 		if err := call(t.Context()); !errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 			t.Errorf("%s without Redis: %v, want ErrUnavailable", verb, err)

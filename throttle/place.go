@@ -32,6 +32,8 @@ type Place struct {
 	Expected time.Time
 	In       time.Duration
 	Known    bool
+	// About is whether a [Forecast] had to estimate that.
+	About bool
 }
 
 // PutBack is for how long the job should be put back now in case that nobody
@@ -88,6 +90,12 @@ func (l *Lanes) Find(ctx context.Context, id string) (jobs []JobID, err error) {
 		scan.Next(ctx) // the record
 	}
 	return jobs, unavailable(scan.Err())
+}
+
+// globEscape has a pattern of SCAN find the text itself: keys are other people's
+// words, and may have stars in them.
+func globEscape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }
 
 // readPlace reads the reply of lua/lanes/waiting.lua for one job.

@@ -5,32 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
-// planner is whom a plan asks: Redis, and for limits of the config that are not
-// in it yet a limiter that starts empty, as theirs will when a worker brings
-// them.
+// planner is whom a plan asks: Redis, and of limits of the config that are not in it yet
+// a limiter that starts empty, as theirs will when a worker brings them.
 type planner struct {
-	redis  *throttle.Lanes // nil where no Redis is running
-	fresh  *throttle.Lanes
+	rdb    redis.UniversalClient // nil where no Redis is running
+	redis  *throttle.Lanes
+	fresh  *throttle.Local
+	limits []throttle.Limit
 	inFile map[string]bool // limits that only the config has
-	close  func()
 }
 
 // newPlanner says on standard error what its times stand for.
 func newPlanner(ctx context.Context, conf *config.Config, stdio cli.IO) (*planner, error) {
-	p := &planner{inFile: map[string]bool{}, close: func() {}}
+	p := &planner{inFile: map[string]bool{}, limits: conf.Limits, fresh: &throttle.Local{App: conf.App}}
 	for _, l := range conf.Limits {
 		p.inFile[l.Name] = true
 	}
@@ -41,8 +41,7 @@ func newPlanner(ctx context.Context, conf *config.Config, stdio cli.IO) (*planne
 	case err != nil:
 		return nil, err
 	default:
-		p.close = func() { _ = rdb.Close() }
-		p.redis = dial.Limiter(rdb, conf)
+		p.rdb, p.redis = rdb, dial.Limiter(rdb, conf)
 		limits, err := p.redis.Limits(ctx)
 		if err != nil {
 			p.close()
@@ -56,52 +55,34 @@ func newPlanner(ctx context.Context, conf *config.Config, stdio cli.IO) (*planne
 				strings.Join(slices.Sorted(maps.Keys(p.inFile)), ", "))
 		}
 	}
-	if err := p.startFresh(ctx, conf); err != nil {
+	if err := p.fresh.Define(ctx, conf.Limits...); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// startFresh makes the limiter of those limits that Redis has never counted.
-func (p *planner) startFresh(ctx context.Context, conf *config.Config) error {
-	empty := miniredis.NewMiniRedis()
-	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
-		return empty.Dial()
-	}})
-	closeRedis := p.close
-	p.close = func() { closeRedis(); _ = rdb.Close(); empty.Close() }
-	p.fresh = dial.Limiter(rdb, conf)
-	return p.fresh.Define(ctx, conf.Limits...)
-}
-
-// of is whom to ask about a limit.
-func (p *planner) of(limit string) *throttle.Lanes {
-	if p.redis == nil || p.inFile[limit] {
-		return p.fresh
+func (p *planner) close() {
+	if p.rdb != nil {
+		_ = p.rdb.Close()
 	}
-	return p.redis
 }
 
 // capacity is that of a limit, and 0 if there is no such limit.
 func (p *planner) capacity(ctx context.Context, n throttle.Need) (int, error) {
-	look, err := p.of(n.Limit).Peek(ctx, n.Limit, n.Key)
+	var limiter throttle.Limiter = p.fresh
+	if p.redis != nil && !p.inFile[n.Limit] {
+		limiter = p.redis
+	}
+	look, err := limiter.Peek(ctx, n.Limit, n.Key)
 	return look.Capacity, err
 }
 
-// forecast is Redis.Forecast for needs of both.
-func (p *planner) forecast(ctx context.Context, needs []throttle.Need) ([]throttle.Forecast, error) {
-	asked := map[*throttle.Lanes][]throttle.Need{}
-	for _, n := range needs {
-		asked[p.of(n.Limit)] = append(asked[p.of(n.Limit)], n)
+// forecast is when the jobs of a plan would run, behind all that wait.
+func (p *planner) forecast(ctx context.Context, plan throttle.ForecastOptions) (*throttle.Forecast, error) {
+	plan.Limits = p.limits
+	if p.redis == nil {
+		return plan.Forecast(time.Now()), nil
 	}
-	var all []throttle.Forecast
-	for limiter, needs := range asked {
-		answers, err := limiter.Forecast(ctx, needs...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, answers...)
-	}
-	return all, nil
+	return history.Forecast(ctx, p.redis, p.rdb, plan)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
@@ -75,7 +76,12 @@ func view(ctx context.Context, q *inspect.Queues, job *asynq.TaskInfo) (*jobView
 			return nil, err
 		}
 		if waits {
-			v.standsAt(place)
+			lane := job.Queue + "\n" + strings.Join(place.Lane, "\n")
+			forecast, err := q.Forecast(ctx, throttle.ForecastOptions{Lane: lane})
+			if err != nil {
+				return nil, err
+			}
+			v.standsAt(forecast.Place(job.Queue, place))
 		}
 	}
 	switch job.State {

@@ -19,6 +19,7 @@ type place struct {
 	Since      time.Time  `json:"since"`
 	Expected   time.Time  `json:"expected,omitzero"`
 	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
+	About      bool       `json:"about,omitempty"` // whether that is an estimate
 
 	throttle.Place `json:"-"`
 }
@@ -32,7 +33,7 @@ func newPlace(p throttle.Place) *place {
 	}
 	if p.Known {
 		in := p.In.Seconds()
-		j.Expected, j.ExpectedIn = p.Expected, &in
+		j.Expected, j.ExpectedIn, j.About = p.Expected, &in, p.About
 	}
 	return j
 }
@@ -51,6 +52,9 @@ func (p *place) lines() [][2]string {
 		position = "called: it is on its way"
 	}
 	expected := in(p.In)
+	if p.Place.About {
+		expected = "about " + expected
+	}
 	if !p.Known {
 		expected = "nobody knows: a running job must end, or a limit be resumed"
 	}

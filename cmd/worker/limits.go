@@ -12,7 +12,7 @@ import (
 
 type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
-	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of those permits would exist."`
+	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of those jobs would run."`
 	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
 	Unset  limitsUnset  `cmd:"" help:"Have a key of a limit count as the limit says again."`
 	Delete limitsDelete `cmd:"" help:"Forget a limit. It stays deleted until it is set again, or a worker that has it in its config starts or reads that again; jobs that need it meanwhile are archived, or what on_no_limit says."`
@@ -115,15 +115,17 @@ type backlog struct {
 	Key     cli.Text `json:"key"`
 	Permits int      `json:"permits_wanted"`
 	LastIn  *float64 `json:"last_in_s"`
+	About   bool     `json:"about,omitempty"`
 }
 
 // Run implements "worker limits show".
 func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	limiter, done, err := connect(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer q.Close()
+	limiter := q.Limiter
 	limit, found, err := find(ctx, limiter, c.Name)
 	if err != nil {
 		return err
@@ -131,7 +133,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if !found {
 		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
 	}
-	backlogs, err := limiter.Backlogs(ctx, c.Name)
+	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
 	if err != nil {
 		return err
 	}
@@ -139,11 +141,11 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
-	waiting := make([]backlog, len(backlogs))
+	waiting := []backlog{}
 	var rows [][]string
-	for i, b := range backlogs {
-		waiting[i] = backlog{cli.Text(b.Key), b.Permits, lastSeconds(b.LastIn, b.Unsure)}
-		rows = append(rows, []string{keyName(b.Key), fmt.Sprint(b.Permits), lastIn(b.LastIn, b.Unsure)})
+	for n, last := range forecast.Backlogs(c.Name) {
+		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
+		rows = append(rows, []string{keyName(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
 	keys, err := limiter.Keys(ctx, c.Name)
 	if err != nil {
@@ -167,7 +169,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		fmt.Fprintln(stdio.Out, "nothing waits for it")
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "PERMITS IN"}, rows)
+	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows)
 }
 
 // keyName is a key for people: the empty one is that of limits without keys.

@@ -52,7 +52,7 @@ func keysInConfig(g *cli.Globals, limit string) (keys []string, keyless bool, er
 // keysInRedis lists keys of the limit that are waited for or blocked, and reports
 // whether the empty one is among them.
 func keysInRedis(ctx context.Context, limiter *throttle.Lanes, limit string) (keys []string, keyless bool, err error) {
-	backlogs, err := limiter.Backlogs(ctx, limit)
+	wants, err := limiter.Wants(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -60,9 +60,12 @@ func keysInRedis(ctx context.Context, limiter *throttle.Lanes, limit string) (ke
 	if err != nil {
 		return nil, false, err
 	}
-	for _, b := range backlogs {
-		keys = append(keys, b.Key)
+	for _, w := range wants {
+		if w.Limit == limit {
+			keys = append(keys, w.Key)
+		}
 	}
+	slices.Sort(keys)
 	for _, b := range blocks {
 		keys = append(keys, b.Key)
 	}

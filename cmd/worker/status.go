@@ -19,13 +19,13 @@ type statusCommand struct {
 
 // Help is the manual of "worker status".
 func (statusCommand) Help() string {
-	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and since the scope began those that are done and the attempts that failed. Rate is how many were done a second within the last 10 seconds. END is when the last would be done: as the limits let those run that wait, and the others at the present rate.
+	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and since the scope began those that are done and the attempts that failed. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
 
 Where no Redis is configured and no worker runs, it is told of what is kept for the next one.
 
 Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
 
-Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of its busiest keys would run; and whether it is paused or blocked.`
+Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and whether it is paused or blocked.`
 }
 
 // Run implements "worker status".
@@ -120,6 +120,9 @@ func cells(t inspect.Task, now time.Time) []string {
 	case t.End.IsZero():
 		return append(cells, "unknown")
 	}
+	if t.EndAbout {
+		return append(cells, "in about "+in(t.End.Sub(now)))
+	}
 	return append(cells, "in "+in(t.End.Sub(now)))
 }
 
@@ -152,6 +155,9 @@ func printLimits(out io.Writer, limits []inspect.Limit) error {
 			since, last = in(duration(l.Since)), "unknown"
 			if l.LastIn != nil {
 				last = "in " + in(duration(*l.LastIn))
+				if l.About {
+					last = "in about " + in(duration(*l.LastIn))
+				}
 			}
 		}
 		rows = append(rows, []string{

@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
+	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/throttle"
@@ -15,7 +16,7 @@ type waitingCommand struct {
 
 // Help is the manual of "worker waiting".
 func (waitingCommand) Help() string {
-	return `PERMITS IN is when the last of the permits would exist that jobs want of a limit. The jobs may wait longer for another limit: "worker status" says when the last would run.
+	return `LAST RUNS IN is when the last of the jobs would run that want permits of a limit, whatever else they wait for, if nothing else comes.
 
 "worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
 }
@@ -26,67 +27,71 @@ type summary struct {
 	Keys    int      `json:"keys"`
 	Permits int      `json:"permits_wanted"`
 	LastIn  *float64 `json:"last_in_s"`
-	last    time.Duration
-	unsure  bool
+	About   bool     `json:"about,omitempty"`
 }
 
 // Run implements "worker waiting".
 func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	limiter, done, err := connect(ctx, g)
+	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer done()
-	limits, err := limiter.Limits(ctx)
+	defer q.Close()
+	wants, err := q.Limiter.Wants(ctx)
 	if err != nil {
 		return err
 	}
-	found := []summary{}
-	var rows [][]string
-	for _, l := range limits {
-		s, err := summarize(ctx, limiter, l.Name)
-		if err != nil {
-			return err
-		}
-		if s.Keys > 0 {
-			found = append(found, s)
-			rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(s.last, s.unsure)})
-		}
+	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	if err != nil {
+		return err
 	}
+	lasts := forecast.Limits()
+	found := summaries(wants, lasts)
 	if c.JSON {
 		return cli.JSON(stdio.Out, found)
 	}
-	if len(rows) == 0 {
+	if len(found) == 0 {
 		fmt.Fprintln(stdio.Out, "nothing waits for a permit")
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "PERMITS IN"}, rows)
-}
-
-func summarize(ctx context.Context, limiter *throttle.Lanes, limit string) (summary, error) {
-	backlogs, err := limiter.Backlogs(ctx, limit)
-	s := summary{Limit: limit, Keys: len(backlogs)}
-	for _, b := range backlogs {
-		s.Permits += b.Permits
-		s.last, s.unsure = max(s.last, b.LastIn), s.unsure || b.Unsure
+	var rows [][]string
+	for _, s := range found {
+		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(lasts[s.Limit])})
 	}
-	s.LastIn = lastSeconds(s.last, s.unsure)
-	return s, err
+	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows)
 }
 
-// lastIn says when the last permit would exist, if anybody knows.
-func lastIn(d time.Duration, unsure bool) string {
-	if unsure {
+// summaries are the limits that anything waits for, by name.
+func summaries(wants []throttle.Want, lasts map[string]throttle.Expected) []summary {
+	found := []summary{}
+	slices.SortFunc(wants, func(a, b throttle.Want) int { return strings.Compare(a.Limit, b.Limit) })
+	for _, w := range wants {
+		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
+			last := lasts[w.Limit]
+			found = append(found, summary{Limit: w.Limit, LastIn: lastSeconds(last), About: last.About})
+		}
+		s := &found[len(found)-1]
+		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits
+	}
+	return found
+}
+
+// lastIn says when a job would run, if anybody knows.
+func lastIn(e throttle.Expected) string {
+	switch {
+	case !e.Known:
 		return "unknown"
+	case e.About:
+		return "about " + in(e.In)
 	}
-	return in(d)
+	return in(e.In)
 }
 
 // lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(d time.Duration, unsure bool) *float64 {
-	if unsure {
+func lastSeconds(e throttle.Expected) *float64 {
+	if !e.Known {
 		return nil
 	}
-	s := d.Seconds()
+	s := e.In.Seconds()
 	return &s
 }

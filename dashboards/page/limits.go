@@ -32,7 +32,7 @@ type limitRow struct {
 	Passing bool
 	// Flows is whether those that pass find permits, now or a turn ago.
 	Flows bool
-	// Meters are its only one, or those of the busiest and the slowest keys. It has
+	// Meters are its only one, or those of the busiest keys. It has
 	// none where no key is wanted, or maxLooks were looked at before it.
 	Meters []throttle.Meter
 	Blocks []throttle.Blocked // those that open first in front
@@ -42,12 +42,17 @@ type limitRow struct {
 	// and From when they begin.
 	Row  []tally
 	From time.Time
-	// NextIn is how long until the next permit of any of Meters, and LastIn until the
-	// last that anybody wants of any. They are estimates unless Known.
+	// NextIn is how long until the next permit of any of Meters: an estimate unless Known.
 	NextIn time.Duration
-	LastIn time.Duration
 	Known  bool
-	Spare  int // permits that have been there for some time, while jobs wait
+	// LastIn is how long until the last job runs that waits and needs the limit,
+	// whatever else it waits for, as the forecast says. It means nothing unless LastKnown,
+	// and is an estimate if About.
+	LastIn           time.Duration
+	LastKnown, About bool
+	// Binds is whether jobs wait longest for this limit, or will.
+	Binds bool
+	Spare int // permits that have been there for some time, while jobs wait
 	// State is a word or a few for all that, and Level how bad it is: good, wait, bad
 	// or quiet, which are classes of the style sheet.
 	State string
@@ -58,10 +63,9 @@ type limitRow struct {
 	Used string
 }
 
-// busiest is how many keys of a limit are looked at in each turn: so many of those
-// that most permits are wanted of, and of those whose last job is furthest off. Ten
-// meters tell of a limit with a million keys what an operator asks: whether those that
-// most wait for are full, and when the last job runs.
+// busiest is how many keys of a limit are looked at in each turn: those that most permits
+// are wanted of. They tell of a limit with a million keys whether those that most wait for
+// are full.
 const busiest = 5
 
 // maxLooks bounds the meters that are looked at in one turn, which is four calls of
@@ -75,10 +79,18 @@ const maxLooks = 400
 // Since comes from the survey, so it may be some seconds behind what waits, and a limit
 // that jobs have only just begun to wait for has none.
 func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
-	rows := make([]limitRow, 0, len(s.limits))
+	rows, lasts := make([]limitRow, 0, len(s.limits)), map[string]throttle.Expected{}
+	var binding []throttle.Need
+	if s.forecast != nil {
+		lasts, binding = s.forecast.Limits(), s.forecast.Binding()
+	}
 	for _, l := range s.limits {
 		row := limitRow{Limit: l, Blocks: stillShut(s.blocks[l.Name], now), Rate: s.history.now(l.Name, now)}
 		row.Row, row.From = s.history.row(l.Name)
+		if f, needed := lasts[l.Name]; needed {
+			row.LastIn, row.LastKnown, row.About = max(0, s.forecast.At.Add(f.In).Sub(now)), f.Known, f.About
+			row.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
+		}
 		if w := s.wants[l.Name]; w != nil {
 			row.Waiting, row.Wanted, row.Keys = w.Here, w.Permits, len(w.Keys)
 			if found := s.survey.Limits[l.Name]; row.Waiting > 0 && found.Jobs > 0 {
@@ -134,7 +146,7 @@ func (s *state) explain(rows []limitRow, jobs int) {
 	for i := range rows {
 		row := &rows[i]
 		n := row.free()
-		full := n == 0 && s.free[row.Name] == 0
+		full := n == 0 && s.free[row.Name] == 0 || row.Binds
 		row.Flows = row.Passing && !full
 		if full && !row.Passing || row.Waiting == 0 {
 			jobs -= row.Waiting
@@ -190,7 +202,7 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 		if row.Keyed {
 			keys = nil
 			if w := s.wants[row.Name]; w != nil {
-				keys = append(slices.Clone(w.Keys[:min(busiest, len(w.Keys))]), w.Slow...)
+				keys = w.Keys[:min(busiest, len(w.Keys))]
 			}
 		}
 		for _, k := range keys {
@@ -233,7 +245,6 @@ func (r *limitRow) judge(now time.Time) {
 		if i == 0 || m.NextIn < r.NextIn {
 			r.NextIn = m.NextIn
 		}
-		r.LastIn = max(r.LastIn, m.LastIn)
 		r.Known = r.Known && m.Known
 	}
 	r.fill()
@@ -247,6 +258,8 @@ func (r *limitRow) judge(now time.Time) {
 		r.State, r.Level = "used up", "wait"
 	case r.Spare > 0:
 		r.State, r.Level = "not full", "bad"
+	case r.Waiting > 0 && r.Binds && !r.Keyed && r.windowed() && r.Fill < 1:
+		r.State, r.Level = "will be used up", "wait"
 	case r.Waiting > 0 && !r.Flows:
 		r.State, r.Level = "saturated", "wait"
 	case blocked > 0:
@@ -342,6 +355,7 @@ type says struct {
 	// is, of those limits of which it can be told.
 	LastIn time.Duration
 	Last   time.Time
+	About  bool // whether that is an estimate
 	// Unknown is a limit of which nobody knows when the last runs; empty where there
 	// is none.
 	Unknown string
@@ -373,11 +387,6 @@ func summarize(k knowledge, now time.Time) says {
 		if s.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(s.Since) {
 			s.Since = row.Since
 		}
-		if row.Waiting > 0 && !row.Known {
-			s.Unknown = row.Name
-		} else if row.Waiting > 0 {
-			s.LastIn = max(s.LastIn, row.LastIn)
-		}
 		switch {
 		case row.Spare > 0:
 			add("bad", "%s is not full: %s free while jobs wait", row.Name, plural(row.Spare, "permit"))
@@ -397,7 +406,14 @@ func summarize(k knowledge, now time.Time) says {
 		// Permits are held against permits, not jobs.
 		s.All = k.Limits[0].Waiting*10 >= waiting*9
 	}
-	s.Last = now.Add(s.LastIn)
+	if k.forecast != nil {
+		last, unknown := k.forecast.Last()
+		s.Last, s.About = k.forecast.At.Add(last.In).In(now.Location()), last.About
+		s.LastIn = max(0, s.Last.Sub(now))
+		if unknown != nil {
+			s.Unknown = unknown.Limit
+		}
+	}
 	if !s.Since.IsZero() {
 		s.For = max(0, now.Sub(s.Since)).Truncate(time.Second)
 	}

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -89,35 +87,5 @@ func TestExplain(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestSlowest: the key whose last job is the limit's last is among those that are
-// looked at, whether many wait for it, or its rate is low, or it is blocked.
-func TestSlowest(t *testing.T) {
-	w := &wanted{}
-	for i := range 1000 {
-		w.Keys = append(w.Keys, throttle.Want{Limit: "host", Key: fmt.Sprint("k", i), Permits: 1000 - i})
-	}
-	own := func(key string, o throttle.Override, share float64) throttle.KeyState {
-		return throttle.KeyState{Key: key, Override: o, Share: share}
-	}
-	limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
-	w.slowest(limit, []throttle.KeyState{
-		own("k2", throttle.Override{Rate: throttle.Every(time.Minute)}, 1), // one of the busiest anyway
-		own("k700", throttle.Override{Rate: throttle.Every(time.Minute)}, 1),
-		own("k800", throttle.Override{}, 0.5),
-		own("k900", throttle.Override{Rate: throttle.PerSecond(100)}, 1),
-		own("gone", throttle.Override{Rate: throttle.Every(time.Hour)}, 1),
-	}, []throttle.Blocked{{Key: "k999", For: 10 * time.Hour}, {Key: "k998", For: time.Second}})
-	var got []string
-	for _, want := range w.Slow {
-		got = append(got, want.Key)
-	}
-	if want := []string{"k999", "k700", "k800", "k998", "k900"}; !slices.Equal(got, want) {
-		t.Errorf("the slowest are %v, want %v", got, want)
-	}
-	if text := ownRate(w.Own["k700"]); text != "1/m" {
-		t.Errorf("k700 goes by %q, want 1/m", text)
 	}
 }

@@ -20,6 +20,10 @@ const (
 	// ends; what the changelog has has them read in the next turn.
 	limitsTurn = 30 * time.Second
 	wantsTurn  = 2 * time.Second
+	// forecastTurn is as far as a forecast may be behind what waits, and it takes at
+	// most 1/forecastShare of the time.
+	forecastTurn  = 2 * time.Second
+	forecastShare = 50
 	// surveyTurn is less than the 5 s in which a process makes a new survey.
 	surveyTurn = 2 * time.Second
 	wantsShare = 200 // looking through what waits takes at most 1/200 of the time
@@ -63,6 +67,8 @@ type state struct {
 	log    []throttle.Change             // the newest first
 	wants  map[string]*wanted            // by limit; nil where nothing waits
 	survey history.Survey
+	// forecast is nil where nothing waits.
+	forecast *throttle.Forecast
 	// free has the limits that had permits in this turn or the one before, with how
 	// many there are now, and spared for how many turns they had while jobs waited.
 	free    map[string]int
@@ -70,8 +76,8 @@ type state struct {
 	queues  queues
 	history *series
 
-	limitsAt, queuesAt, wantsAt, surveyAt time.Time // when each is to be read again
-	changed                               int       // how often again was called
+	limitsAt, queuesAt, wantsAt, surveyAt, forecastAt time.Time // when each is to be read again
+	changed                                           int       // how often again was called
 }
 
 // newReader makes the reader of a page. It ends with ctx.
@@ -190,7 +196,7 @@ func (r *reader) read(ctx context.Context) *snapshot {
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt = time.Time{}, time.Time{}, time.Time{}
+	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt, r.state.forecastAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	r.state.changed++
 	r.reading.Unlock()
 	r.read(r.ctx)

@@ -56,7 +56,7 @@ type knowledge struct {
 	// Latency is how long Redis took to tell its time: the way there and back, and
 	// what it was busy with.
 	Latency time.Duration
-	Crowd   throttle.Crowd
+	Crowd   crowd
 	Limits  []limitRow // what most waits for first
 	Queues  queues
 	Log     []throttle.Change // the newest first, some 500
@@ -65,18 +65,25 @@ type knowledge struct {
 	Says says
 	// wants is by limit. Views look keys up in it, and templates do not see it.
 	wants map[string]*wanted
+	// forecast is when those run that wait; nil where nothing does.
+	forecast *throttle.Forecast
+}
+
+// crowd is how many jobs wait or are called, in how many lanes, and whether anybody gives
+// turns.
+type crowd struct {
+	Jobs, Lanes int
+	Turns       bool
 }
 
 // wanted is what waits for a limit. Jobs that are called do not count: permits are
 // reserved for them.
 type wanted struct {
 	Keys []throttle.Want // the most wanted first
-	// Slow are five keys at most beyond the first five: blocked ones and those in Own,
-	// whose last job may be the limit's last though fewer wait for them.
-	Slow []throttle.Want
 	// Permits is how many are wanted in all, and Here how many of them at meters that
-	// a lane waits at. A job that needs two limits wants permits of both, and may wait
-	// for those of one only: Here is what is shown as waiting.
+	// a lane waits at, or will for longer than at others. A job that needs two limits
+	// wants permits of both, and may wait for those of one only: Here is what is shown as
+	// waiting.
 	Permits int
 	Here    int
 	// Own are the keys of which anything differs from the limit: a rate that somebody
@@ -107,19 +114,20 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	}
 	latency := time.Since(start)
 	// One pipeline, and O(1) of Redis's time however many wait.
-	crowd, err := p.Limiter.Crowd(ctx)
+	var crowd crowd
+	crowd.Jobs, crowd.Lanes, crowd.Turns, err = p.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
-		s.readLog(ctx, p), s.readLimits(ctx, p, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start),
+		s.readLog(ctx, p), s.readLimits(ctx, p, start), s.readForecast(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start),
 		s.readQueues(p, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
 		return nil, err
 	}
 	known := knowledge{
-		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants,
+		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants, forecast: s.forecast,
 		Denials: slices.Clone(s.history.denials),
 	}
 	if known.Limits, err = s.rows(ctx, p, crowd.Jobs, now); err != nil {
@@ -177,7 +185,7 @@ func newest(log []throttle.Change) string {
 // trip for each thousand meters that are wanted, and one to three for each limit. What
 // took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
 // that of all jobs does not. Where nothing waits it asks nothing.
-func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, now time.Time) error {
+func (s *state) readWants(ctx context.Context, p *Page, crowd crowd, now time.Time) error {
 	if crowd.Jobs == 0 {
 		s.wants, s.wantsAt = nil, time.Time{}
 		return nil
@@ -190,6 +198,9 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, no
 	if err != nil {
 		return err
 	}
+	for i, w := range wants {
+		wants[i].Here = w.Here || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key)
+	}
 	s.wants = byLimit(wants, crowd.Turns)
 	for _, l := range s.limits {
 		if w := s.wants[l.Name]; w != nil {
@@ -197,7 +208,10 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, no
 			if err != nil {
 				return err
 			}
-			w.slowest(l, own, s.blocks[l.Name])
+			w.Own = map[string]throttle.KeyState{}
+			for _, k := range own {
+				w.Own[k.Key] = k
+			}
 		}
 	}
 	// A turn that failed above does not come here: the next one tries again.
@@ -205,37 +219,23 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd throttle.Crowd, no
 	return nil
 }
 
-// slowest finds the keys that go on longest. All go by the limit's rate but those
-// that have one of their own, or are blocked for a while: so what is most wanted of
-// each kind is enough. What it compares is an estimate in seconds, for choosing only:
-// the meters that were chosen tell when their last permit comes.
-func (w *wanted) slowest(l throttle.Limit, own []throttle.KeyState, blocks []throttle.Blocked) {
-	w.Own = map[string]throttle.KeyState{}
-	for _, k := range own {
-		w.Own[k.Key] = k
+// readForecast has a forecast made, the more seldom the longer that takes, as the wants
+// are read.
+func (s *state) readForecast(ctx context.Context, p *Page, crowd crowd, now time.Time) error {
+	if crowd.Jobs == 0 {
+		s.forecast, s.forecastAt = nil, time.Time{}
+		return nil
 	}
-	shut := map[string]time.Duration{}
-	for _, b := range blocks {
-		shut[b.Key] = b.For
+	if now.Before(s.forecastAt) {
+		return nil
 	}
-	lasts := func(want throttle.Want) (seconds float64) {
-		rate, share := l.Rate, 1.0
-		if k, differs := w.Own[want.Key]; differs {
-			// Refusals leave a share of the rate, which is small and not nothing.
-			rate, share = l.With(k.Override).Rate, max(k.Share, 0.001)
-		}
-		return shut[want.Key].Seconds() + float64(want.Permits)*rate.Per.Seconds()/float64(max(1, rate.N))/share
+	start := time.Now()
+	forecast, err := history.Forecast(ctx, p.Limiter, p.Redis, throttle.ForecastOptions{})
+	if err != nil {
+		return err
 	}
-	var slow []throttle.Want
-	// The first are looked at in any case.
-	for _, want := range w.Keys[min(busiest, len(w.Keys)):] {
-		_, differs := w.Own[want.Key]
-		if differs || shut[want.Key] > 0 {
-			slow = append(slow, want)
-		}
-	}
-	slices.SortFunc(slow, func(a, b throttle.Want) int { return cmp.Compare(lasts(b), lasts(a)) })
-	w.Slow = slow[:min(busiest, len(slow))]
+	s.forecast, s.forecastAt = forecast, now.Add(max(forecastTurn, forecastShare*time.Since(start)))
+	return nil
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope

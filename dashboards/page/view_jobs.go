@@ -46,12 +46,20 @@ type jobRow struct {
 	throttle.Place
 }
 
+// place is where a job stands, as the forecast has it.
+func (s *snapshot) place(queue string, p throttle.Place) throttle.Place {
+	if s.forecast == nil {
+		return p
+	}
+	return s.forecast.Place(queue, p)
+}
+
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
 // whose place says when the lane goes on; or one lane that the query names. It takes two
 // round trips, one for each lane of the page, and one for all their first jobs.
-func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
+func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	if name := q.Get("lane"); name != "" {
-		return laneOf(ctx, p, name, q)
+		return laneOf(ctx, p, s, name, q)
 	}
 	d := waitingData{Pages: newPages("waiting", q, lanesPage)}
 	lanes, total, err := p.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
@@ -75,7 +83,7 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 	for i, lane := range lanes {
 		row := laneRow{Lane: lane}
 		if place, ok := places[firsts[i]]; ok {
-			row.First = &jobRow{firsts[i], place}
+			row.First = &jobRow{firsts[i], s.place(lane.Queue, place)}
 		}
 		d.Lanes = append(d.Lanes, row)
 	}
@@ -85,7 +93,7 @@ func makeWaiting(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, 
 // laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
 // none, and so has a name that somebody has made up: it only becomes a part of a key that
 // is read. A job that started between the two is left out.
-func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error) {
+func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
 	// All that there is to know of a lane is in its name.
 	queue, meters, _ := strings.Cut(name, "\n")
@@ -102,7 +110,7 @@ func laneOf(ctx context.Context, p *Page, name string, q url.Values) (any, error
 	// In the lane's order, which a map has not.
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, place})
+			d.Jobs = append(d.Jobs, jobRow{job, s.place(queue, place)})
 		}
 	}
 	return d, nil
@@ -131,7 +139,7 @@ type jobData struct {
 // asked, two round trips and one, and not in one step: a job that starts in between is
 // shown as it was a moment ago. One that is gone is a page that says so and no error,
 // since a viewer may look on while it ends.
-func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
+func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
 	info, err := p.inspector.GetTaskInfo(d.Queue, d.ID)
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
@@ -163,6 +171,7 @@ func makeJob(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, erro
 		return nil, err
 	}
 	if waits {
+		place = s.place(d.Queue, place)
 		d.Place, d.State = &place, "waiting"
 		if place.Called {
 			d.State = "called"

@@ -47,6 +47,13 @@ type keyRow struct {
 	Blocked *throttle.Blocked // nil where it is not
 	By      string            // who blocked it, as the end of a sentence
 	Own     string            // what it counts by instead of the limit's rate
+	Last    *lastRun          // of the jobs that want it; nil where none is known
+}
+
+// lastRun is when the last of some jobs would run, and whether that is known.
+type lastRun struct {
+	At           time.Time
+	Known, About bool
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -117,8 +124,14 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if err != nil {
 		return nil, err
 	}
+	lasts := map[string]*lastRun{}
+	if s.forecast != nil {
+		for n, e := range s.forecast.Backlogs(row.Name) {
+			lasts[n.Key] = &lastRun{s.forecast.At.Add(e.In), e.Known, e.About}
+		}
+	}
 	for _, m := range meters {
-		k := keyRow{Meter: m}
+		k := keyRow{Meter: m, Last: lasts[m.Key]}
 		if w := s.wants[row.Name]; w != nil {
 			k.Own = ownRate(w.Own[m.Key])
 		}

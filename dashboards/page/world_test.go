@@ -141,9 +141,9 @@ func (w *world) allWait(jobs int) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for ; ; <-again.C {
-		crowd, err := w.limiter.Crowd(w.t.Context())
+		waiting, _, _, err := w.limiter.Crowd(w.t.Context())
 		w.must(err)
-		if crowd.Jobs == jobs {
+		if waiting == jobs {
 			return
 		}
 	}

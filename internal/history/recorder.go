@@ -20,6 +20,9 @@ type Recorder struct {
 	process string
 	off     bool
 
+	// Queues is the Redis of the queues, to ask which are paused. Nil is that of the scope.
+	Queues redis.UniversalClient
+
 	limits byName[string, limitCounters]
 	tasks  byName[Task, taskCounters]
 

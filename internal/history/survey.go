@@ -27,6 +27,8 @@ const (
 	// surveyLife is how long a survey, and the claim to make it, lives.
 	surveyLife = time.Minute
 	claimLife  = surveyIdle + 2*surveyEach
+	// maxLooked bounds the marked meters of limits without keys that are looked at.
+	maxLooked = 100
 	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
 	// it names of each limit.
 	maxMeters  = 200_000
@@ -37,11 +39,15 @@ const (
 type Survey struct {
 	At     time.Time          `json:"at"` // by Redis's clock
 	Limits map[string]Waiting `json:"limits"`
+	// Lasts is when the last job would run that needs each limit, and Unknown those limits
+	// of which nobody knows.
+	Lasts   map[string]time.Time `json:"lasts,omitempty"`
+	Unknown []string             `json:"unknown,omitempty"`
 }
 
 // Waiting is what waits for one limit, or was called and has not come. A job that
-// needs several limits counts for those at whose meters lanes wait, and where no
-// lane does, or nobody gives turns, for all of them.
+// needs several limits counts for those at whose meters lanes wait, or will for longer
+// than at others; and where no lane does, or nobody gives turns, for all of them.
 type Waiting struct {
 	Jobs int `json:"jobs"`
 	// Oldest is when the job that waits longest was denied first.
@@ -74,7 +80,9 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 // surveyor is how far a survey is.
 type surveyor struct {
 	cursor uint64
-	marked map[string]bool // meters, limit|key, at which lanes wait
+	marked map[string]bool      // meters, limit|key, at which lanes wait, or will
+	lasts  map[string]time.Time // as the Survey has them
+	never  []string
 	limits map[string]Waiting
 	meters map[string]int // limit|key -> jobs
 
@@ -114,34 +122,58 @@ func (r *Recorder) lookAround(ctx context.Context) {
 // begin forgets what was found so far.
 func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, nil, nil }
 
-// maxLooked bounds the marked meters of limits without keys that are looked at.
-const maxLooked = 100
-
-// readMarks notes at which meters lanes wait. A limit without keys that has permits
-// is not what its jobs wait for: they need another one, too.
+// readMarks notes at which meters lanes wait, or will: a day's limit holds jobs up that
+// is not used up yet. A limit without keys that has permits, and will, is not what its
+// jobs wait for: they need another one, too.
 func (r *Recorder) readMarks(ctx context.Context) error {
+	_, scope := r.Redis()
+	limiter := throttle.NewLanes(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
+	forecast, err := Forecast(ctx, limiter, r.Queues, throttle.ForecastOptions{})
+	if err != nil {
+		return err
+	}
+	s := &r.survey
+	s.foretell(forecast)
 	marked, looked := map[string]bool{}, []throttle.Need(nil)
+	for _, n := range forecast.Binding() {
+		marked[n.Limit+"|"+n.Key] = true
+	}
 	scan := r.rdb.HScan(ctx, r.prefix+"contended", 0, "", 1000).Iterator()
 	for scan.Next(ctx) && len(marked) < maxMeters {
 		meter := scan.Val()
 		scan.Next(ctx) // the number of a lane
-		marked[meter] = true
-		if limit, key, _ := strings.Cut(meter, "|"); key == "" && len(looked) < maxLooked {
+		if limit, key, _ := strings.Cut(meter, "|"); key == "" && !marked[meter] && len(looked) < maxLooked {
 			looked = append(looked, throttle.Need{Limit: limit})
 		}
+		marked[meter] = true
 	}
 	if err := scan.Err(); err != nil {
 		return err
 	}
-	_, scope := r.Redis()
-	meters, err := throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}).Look(ctx, looked...)
+	meters, err := limiter.Look(ctx, looked...)
 	for _, m := range meters {
 		if !m.Shut && m.Left > m.Reserved {
 			delete(marked, m.Limit+"|")
 		}
 	}
-	r.survey.marked = marked
+	s.marked = marked
 	return err
+}
+
+// foretell notes when the last jobs run.
+func (s *surveyor) foretell(f *throttle.Forecast) {
+	s.lasts, s.never = map[string]time.Time{}, nil
+	limits := f.Limits()
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		switch last := limits[name]; {
+		case len(s.lasts)+len(s.never) == maxNames:
+			return
+		case last.Known:
+			s.lasts[label(name)] = f.At.Add(last.In)
+		default:
+			s.never = append(s.never, label(name))
+		}
+	}
 }
 
 // claimSurvey reports whether this process makes surveys.
@@ -215,14 +247,14 @@ func (s *surveyor) waitsAt(meters []string) []string {
 
 // publish writes the survey that is done.
 func (r *Recorder) publish(ctx context.Context) {
-	limits := r.survey.limits
+	limits, lasts, never := r.survey.limits, r.survey.lasts, r.survey.never
 	r.survey.busiest(limits)
 	r.survey.begin()
 	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
 		return
 	}
-	text, err := json.Marshal(Survey{now, limits})
+	text, err := json.Marshal(Survey{now, limits, lasts, never})
 	if err != nil {
 		return
 	}

@@ -45,21 +45,24 @@ func TestSurvey(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		api := got.Limits["api"]
-		if api.Jobs != 17 || !api.Oldest.Equal(oldest) || len(got.Limits) != 1 {
-			t.Errorf("%+v; want 17 that wait for api since %s, and none for all", got, oldest)
+		if api.Jobs != 17 || !api.Oldest.Equal(oldest) || got.Limits["all"].Jobs != 10 {
+			t.Errorf("%+v; want 17 that wait for api since %s, and 10 that will for all", got, oldest)
+		}
+		if in := got.Lasts["all"].Sub(got.At); in < 10*time.Hour || in > 11*time.Hour || !got.Lasts["api"].Equal(got.Lasts["all"]) {
+			t.Errorf("the last run at %v, want in eleven hours", got.Lasts)
 		}
 		if want := (Backed{"k0", 6}); api.Keys != 3 || len(api.Busiest) != 3 || api.Busiest[0] != want {
 			t.Errorf("%+v; want 3 keys, and first %+v", api, want)
 		}
-		// Without a turn-giver nobody knows which of its limits a job waits for.
+		// Without a turn-giver no meter is marked.
 		if err := rdb.Del(ctx, Prefix("s")+"contended").Err(); err != nil {
 			t.Fatal(err)
 		}
 		first.Asked(0, false) // something may have changed
 		first.lookAround(ctx)
 		got, err = ReadSurvey(ctx, rdb, "s")
-		if err != nil || got.Limits["api"].Jobs != 17 || got.Limits["all"].Jobs != 10 || got.Limits["api"].Keys != 4 {
-			t.Errorf("%+v, %v; want 17 that wait for api at 4 keys, and 10 for all", got, err)
+		if err != nil || got.Limits["api"].Jobs != 17 || got.Limits["all"].Jobs != 10 || got.Limits["api"].Keys != 3 {
+			t.Errorf("%+v, %v; want 17 that wait for api at 3 keys, and 10 for all", got, err)
 		}
 		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != first.process {
 			t.Errorf("%q makes surveys, want the first process", holder)

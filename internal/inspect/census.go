@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -26,14 +25,15 @@ type census struct {
 	queue string
 	tasks map[string]*Task
 	waits map[string]*waits // by type
+
+	forecast *throttle.Forecast
 }
 
 // waits is what jobs of a type wait for.
 type waits struct {
-	meters  map[throttle.Need]bool
 	last    time.Duration // when the last of those looked at would run
 	unknown bool          // whether nobody knows that of one
-	some    bool          // whether not all were looked at
+	about   bool          // whether that of one is an estimate
 }
 
 // Status counts all jobs.
@@ -46,9 +46,13 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	if err != nil {
+		return Status{}, err
+	}
 	s := Status{At: time.Now(), Queues: []Queue{}}
 	for _, name := range names {
-		c := census{q, name, map[string]*Task{}, map[string]*waits{}}
+		c := census{q, name, map[string]*Task{}, map[string]*waits{}, forecast}
 		of, err := c.count(ctx)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
@@ -57,9 +61,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 			return s, err
 		}
 		past.fill(name, c.task)
-		if err := c.ends(ctx, s.At); err != nil {
-			return s, err
-		}
+		c.ends(s.At)
 		for _, t := range slices.Sorted(maps.Keys(c.tasks)) {
 			of.Tasks = append(of.Tasks, *c.tasks[t])
 			of.Counts.Done += c.tasks[t].Counts.Done
@@ -67,7 +69,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 		}
 		s.Queues = append(s.Queues, of)
 	}
-	s.Limits, err = q.Limits(ctx)
+	s.Limits, err = q.limits(ctx, forecast)
 	return s, err
 }
 
@@ -148,25 +150,19 @@ func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error 
 	return nil
 }
 
-// wait notes what a job waits for.
+// wait notes when a job would run, or the last of its lane where not all are looked at.
 func (c *census) wait(task string, p throttle.Place, some bool) {
 	w := c.waits[task]
 	if w == nil {
-		w = &waits{meters: map[throttle.Need]bool{}}
+		w = &waits{}
 		c.waits[task] = w
 	}
-	for _, meter := range p.Lane {
-		w.meters[needOf(meter)] = true
+	if some {
+		p.Position = max(p.Position, p.Waiting)
 	}
-	w.some = w.some || some
-	w.unknown = w.unknown || !p.Known
+	p = c.forecast.Place(c.queue, p)
+	w.unknown, w.about = w.unknown || !p.Known, w.about || p.About
 	w.last = max(w.last, p.In)
-}
-
-// needOf is a permit of a meter, limit|key.
-func needOf(meter string) throttle.Need {
-	limit, key, _ := strings.Cut(meter, "|")
-	return throttle.Need{Limit: limit, Key: key}
 }
 
 // sample lists all jobs of a state, or some that are spread over them.
@@ -201,17 +197,14 @@ func (c *census) scale(count func(*Counts) *int, of, all int) {
 
 // ends fills in when the last job of each type would be done, where it can be
 // told.
-func (c *census) ends(ctx context.Context, now time.Time) error {
+func (c *census) ends(now time.Time) {
 	for name, t := range c.tasks {
 		var last time.Duration
 		if w := c.waits[name]; w != nil {
-			if err := c.lastOf(ctx, w); err != nil {
-				return err
-			}
 			if w.unknown {
 				continue
 			}
-			last = w.last
+			last, t.EndAbout = w.last, w.about
 		}
 		others := t.Counts.Left() - t.Counts.Waiting
 		if others > 0 && t.Rate == 0 {
@@ -224,22 +217,4 @@ func (c *census) ends(ctx context.Context, now time.Time) error {
 			t.End = now.Add(last)
 		}
 	}
-	return nil
-}
-
-// lastOf asks the limiter when the last would run, if not all were looked at.
-func (c *census) lastOf(ctx context.Context, w *waits) error {
-	if !w.some {
-		return nil
-	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(w.meters)), 100) {
-		forecasts, err := c.Limiter.Forecast(ctx, some...)
-		if err != nil {
-			return err
-		}
-		for _, f := range forecasts {
-			w.last = max(w.last, f.In)
-		}
-	}
-	return nil
 }

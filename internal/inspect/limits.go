@@ -12,15 +12,18 @@ import (
 
 // Limit is how a limit is. What waits is as it was counted some seconds ago.
 type Limit struct {
-	Name    string   `json:"name"`
-	Rate    string   `json:"limit"`
-	State   string   `json:"state,omitempty"`
-	Allowed float64  `json:"allowed_a_second"`
-	Denied  float64  `json:"denied_a_second"`
-	Waiting int      `json:"waiting"` // jobs
-	Keys    int      `json:"keys"`    // that they wait for
-	Since   float64  `json:"waiting_since_s"`
-	LastIn  *float64 `json:"last_in_s"` // null where nobody knows
+	Name    string  `json:"name"`
+	Rate    string  `json:"limit"`
+	State   string  `json:"state,omitempty"`
+	Allowed float64 `json:"allowed_a_second"`
+	Denied  float64 `json:"denied_a_second"`
+	Waiting int     `json:"waiting"` // jobs
+	Keys    int     `json:"keys"`    // that they wait for
+	Since   float64 `json:"waiting_since_s"`
+	// LastIn is in how long the last job would run that waits and needs the limit, and
+	// null where nobody knows; About, whether that is an estimate.
+	LastIn *float64 `json:"last_in_s"`
+	About  bool     `json:"last_about,omitempty"`
 }
 
 // busiest is how many keys of each limit are looked at, and looks how many meters
@@ -32,6 +35,14 @@ const (
 
 // Limits is how all limits stand.
 func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
+	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return q.limits(ctx, forecast)
+}
+
+func (q *Queues) limits(ctx context.Context, forecast *throttle.Forecast) ([]Limit, error) {
 	limits, err := q.Limiter.Limits(ctx)
 	if err != nil {
 		return nil, err
@@ -56,6 +67,7 @@ func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
 	if err != nil {
 		return nil, err
 	}
+	lasts := forecast.Limits()
 	all := make([]Limit, len(limits))
 	for i, l := range limits {
 		of := rates[l.Name]
@@ -63,6 +75,7 @@ func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
 			Name: l.Name, Rate: l.String(), Allowed: float64(of.Allowed) / recently.Seconds(), Denied: float64(of.Denied) / recently.Seconds(),
 		}
 		all[i].wait(found[l.Name], meters[l.Name], now)
+		all[i].ends(lasts)
 	}
 	return all, nil
 }
@@ -99,9 +112,7 @@ func (l *Limit) wait(w history.Waiting, meters []throttle.Meter, now time.Time) 
 	if w.Jobs > 0 {
 		l.Since = max(0, now.Sub(w.Oldest)).Seconds()
 	}
-	last, known := time.Duration(0), true
 	for _, m := range meters {
-		last, known = max(last, m.LastIn), known && m.Known
 		switch {
 		case m.Paused:
 			l.State = "paused"
@@ -111,8 +122,13 @@ func (l *Limit) wait(w history.Waiting, meters []throttle.Meter, now time.Time) 
 			l.State = fmt.Sprintf("%d keys blocked", m.Blocked)
 		}
 	}
-	if known {
-		in := last.Seconds()
+}
+
+// ends fills in when the last would run: at once where none waits.
+func (l *Limit) ends(lasts map[string]throttle.Expected) {
+	last, waits := lasts[l.Name]
+	if l.About = last.About; last.Known || !waits {
+		in := last.In.Seconds()
 		l.LastIn = &in
 	}
 }

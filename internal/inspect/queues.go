@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -34,6 +35,11 @@ func New(rdb redis.UniversalClient, c *config.Config) *Queues {
 
 // Close ends its client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
+
+// Forecast is when the jobs that wait would run.
+func (q *Queues) Forecast(ctx context.Context, opts throttle.ForecastOptions) (*throttle.Forecast, error) {
+	return history.Forecast(ctx, q.Limiter, q.rdb, opts)
+}
 
 // Find lists the jobs of an id, in whatever queues, or in the one that is named.
 // There is at least one.

@@ -23,7 +23,8 @@ type Task struct {
 	Counts    Counts    `json:"counts"`
 	Estimated bool      `json:"estimated"` // whether Counts are: Done and Failed never are
 	Rate      float64   `json:"done_a_second"`
-	End       time.Time `json:"end,omitzero"` // zero if nobody knows, or nothing is left
+	End       time.Time `json:"end,omitzero"`        // zero if nobody knows, or nothing is left
+	EndAbout  bool      `json:"end_about,omitempty"` // whether End is an estimate
 }
 
 // Counts is how many jobs there are, by state.

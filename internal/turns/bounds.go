@@ -10,6 +10,7 @@ type bounds struct {
 	// patience is how long the bounds are trusted: after it the oldest lane is
 	// tried all the same. It grows while nothing changes.
 	patience int64
+	certain  bool // the bounds are trusted for ever
 }
 
 // bound says that a meter does not give so many permits, those included that
@@ -25,7 +26,7 @@ const (
 	mostPatience  = 30_000_000
 )
 
-func newBounds() bounds { return bounds{patience: leastPatience} }
+func newBounds(certain bool) bounds { return bounds{patience: leastPatience, certain: certain} }
 
 // ready returns the bound for a number of permits. Whoever wants more than a
 // bound speaks of waits at least as long.
@@ -58,4 +59,9 @@ func (b *bounds) tell(now, held int64, n Need) (sooner bool) {
 }
 
 // askAt is when the oldest lane is tried whatever the bounds say.
-func (b *bounds) askAt() int64 { return b.told + b.patience }
+func (b *bounds) askAt() int64 {
+	if b.certain {
+		return never
+	}
+	return b.told + b.patience
+}

@@ -29,6 +29,8 @@ type Core struct {
 	served []*meter
 	// touched are the meters of which Sharing may have news.
 	touched []*meter
+	// certain: what meters say of the future comes true.
+	certain bool
 	// off are the rules that a test takes out.
 	off rule
 }
@@ -36,6 +38,14 @@ type Core struct {
 // New returns a core that knows of no lane.
 func New() *Core {
 	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}}
+}
+
+// NewCertain returns a core for a forecast: its meters change by the turns alone, so
+// it never tries one before the time that the meter said.
+func NewCertain() *Core {
+	c := New()
+	c.certain = true
+	return c
 }
 
 // never is later than every time.

@@ -44,6 +44,29 @@ func (c *Core) Made(name string, number int64) {
 	}
 }
 
+// Waits is Made of a lane that has been looked at: it waits at the meter that is ready
+// last for its first job, of what that needs, or else where somebody waits already.
+func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
+	c.Made(name, number)
+	l := c.lane(name)
+	if len(needs) != len(l.needs) {
+		return
+	}
+	l.looked = true
+	x := wait{meter: l.at, bound: bound{at: now}}
+	for i, n := range needs {
+		own := &l.needs[i]
+		own.cost, own.worth = n.Cost, n.Worth
+		own.tell(now, 0, n)
+		if n.Ready > x.at {
+			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
+		}
+	}
+	if x.meter != l.at {
+		c.move(l, x)
+	}
+}
+
 // number is the number of a turn, above all that were given.
 func (c *Core) number() int64 {
 	c.seq++

@@ -31,7 +31,7 @@ type meter struct {
 func (c *Core) meter(name string) *meter {
 	m := c.meters[name]
 	if m == nil {
-		m = &meter{name: name, shared: -1, bounds: newBounds(), pace: newPace()}
+		m = &meter{name: name, shared: -1, bounds: newBounds(c.certain), pace: newPace()}
 		m.due.of = m
 		c.meters[name] = m
 	}
@@ -72,7 +72,7 @@ func (c *Core) changedFor(l *lane) {
 }
 
 func (c *Core) void(m *meter) {
-	m.bounds = newBounds()
+	m.bounds = newBounds(c.certain)
 	m.given++
 	c.wake(m, 0)
 }

@@ -10,6 +10,9 @@ local now_us = time[1] * 1000000 + time[2]
 -- After a meter's id: how many lanes take turns there.
 local LANES = '\n'
 
+-- After a lane: when it had its last turn.
+local TURN = '\n'
+
 -- Times beyond this, in the year 2255, are this: to here numbers are exact.
 local FAR = 9007199254740992
 
@@ -58,7 +61,7 @@ end
 --   lane:<lane>        zset    waiting jobs by ticket
 --   called:<lane>      zset    called jobs by the microsecond until which permits are reserved
 --   lanes              zset    lanes by number
---   tickets            hash    lane -> the last ticket given
+--   tickets            hash    lane -> the last ticket given; lane .. TURN -> when it had its last turn
 --   full               set     lanes of which as many are called as may be
 --   contended          hash    meter -> number of the last lane that marked it
 --   patience           zset    jobs by the microsecond at which they must have run

@@ -1,29 +1,52 @@
--- When permits would exist for those who come after everything that waits.
+-- How meters stand, for who works out when waiting jobs would run.
 -- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r),
 --   overrides (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] app that asks
--- ARGV[2…] limit, key, permits for each need
--- Returns names of limits whose calendar must be extended, now_us, and for each need
---   ready_at_us, -1 where there is no such limit, the permits that wait there
---   already, and known 0 where nobody can tell when they exist
+-- ARGV[1…] limit, key of each meter
+-- Returns now_us, and for each meter {} where there is no such limit, else {kind, n,
+--   period_us or the lease, capacity, permits reserved, permits wanted by all that
+--   wait, how many lanes take turns there, paused 0 or 1, blocked until or 0, until when it counts by
+--   that rate or 0, and n, period_us, capacity from then on; since when it does, the
+--   limit's per_us, margin_us and zone, and its state: of a sliding log the times of
+--   some of its permits, each with how many it stands for; of a concurrency limit how
+--   many permits are held; of the others their words}
 -- @include meter
 -- @include counted
-local app = ARGV[1]
 
-local out, stale = { '', now_us }, {}
-for i = 2, #ARGV, 3 do
-  local m = load_meter(ARGV[i], ARGV[i + 1], app)
-  local waiting, at, known = 0, -1, 0
-  if m then
-    waiting = counted(call('HGET', hg('demand'), m.id)) + counted(call('HGET', hg('meters'), m.id))
-    at = m.ready_at(waiting + tonumber(ARGV[i + 2]))
-    known = (m.known or at <= now_us) and 1 or 0
-    if m.stale then stale[#stale + 1] = m.name end
+-- Some of the times of a log, a thousand at most, each with how many it stands for.
+local function log_of(state)
+  local length = call('LLEN', state)
+  local step, out = ceil(length / 1000), {}
+  for i = step - 1, length - 1 + step - 1, step > 0 and step or 1 do
+    local last = i < length and i or length - 1
+    out[#out + 1] = call('LINDEX', state, last)
+    out[#out + 1] = last - i + step
   end
-  out[#out + 1] = at
-  out[#out + 1] = waiting
-  out[#out + 1] = known
+  return out
 end
-out[1] = table.concat(stale, ' ')
+
+local function state_of(m, kind)
+  if kind == 'sliding_log' then return log_of(m.state) end
+  if kind == 'concurrency' then return { m.capacity - (m.open_left and m.open_left() or m.left()) } end
+  return { call('GET', m.state) or '' }
+end
+
+local function stands(name, key)
+  local m = load_meter(name, key)
+  if not m then return {} end
+  local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
+  local said = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
+  local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
+  local blocked = m.shut and tonumber(call('ZSCORE', hg('blocked', name), key) or 0) or 0
+  local after = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
+  local since = math.max(tonumber(said[5] or 0), m.since_us or 0)
+  return {
+    kind, m.n, m.lease_us or m.period_us, m.capacity, counted(of[1]), counted(call('HGET', hg('demand'), m.id)), counted(of[2]),
+    said[1] and 1 or 0, blocked > now_us and blocked or 0, m.ends_us or 0, after.n, after.period_us, after.capacity,
+    since, tonumber(said[2] or 0), tonumber(said[3] or 0), said[4] or '', state_of(m, kind),
+  }
+end
+
+local out = { now_us }
+for i = 1, #ARGV, 2 do out[#out + 1] = stands(ARGV[i], ARGV[i + 1]) end
 return out

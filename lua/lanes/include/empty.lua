@@ -6,7 +6,7 @@ local function leave_if_empty(lane)
   if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
   call('ZREM', hg('lanes'), lane)
   if call('EXISTS', hg('lanes')) == 1 then
-    call('HDEL', hg('tickets'), lane)
+    call('HDEL', hg('tickets'), lane, lane .. TURN)
     call('SREM', hg('full'), lane)
   else
     call('DEL', hg('tickets'), hg('full'), hg('meters'), hg('demand'))

@@ -7,6 +7,7 @@
 -- the end, all at once.
 local lines, by_lane = {}, {}
 local wanted = {} -- meter -> permits that those taken had wanted of it
+local had = 0 -- turns in which a job was called
 
 local function line_of(lane)
   local line = by_lane[lane]
@@ -14,7 +15,7 @@ local function line_of(lane)
   local queue, ids = parse_lane(lane)
   line = {
     lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0,
-    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false,
+    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false, had_us = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
@@ -86,19 +87,26 @@ local function called(line, id, r, at, until_us)
   if at <= now_us then line.told = line.told + 1 end
   line.calls[#line.calls + 1] = int(until_us)
   line.calls[#line.calls + 1] = id
+  had = had + 1
+  line.had_us = now_us + had -- in the order of the turns
 end
 
 -- Writes what the turns have changed.
 local function store()
+  local turned = {}
   for i = 1, #lines do
     local line = lines[i]
     if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
-    if #line.calls > 0 then call('ZADD', hg('called', line.lane), unpack(line.calls)) end
+    if #line.calls > 0 then
+      call('ZADD', hg('called', line.lane), unpack(line.calls))
+      turned[#turned + 1], turned[#turned + 2] = line.lane .. TURN, int(line.had_us)
+    end
     if line.called == 0 then
       -- @include empty
       leave_if_empty(line.lane)
     end
   end
+  if #turned > 0 then call('HSET', hg('tickets'), unpack(turned)) end
   for id, m in pairs(known) do
     if m and m.promised > 0 then count(hg('meters'), id, m.promised) end
   end

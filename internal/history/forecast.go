@@ -1,0 +1,91 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Forecast makes the limiter's forecast with what else is known: how long jobs run, as
+// the processes tell, and which queues are paused, as asynq says in the Redis of the
+// queues. All who tell people when jobs run ask here, so they say the same.
+func Forecast(ctx context.Context, limiter *throttle.Lanes, queues redis.UniversalClient, opts throttle.ForecastOptions) (*throttle.Forecast, error) {
+	if queues == nil {
+		queues, _ = limiter.Turns().Redis()
+	}
+	var errs []error
+	stops := map[string]bool{}
+	opts.Stops = func(queue string) bool {
+		if _, asked := stops[queue]; !asked {
+			n, err := queues.Exists(ctx, "asynq:{"+queue+"}:paused").Result()
+			stops[queue] = n > 0
+			errs = append(errs, err)
+		}
+		return stops[queue]
+	}
+	runs := sync.OnceValue(func() map[string]time.Duration {
+		rdb, prefix := limiter.Turns().Redis()
+		mean, err := Runs(ctx, rdb, strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:"))
+		errs = append(errs, err)
+		return mean
+	})
+	opts.Runs = func(queue string) time.Duration { return runs()[queue] }
+	f, err := limiter.Forecast(ctx, opts)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// runsOver is over which time the mean is taken of how long jobs run.
+const runsOver = 5 * time.Minute
+
+// Runs is how long jobs of each queue have run lately, in the mean; queues of which no
+// job has ended are not in it. By Little's law that is how many have run at a time, over
+// how many have ended in it.
+func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	summaries, err := Read(ctx, rdb, scope, StreamID(now.Add(-runsOver)))
+	if err != nil {
+		return nil, err
+	}
+	type source struct {
+		process string
+		Task
+	}
+	type running struct {
+		jobs  int64
+		since time.Time
+	}
+	busy, spent, ended := map[source]running{}, map[string]time.Duration{}, map[string]int64{}
+	for _, s := range summaries {
+		for _, t := range s.Tasks {
+			of := source{s.Process, Task{t.Queue, t.Type}}
+			was := busy[of]
+			if was.jobs > 0 {
+				spent[t.Queue] += time.Duration(was.jobs) * s.At.Sub(was.since)
+			}
+			busy[of] = running{t.Busy, s.At}
+			ended[t.Queue] += t.Ends.sum() - t.Ends[PutBack]
+		}
+	}
+	for of, is := range busy {
+		spent[of.Queue] += time.Duration(is.jobs) * now.Sub(is.since)
+	}
+	mean := map[string]time.Duration{}
+	for queue, n := range ended {
+		if n > 0 {
+			mean[queue] = max(time.Millisecond, spent[queue]/time.Duration(n))
+		}
+	}
+	return mean, nil
+}

@@ -1,0 +1,193 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/dashboards/metrics"
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestAllSayTheSame: the page's headline and its tables, status, a job's place, what
+// waits for each limit, a plan and the metrics tell one forecast; and it comes true.
+func TestAllSayTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
+		var last time.Time
+		rules := scheduler.Rules{
+			Limits: []throttle.Limit{
+				{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)},
+				{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)},
+			},
+			For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
+			},
+		}
+		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
+		must(t, err)
+		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			last = time.Now()
+			return nil
+		})))
+		defer server.Shutdown()
+		client := scheduler.NewClient(rdb)
+		for i := range 250 {
+			_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
+			must(t, err)
+		}
+		time.Sleep(7 * time.Second) // a survey is made each 5 s
+
+		q := New(rdb, config.Default())
+		f, err := q.Forecast(ctx, throttle.ForecastOptions{})
+		must(t, err)
+		foretold, _ := f.Last()
+		ends := f.At.Add(foretold.In)
+		said := map[string]time.Time{}
+		status, err := q.Status(ctx)
+		must(t, err)
+		said["status"] = status.Queues[0].Tasks[0].End
+		for _, l := range status.Limits {
+			said["status of "+l.Name] = status.At.Add(time.Duration(*l.LastIn * float64(time.Second)))
+			if l.Waiting == 0 {
+				t.Errorf("nothing waits for %s", l.Name)
+			}
+		}
+		for _, l := range []string{"hour", "second"} {
+			for _, e := range f.Backlogs(l) {
+				said["what waits for "+l] = f.At.Add(e.In)
+			}
+		}
+		said["the last job"] = lastPlace(t, q, f)
+		plan := throttle.ForecastOptions{}
+		must(t, plan.Plan("default", 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
+		planned, err := q.Forecast(ctx, plan)
+		must(t, err)
+		_, next := planned.Planned()
+		said["a plan"] = planned.At.Add(next.In - 100*time.Millisecond) // behind the last
+		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: "default", Log: quiet})
+		must(t, err)
+		said["the page"] = headline(t, p)
+		must(t, p.Close())
+		for name, in := range lastRuns(t, metrics.New(server, rdb, metrics.Options{})) {
+			said["metrics of "+name] = time.Now().Add(in)
+		}
+		if len(said) != 10 {
+			t.Errorf("%d tell when the last runs: %v", len(said), said)
+		}
+		for who, at := range said {
+			if off := at.Sub(ends).Abs(); off > 1500*time.Millisecond {
+				t.Errorf("%s says %s, the forecast %s", who, at, ends)
+			}
+		}
+		time.Sleep(time.Until(ends) + time.Minute)
+		if off := last.Sub(ends).Abs(); off > 1500*time.Millisecond {
+			t.Errorf("the last ran at %s, and was to run at %s", last, ends)
+		}
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lastPlace is when the last of all waiting jobs would run, each by its place.
+func lastPlace(t *testing.T, q *Queues, f *throttle.Forecast) (last time.Time) {
+	for i := range 250 {
+		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
+		must(t, err)
+		if place = f.Place("default", place); waits && place.Expected.After(last) {
+			last = place.Expected
+		}
+	}
+	return last
+}
+
+// headline is when the last would run as the page says, of today or tomorrow.
+func headline(t *testing.T, p *page.Page) time.Time {
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	r.RemoteAddr = "127.0.0.1:4711"
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	text, _ := io.ReadAll(w.Body)
+	found := regexp.MustCompile(`The last would run at <b class="num">([\d:]+)</b>`).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("%d: no headline in\n%s", w.Code, text)
+	}
+	clock, err := time.ParseInLocation(time.TimeOnly, string(found[1]), time.Local)
+	must(t, err)
+	now := time.Now()
+	return time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, time.Local)
+}
+
+// lastRuns is what the metrics say of each limit.
+func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	must(t, err)
+	runs := map[string]time.Duration{}
+	for _, f := range families {
+		if f.GetName() != "headgate_scope_last_run_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "limit" {
+					runs[l.GetValue()] = time.Duration(m.GetGauge().GetValue() * float64(time.Second))
+				}
+			}
+		}
+	}
+	return runs
+}
+
+// TestRunsByLittlesLaw: how long jobs run, of what each process says once a second.
+func TestRunsByLittlesLaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{}, nil
+		}}, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel},
+			scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+		must(t, err)
+		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			time.Sleep(7 * time.Second)
+			return nil
+		})))
+		defer server.Shutdown()
+		for range 60 {
+			_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", nil))
+			must(t, err)
+		}
+		time.Sleep(40 * time.Second)
+		runs, err := history.Runs(t.Context(), rdb, "default")
+		must(t, err)
+		if mean := runs["default"]; mean < 6500*time.Millisecond || mean > 7500*time.Millisecond {
+			t.Errorf("jobs run for %s, want about 7 s", mean)
+		}
+		if len(runs) != 1 {
+			t.Errorf("%v, want one queue", runs)
+		}
+	})
+}

@@ -27,6 +27,18 @@ func TestSleepWithoutWords(t *testing.T) {
 	})
 }
 
+// In an idle scope who gives turns sleeps for seconds: a job that is denied wakes it.
+func TestNewLaneWakes(t *testing.T) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 10, 1)}}, func(t *testing.T, st *stack) {
+		time.Sleep(11 * time.Second)
+		for range 3 {
+			st.enqueue(needing(""))
+		}
+		time.Sleep(500 * time.Millisecond)
+		st.wantOnce(3)
+	})
+}
+
 // A slot comes back before who gives turns has written that its next job waits for one:
 // nobody says a word then, and the job is called at once all the same.
 func TestSlotsThatComeBackUnheard(t *testing.T) {

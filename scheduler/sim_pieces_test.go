@@ -47,7 +47,7 @@ var pieces = []*piece{
 	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestSeen/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
-	{name: "a new lane is said", breaks: "TestSeen/one_queue_paused", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
+	{name: "a new lane is said", breaks: "TestNewLaneWakes", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
 	{name: "strays are sent back to ask", breaks: "TestStraysAskAgain", instead: allKnown},
 	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestLaneGoesOnWithoutADeadWorkersJob", with: "call('ZADD', called, '-1', id)", without: ""},
 	{name: "changes are numbered", breaks: "TestLostWordsAreNoticed", with: "int(call('INCR', hg('changes')))", without: "'0'"},

@@ -183,15 +183,26 @@ func (t *teller) turns(args []any, reply []any) {
 // laneOf is the lane that the limiter knows by a name: several, if they need other
 // numbers of the same permits.
 func (w *sim) laneOf(name string) string {
-	queue, meters := turns.Queue(name), turns.Meters(name)
 	for _, l := range w.lanes {
-		same := l.queue == queue && len(l.parsed) == len(meters)
-		for _, need := range l.parsed {
-			same = same && slices.Contains(meters, need.Limit+"|"+need.Key)
-		}
-		if same {
+		if l.is(turns.Queue(name), turns.Meters(name)) {
 			return l.name
 		}
 	}
 	return ""
+}
+
+// is reports whether the limiter knows a lane by a queue and meters.
+func (l *simLane) is(queue string, meters []string) bool {
+	same := l.queue == queue && len(l.parsed) == len(meters)
+	for _, meter := range l.meters() {
+		same = same && slices.Contains(meters, meter)
+	}
+	return same
+}
+
+func (l *simLane) meters() (meters []string) {
+	for _, need := range l.parsed {
+		meters = append(meters, need.Limit+"|"+need.Key)
+	}
+	return meters
 }

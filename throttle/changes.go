@@ -21,7 +21,7 @@ type Change struct {
 	At time.Time
 	// What is defined (as a config file says), set, deleted, paused, resumed,
 	// reset, blocked or unblocked; of a key, set or unset; of a schedule, paused,
-	// resumed or run; of jobs, retried or deleted.
+	// resumed or run; of jobs, run, retried, cancelled, archived or deleted.
 	What string
 	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string

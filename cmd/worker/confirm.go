@@ -21,6 +21,7 @@ type confirmation struct {
 	Definition string   `json:"definition,omitempty"`
 	Schedule   string   `json:"schedule,omitempty"`
 	Jobs       *int     `json:"jobs,omitempty"`
+	Left       int      `json:"left,omitempty"` // alone, since they changed meanwhile
 	Queue      cli.Text `json:"queue,omitempty"`
 	Job        cli.Text `json:"job,omitempty"`
 }

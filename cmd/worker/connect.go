@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
@@ -91,17 +89,17 @@ func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect
 }
 
 // findJob is the job of an id, in the one queue that has it or in the one that is named.
-func findJob(q *inspect.Queues, id, queue string) (*asynq.TaskInfo, error) {
-	jobs, err := q.Find(id, queue)
+func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
+	jobs, err := q.Find(ctx, id, queue)
 	if err != nil {
-		return nil, err
+		return inspect.Job{}, err
 	}
 	if len(jobs) > 1 {
 		var names []string
 		for _, job := range jobs {
 			names = append(names, job.Queue)
 		}
-		return nil, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
+		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
 	}
 	return jobs[0], nil
 }

@@ -92,7 +92,7 @@ func TestHostileJobs(t *testing.T) {
 		{"job limited2" + id, evilKey},
 		{"results", evilBytes},
 		{"results --failed", evilLong},
-		{"archived list", evilLong},
+		{"jobs list", evilLong},
 		{"limits list", ""},
 		{"limits show slow", evilKey},
 		{"limits peek slow " + evilKey[:len(evilKey)-1], evilKey[:len(evilKey)-1]},
@@ -116,9 +116,9 @@ func TestHostileJobs(t *testing.T) {
 		}
 	}
 	hostileFiles(t, server.URL())
-	checkShown(t, "retry", hostileRun(t, server.URL(), []string{"retry", "failing" + id}))
-	checkShown(t, "retry --json", hostileRun(t, server.URL(), []string{"retry", "limited2" + id, "--json"}))
-	for _, args := range []string{"archived delete no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "retry no" + id, "limits show no" + id, "results --queue " + id} {
+	checkShown(t, "jobs run", hostileRun(t, server.URL(), []string{"jobs", "run", "failing" + id}))
+	checkShown(t, "jobs delete --json", hostileRun(t, server.URL(), []string{"jobs", "delete", "limited2" + id, "--json"}))
+	for _, args := range []string{"jobs delete no" + id, "jobs run limited2" + id, "jobs list --state " + id, "jobs list --limit no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "jobs run no" + id, "limits show no" + id, "results --queue " + id} {
 		var stderr bytes.Buffer
 		words := append(strings.Split(args, " "), "--redis", server.URL())
 		if code := run(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {

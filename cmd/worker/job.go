@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/throttle"
 )
 
 type jobCommand struct {
@@ -43,15 +38,15 @@ func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return err
 	}
 	defer q.Close()
-	jobs, err := q.Find(c.ID, c.Queue)
+	jobs, err := q.Find(ctx, c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
+	if err := q.Expect(ctx, jobs); err != nil {
+		return err
+	}
 	for i, job := range jobs {
-		view, err := view(ctx, q, job)
-		if err != nil {
-			return err
-		}
+		view := newJobView(job)
 		if c.JSON {
 			err = cli.JSON(stdio.Out, view)
 		} else {
@@ -65,34 +60,4 @@ func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		}
 	}
 	return nil
-}
-
-// view is all that is known of a job.
-func view(ctx context.Context, q *inspect.Queues, job *asynq.TaskInfo) (*jobView, error) {
-	v := newJobView(job)
-	if job.State == asynq.TaskStateRetry || job.State == asynq.TaskStatePending {
-		place, waits, err := q.Limiter.Waiting(ctx, throttle.JobID{Queue: job.Queue, ID: job.ID})
-		if err != nil {
-			return nil, err
-		}
-		if waits {
-			lane := job.Queue + "\n" + strings.Join(place.Lane, "\n")
-			forecast, err := q.Forecast(ctx, throttle.ForecastOptions{Lane: lane})
-			if err != nil {
-				return nil, err
-			}
-			v.standsAt(forecast.Place(job.Queue, place))
-		}
-	}
-	switch job.State {
-	case asynq.TaskStatePending:
-		since, err := q.PendingSince(ctx, job)
-		v.Pending = since
-		return v, err
-	case asynq.TaskStateActive:
-		started, err := q.Started(job)
-		v.Started = started
-		return v, err
-	}
-	return v, nil
 }

@@ -8,16 +8,9 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/results"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/throttle"
-)
-
-// The states that a job has beside asynq's: asynq takes one that waits for a
-// permit for one that waits for its next attempt.
-const (
-	stateWaiting = "waiting"
-	stateCalled  = "called"
 )
 
 // jobView is a job in JSON.
@@ -41,6 +34,7 @@ type jobView struct {
 	Started   time.Time `json:"started,omitzero"`
 	Orphaned  bool      `json:"orphaned,omitempty"`
 	Next      time.Time `json:"next,omitzero"` // as asynq has it: a waiting job is called before
+	Archived  time.Time `json:"archived,omitzero"`
 	Completed time.Time `json:"completed,omitzero"`
 	KeptUntil time.Time `json:"kept_until,omitzero"`
 	Deadline  time.Time `json:"deadline,omitzero"`
@@ -79,24 +73,36 @@ func (o *origin) String() string {
 	return fmt.Sprintf("%s, tick of %s", o.Name, o.Tick.Local().Format(tickFormat))
 }
 
-// newJobView is what asynq knows of a job.
-func newJobView(job *asynq.TaskInfo) *jobView {
+// newJobView is all that is known of a job.
+func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
-		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Schedule: originOf(job.ID),
+		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Schedule: originOf(job.ID),
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
 		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Orphaned: job.IsOrphaned, Completed: job.CompletedAt, Deadline: job.Deadline, TimeoutS: job.Timeout.Seconds(),
 	}
-	switch job.State {
+	if job.Place != nil {
+		v.Place = newPlace(*job.Place)
+	}
+	switch job.TaskInfo.State {
+	case asynq.TaskStatePending:
+		if job.Place == nil {
+			v.Pending = job.Since
+		}
+	case asynq.TaskStateActive:
+		v.Started = job.Since
 	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
 		v.Next = job.NextProcessAt
 	case asynq.TaskStateArchived:
-		v.Failures = failures(job)
+		v.Archived = job.Since
+		if job.LastErr != "" { // the last failure archived it, which asynq does not count as a retry
+			v.Failures++
+		}
 	case asynq.TaskStateCompleted:
 		v.KeptUntil = job.CompletedAt.Add(job.Retention)
 	}
 	v.Attempts = v.Failures
-	if job.State == asynq.TaskStateActive || job.State == asynq.TaskStateCompleted {
+	if job.State == "active" || job.State == "completed" {
 		v.Attempts++
 	}
 	if len(job.Result) > 0 {
@@ -104,14 +110,6 @@ func newJobView(job *asynq.TaskInfo) *jobView {
 		v.Result = &result
 	}
 	return v
-}
-
-// standsAt adds a job's place.
-func (v *jobView) standsAt(p throttle.Place) {
-	v.State, v.Place = stateWaiting, newPlace(p)
-	if p.Called {
-		v.State = stateCalled
-	}
 }
 
 // lines is a job for people.

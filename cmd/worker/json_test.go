@@ -78,10 +78,11 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"waiting", "", `[]`},
 		{"job", "one", `"state":"archived"`},
 		{"results", "", ``},
-		{"archived list", "", `"id":"two"`},
-		{"archived retry", "one", `"done":"retried","jobs":1,"queue":"default","job":"one"`},
-		{"archived delete", "--all", `"done":"deleted","jobs":3`},
-		{"retry", "nightly-job", `"done":"retried"`},
+		{"jobs list", "", `"id":"two"`},
+		{"jobs run", "one", `"done":"run","jobs":1,"queue":"default","job":"one"`},
+		{"jobs archive", "one", `"done":"archived","jobs":1,"queue":"default","job":"one"`},
+		{"jobs cancel", "--all", `"done":"cancelled","jobs":0`},
+		{"jobs delete", "--all --yes", `"done":"deleted","jobs":4`},
 		{"crawls", "", `[]`},
 		{"schedules list", "", `"state":"active"`},
 		{"schedules next", "2", `"name":"nightly"`},
@@ -93,15 +94,6 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"version", "", `"go":"go1`},
 	} {
 		ran = append(ran, tt.command)
-		if tt.command == "retry" {
-			_, err := client.Enqueue(asynq.NewTask("http:request", nil, asynq.TaskID("nightly-job")))
-			if err == nil {
-				err = inspector.ArchiveTask("default", "nightly-job")
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		args := strings.Fields(tt.command + " " + tt.args + " --json")
 		if !slices.Contains([]string{"version", "demo"}, tt.command) {
 			args = append(args, "--config", config, "--redis", server.URL())
@@ -145,7 +137,7 @@ func checkNoted(t *testing.T, rdb redis.UniversalClient) {
 	}
 	slices.Reverse(got)
 	want := []string{
-		"retried 1 default one", "deleted 3", "retried 1 default nightly-job",
+		"run 1 default one", "archived 1 default one", "deleted 4",
 		"paused nightly0", "resumed nightly0", "run nightly0",
 	}
 	if !slices.Equal(got, want) {

@@ -41,8 +41,7 @@ type commands struct {
 	Waiting   waitingCommand   `cmd:"" help:"List the limits that jobs wait for."`
 	Job       jobCommand       `cmd:"" help:"Say all about one job: its state, place, last error and result."`
 	Results   resultsCommand   `cmd:"" help:"List what jobs brought home, write it to files, follow it."`
-	Archived  archivedCommand  `cmd:"" help:"List, retry and delete archived jobs."`
-	Retry     retryCommand     `cmd:"" help:"Run a job now that is archived, is scheduled or waits for its next attempt."`
+	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show how far crawls have come."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Count the jobs of each queue and type: pending, waiting, running, done, failed; how fast, and until when."`

@@ -45,6 +45,7 @@ func TestRightsEndThere(t *testing.T) {
 		"hset hg:{default}:limit:api text x":         "page enqueue",
 		"scan 0":                                     "page enqueue",
 		"subscribe asynq:cancel":                     "page enqueue",
+		"publish asynq:cancel id":                    "page enqueue",
 	} {
 		for user := range strings.FieldsSeq(users) {
 			args := []any{"acl", "dryrun", user}

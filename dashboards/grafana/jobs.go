@@ -21,7 +21,7 @@ func health(b *dashboard.DashboardBuilder) {
 		count, now("count("+series("scope_up")+")", ""), 4, 1e6, 1e7).NoValue("NONE")).
 		WithPanel(answer("Workers without Redis", "Processes that could not read all they tell from Redis.",
 			count, now("count("+series("scope_up")+") - sum("+series("scope_up")+")", ""), 4, 1, 1)).
-		WithPanel(answer("Jobs archived", "Jobs that will not run again unless somebody says so: worker archived list.",
+		WithPanel(answer("Jobs archived", "Jobs that will not run again unless somebody says so: worker jobs list --state archived.",
 			count, now("sum("+told("queue_jobs", "queue", `state="archived"`)+")", ""), 4, 1, 100)).
 		WithPanel(answer("Latest tick is late by", "For how long a schedule's tick has been due that nobody has enqueued.",
 			seconds, now("max("+told("schedule_late_seconds", "schedule")+")", ""), 4, 10, 60).NoValue("no schedules")).

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -43,14 +41,26 @@ func (q *Queues) Forecast(ctx context.Context, opts throttle.ForecastOptions) (*
 
 // Find lists the jobs of an id, in whatever queues, or in the one that is named.
 // There is at least one.
-func (q *Queues) Find(id, queue string) ([]*asynq.TaskInfo, error) {
+func (q *Queues) Find(ctx context.Context, id, queue string) ([]Job, error) {
+	jobs, err := q.Namesakes(ctx, id, queue)
+	if err == nil && len(jobs) == 0 {
+		where := ""
+		if queue != "" {
+			where = " in queue " + queue
+		}
+		err = fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
+	}
+	return jobs, err
+}
+
+// Namesakes is Find where there may be none.
+func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
 	names, err := q.Names(queue)
 	if err != nil {
 		return nil, err
 	}
-	var jobs []*asynq.TaskInfo
 	for _, name := range names {
-		job, err := q.Inspector.GetTaskInfo(name, id)
+		job, err := q.Job(ctx, throttle.JobID{Queue: name, ID: id})
 		switch {
 		case err == nil:
 			jobs = append(jobs, job)
@@ -58,14 +68,20 @@ func (q *Queues) Find(id, queue string) ([]*asynq.TaskInfo, error) {
 			return nil, err
 		}
 	}
-	if len(jobs) == 0 {
-		where := ""
-		if queue != "" {
-			where = " in queue " + queue
-		}
-		return nil, fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
-	}
 	return jobs, nil
+}
+
+// Job is one job. The error is asynq's if there is none.
+func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
+	info, err := q.Inspector.GetTaskInfo(id.Queue, id.ID)
+	if err != nil {
+		return Job{}, err
+	}
+	jobs, err := q.look(ctx, []*asynq.TaskInfo{info})
+	if err != nil {
+		return Job{}, err
+	}
+	return jobs[0], nil
 }
 
 // Names lists the queues, or the one that is named if there is such a queue.
@@ -82,37 +98,4 @@ func (q *Queues) Names(queue string) ([]string, error) {
 		return nil, fmt.Errorf("there is no queue %s", queue)
 	}
 	return []string{queue}, nil
-}
-
-// PendingSince is since when a job is pending, which asynq keeps but does not
-// tell: zero if it is not any more.
-func (q *Queues) PendingSince(ctx context.Context, job *asynq.TaskInfo) (time.Time, error) {
-	text, err := q.rdb.HGet(ctx, "asynq:{"+job.Queue+"}:t:"+job.ID, "pending_since").Result()
-	if errors.Is(err, redis.Nil) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	ns, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return time.Time{}, nil // another asynq's way to write it
-	}
-	return time.Unix(0, ns), nil
-}
-
-// Started is when an active job was started: zero if no server says so.
-func (q *Queues) Started(job *asynq.TaskInfo) (time.Time, error) {
-	servers, err := q.Inspector.Servers()
-	if err != nil {
-		return time.Time{}, err
-	}
-	for _, server := range servers {
-		for _, w := range server.ActiveWorkers {
-			if w.TaskID == job.ID && w.Queue == job.Queue {
-				return w.Started, nil
-			}
-		}
-	}
-	return time.Time{}, nil
 }

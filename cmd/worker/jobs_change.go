@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/throttle"
+)
+
+// selection names jobs by their ids or by a filter.
+type selection struct {
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter; with --queue those of this queue, and with --state only if they are in it."`
+	filter
+	All bool `help:"All jobs that it can be done to."`
+	Yes bool `help:"Do it, although the filter selects more than one job."`
+	confirming
+}
+
+type jobsRun struct{ selection }
+
+// Help is the manual of "worker jobs run".
+func (jobsRun) Help() string {
+	return `The jobs go to the ends of their queues, and obey their limits as new ones do. A job that waits for a limit is not run past it: raise the limit instead.`
+}
+
+// Run implements "worker jobs run".
+func (c *jobsRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.act(ctx, g, stdio, inspect.Run, func(jobs string) string { return "run " + jobs })
+}
+
+type jobsCancel struct{ selection }
+
+// Help is the manual of "worker jobs cancel".
+func (jobsCancel) Help() string {
+	return `The workers are asked to end the contexts of the jobs. A job ends when its handler heeds that, which http:request, crawl:fetch and exec:NAME do; one that does not runs on. What the handler returns then counts as any failure: the job is tried again if it has attempts left. So "jobs delete" or "jobs archive" it then, if it is to be gone.
+
+asynq knows what runs by its id alone: the same id in two queues is refused while both run.`
+}
+
+// Run implements "worker jobs cancel".
+func (c *jobsCancel) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.act(ctx, g, stdio, inspect.Cancel, func(jobs string) string {
+		return "asked " + jobs + " to stop, which is for the handler to heed"
+	})
+}
+
+type jobsArchive struct{ selection }
+
+// Run implements "worker jobs archive".
+func (c *jobsArchive) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.act(ctx, g, stdio, inspect.Archive, func(jobs string) string { return "archived " + jobs })
+}
+
+type jobsDelete struct{ selection }
+
+// Run implements "worker jobs delete".
+func (c *jobsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	return c.act(ctx, g, stdio, inspect.Delete, func(jobs string) string { return "deleted " + jobs })
+}
+
+// act does something to the jobs that are meant, and says how many they were.
+func (s selection) act(ctx context.Context, g *cli.Globals, stdio cli.IO, a *inspect.Act, text func(jobs string) string) error {
+	if err := s.check(a); err != nil {
+		return err
+	}
+	q, err := openQueues(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	f, err := s.of(ctx, q.Limiter)
+	if err != nil {
+		return err
+	}
+	if len(f.States) == 0 {
+		f.States = a.To
+	}
+	jobs, err := s.find(ctx, q, a, f)
+	if err == nil && a == inspect.Cancel {
+		err = alone(ctx, q, jobs)
+	}
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, q, stdio, a, f, jobs, text)
+}
+
+// do does it to the jobs that were found, and that are meant still.
+func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text func(jobs string) string) error {
+	n, err := q.Do(ctx, a, f, jobs)
+	did := confirmation{Done: a.Done, Jobs: &n, Queue: cli.Text(s.Queue)}
+	if len(jobs) == 1 {
+		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
+	}
+	said := text(jobspec.Count(n))
+	if left := len(jobs) - n; left > 0 && err == nil {
+		did.Left = left
+		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, jobspec.Count(left))
+	}
+	if n > 0 {
+		err = errors.Join(err, q.Limiter.Note(context.WithoutCancel(ctx), did.noted()))
+	}
+	return errors.Join(s.say(stdio.Out, did, said), err)
+}
+
+// check reports words that make no sense.
+func (s selection) check(a *inspect.Act) error {
+	only := filter{Queue: s.Queue, State: s.State}
+	switch {
+	case len(s.IDs) == 0 && reflect.ValueOf(s.filter).IsZero() && !s.All:
+		return cli.Usagef("which jobs? want ids, a filter such as --queue NAME, or --all")
+	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
+		return cli.Usagef("ids go with no filter but --queue and --state")
+	}
+	for _, state := range s.State {
+		if not := a.Not(state); slices.Contains(inspect.States, state) && not != "" {
+			return cli.Usagef("--state %s: want %s; of a job that is %s: %s", state, strings.Join(a.To, ", "), state, not)
+		}
+	}
+	if s.Limit+s.Key != "" && a.Not(inspect.Waiting) != "" {
+		return cli.Usagef("--limit and --key are of jobs that wait: %s", a.Not(inspect.Waiting))
+	}
+	return nil
+}
+
+// find lists the jobs that are meant.
+func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) (jobs []throttle.JobID, err error) {
+	if len(s.IDs) > 0 {
+		return s.named(ctx, q, a, f)
+	}
+	for job, err := range q.Jobs(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, job.JobID())
+	}
+	if len(jobs) > 1 && !s.Yes {
+		return nil, cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(len(jobs)))
+	}
+	return jobs, nil
+}
+
+// named lists the jobs of the ids. Each is there, and it can be done to each.
+func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) (jobs []throttle.JobID, err error) {
+	for _, id := range s.IDs {
+		job, err := findJob(ctx, q, id, s.Queue)
+		if err != nil {
+			return nil, err
+		}
+		if not := a.Not(job.State); not != "" {
+			return nil, fmt.Errorf("job %s is %s: %s", id, job.State, not)
+		}
+		if !f.Means(job) {
+			return nil, fmt.Errorf("job %s is not %s but %s", id, strings.Join(f.States, " or "), job.State)
+		}
+		if !slices.Contains(jobs, job.JobID()) {
+			jobs = append(jobs, job.JobID())
+		}
+	}
+	return jobs, nil
+}
+
+// alone refuses an id under which jobs of several queues run: asynq would stop them all.
+func alone(ctx context.Context, q *inspect.Queues, jobs []throttle.JobID) error {
+	for _, job := range jobs {
+		same, err := q.Namesakes(ctx, job.ID, "")
+		if err != nil {
+			return err
+		}
+		var queues []string
+		for _, job := range same {
+			if job.State == "active" {
+				queues = append(queues, job.Queue)
+			}
+		}
+		if len(queues) > 1 {
+			return fmt.Errorf("jobs %s run in the queues %s: both would be stopped, and neither was", job.ID, strings.Join(queues, " and "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// allJobs is a Redis with a job of each state, whose id that is, and two that wait.
+type allJobs struct {
+	t *testing.T
+	*inspect.Queues
+	url string
+	rdb *redis.Client
+}
+
+func newAllJobs(t *testing.T) *allJobs {
+	t.Helper()
+	m := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	w := &allJobs{t, nil, "redis://" + m.Addr(), rdb}
+	q, err := openQueues(t.Context(), &cli.Globals{Redis: w.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	w.Queues = q
+	for _, id := range []string{"pending", "scheduled", "retry", "archived", "active", "completed", "waiting", "behind"} {
+		w.add(id, id)
+	}
+	w.must(q.Limiter.Set(t.Context(), throttle.Limit{Name: "slow", Kind: throttle.Concurrency, Capacity: 1}))
+	for _, id := range []string{"somebody", "waiting", "behind"} {
+		job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
+		_, err := q.Limiter.Acquire(t.Context(), job, throttle.Need{Limit: "slow", Key: "shop"})
+		w.must(err)
+	}
+	return w
+}
+
+func (w *allJobs) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// add enqueues a job and brings it into a state, as asynq writes it.
+func (w *allJobs) add(id, state string) {
+	w.t.Helper()
+	client := scheduler.NewClient(w.rdb)
+	opts := []asynq.Option{asynq.TaskID(id)}
+	if state == "scheduled" {
+		opts = append(opts, asynq.ProcessIn(time.Hour))
+	}
+	_, err := client.Enqueue(asynq.NewTask("of:"+state, []byte(`{"is":"`+id+`"}`)), opts...)
+	w.must(err)
+	key, ctx := "asynq:{default}:", w.t.Context()
+	to := func(state string, add *redis.IntCmd) {
+		w.must(add.Err())
+		w.must(w.rdb.LRem(ctx, key+"pending", 0, id).Err())
+		w.must(w.rdb.HSet(ctx, key+"t:"+id, "state", state).Err())
+	}
+	switch soon := float64(time.Now().Add(time.Hour).Unix()); state {
+	case "archived":
+		w.must(w.Inspector.ArchiveTask("default", id))
+	case "active":
+		to(state, w.rdb.LPush(ctx, key+state, id))
+		w.must(w.rdb.ZAdd(ctx, key+"lease", redis.Z{Score: soon, Member: id}).Err())
+	case "retry", "completed":
+		to(state, w.rdb.ZAdd(ctx, key+state, redis.Z{Score: soon, Member: id}))
+	}
+}
+
+// run runs "worker jobs …".
+func (w *allJobs) run(args string) (code int, out, stderr string) {
+	w.t.Helper()
+	var o, e bytes.Buffer
+	code = run(w.t.Context(), append([]string{"jobs", "--redis", w.url}, strings.Fields(args)...), cli.IO{Out: &o, Err: &e})
+	return code, o.String(), e.String()
+}
+
+// ids are those that "jobs list" lists.
+func (w *allJobs) ids(args string) string {
+	w.t.Helper()
+	code, out, stderr := w.run("list --json " + args)
+	var jobs []struct{ ID string }
+	if err := json.Unmarshal([]byte(out), &jobs); err != nil || code != 0 {
+		w.t.Fatalf("list %s: exit code %d: %v: %s", args, code, err, stderr)
+	}
+	var ids []string
+	for _, job := range jobs {
+		ids = append(ids, job.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// states are what state each job is in.
+func (w *allJobs) states() string {
+	w.t.Helper()
+	var all []string
+	for job, err := range w.Jobs(w.t.Context(), inspect.Filter{}) {
+		w.must(err)
+		all = append(all, job.ID+"="+job.State)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestJobsFilters(t *testing.T) {
+	w := newAllJobs(t)
+	long := time.Now().Add(-2 * time.Hour)
+	w.must(w.rdb.HSet(t.Context(), "asynq:{default}:t:pending", "pending_since", long.UnixNano()).Err())
+	w.must(w.rdb.ZAdd(t.Context(), "asynq:{default}:archived", redis.Z{Score: float64(long.Unix()), Member: "archived"}).Err())
+	for args, want := range map[string]string{
+		"":                              "active pending waiting behind retry scheduled archived completed",
+		"--state pending":               "pending",
+		"--state waiting":               "waiting behind",
+		"--state retry,archived":        "retry archived",
+		"--state called":                "",
+		"--type of:scheduled":           "scheduled",
+		"--limit slow":                  "waiting behind",
+		"--key shop":                    "waiting behind",
+		"--limit slow --key other":      "",
+		"--state waiting --type of:x":   "",
+		`--payload "is":"re`:            "retry",
+		"--error denied":                "",
+		"--older 1h":                    "pending archived",
+		"--older 3h":                    "",
+		"--older 1h --state archived":   "archived",
+		"--queue default --type of:x":   "",
+		"--max 2 --state retry,pending": "pending retry",
+	} {
+		if got := w.ids(args); got != want {
+			t.Errorf("%q lists %q, want %q", args, got, want)
+		}
+	}
+	code, out, stderr := w.run("list --max 3")
+	if code != 0 || strings.Count(out, "\n") != 4 || stderr != "worker: and 5 more: want a filter, or another --max\n" {
+		t.Errorf("with --max 3: exit code %d, %s%s", code, out, stderr)
+	}
+	if _, out, _ = w.run("list --state waiting"); !strings.Contains(out, "waits for slow of shop") {
+		t.Errorf("waiting jobs: %s", out)
+	}
+}
+
+// What makes no sense, or cannot be, is refused with what would be right, and changes
+// nothing.
+func TestJobsRefusals(t *testing.T) {
+	w := newAllJobs(t)
+	before := w.states()
+	for args, want := range map[string]string{
+		"list --state nope":                  "2 --state nope: want active, called, waiting, pending, retry, scheduled, archived, completed",
+		"list --limit slow --state archived": "2 --state archived: with --limit or --key want waiting or called",
+		"list --limit none":                  "1 there is no limit none",
+		"list --queue none":                  "1 there is no queue none",
+		"list --max 0":                       "2 --max 0: want 1 at least",
+		"list --older=-1h":                   "2 --older -1h0m0s: want a time up to now, such as 24h",
+		"list --older 1h --state scheduled":  "2 --older 1h0m0s: want another --state than scheduled",
+		"delete":                             "2 which jobs? want ids, a filter such as --queue NAME, or --all",
+		"delete pending --type x":            "2 ids go with no filter but --queue and --state",
+		"delete --all":                       "2 that is 7 jobs; add --yes if they are meant",
+		"archive --all":                      "2 that is 5 jobs; add --yes if they are meant",
+		"run --all":                          "2 that is 3 jobs; add --yes if they are meant",
+		"delete --state active --yes":        "2 --state active: want called, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: worker jobs cancel stops it",
+		"run --limit slow --yes":             "2 --limit and --key are of jobs that wait: it runs as soon as its limits let it, and not before",
+		"run retry waiting":                  "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
+		"run scheduled completed":            "1 job completed is completed: it is done: enqueue it anew",
+		"run pending":                        "1 job pending is pending: it is in its queue already",
+		"run nope archived":                  "1 there is no job nope",
+		"delete active":                      "1 job active is active: it runs: worker jobs cancel stops it",
+		"archive archived":                   "1 job archived is archived: it is in the archive already",
+		"cancel retry":                       "1 job retry is retry: it does not run: worker jobs archive or delete takes it back",
+		"delete retry --state archived":      "1 job retry is not archived but retry",
+	} {
+		code, out, stderr := w.run(args)
+		if got := fmt.Sprint(code, strings.TrimPrefix(stderr, "worker:")); !strings.HasPrefix(got, want) || out != "" {
+			t.Errorf("%q: %s%s; want %s", args, got, out, want)
+		}
+	}
+	if after := w.states(); after != before {
+		t.Errorf("the jobs were %s\nand are %s", before, after)
+	}
+}
+
+// What is taken back loses its place, and the next in the lane goes on from there.
+func TestJobsForgetTheirPlace(t *testing.T) {
+	for _, command := range []string{"archive waiting", "delete waiting", "delete --payload waiting", "archive --all --yes", "delete --limit slow --yes"} {
+		w := newAllJobs(t)
+		if code, out, stderr := w.run(command); code != 0 {
+			t.Errorf("%s: exit code %d: %s%s", command, code, out, stderr)
+		}
+		_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
+		if waits || err != nil {
+			t.Errorf("after %s it waits: %v, %v", command, waits, err)
+		}
+		if !strings.HasSuffix(command, "--yes") {
+			place, _, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
+			if place.Position != 1 || err != nil {
+				t.Errorf("after %s the other is at %d, %v", command, place.Position, err)
+			}
+		}
+	}
+}
+
+// A job that is not as it was meant, when its turn comes, is left alone.
+func TestJobsChangedMeanwhile(t *testing.T) {
+	for _, tt := range []struct {
+		act    *inspect.Act
+		from   string
+		change func(w *allJobs)
+		left   string
+	}{
+		{inspect.Delete, "archived", func(w *allJobs) { w.must(w.Inspector.RunTask("default", "archived")) }, "archived=pending"},
+		{inspect.Delete, "retry", func(w *allJobs) { w.must(w.Inspector.ArchiveTask("default", "retry")) }, "retry=archived"},
+		{inspect.Archive, "scheduled", func(w *allJobs) { w.must(w.Inspector.RunTask("default", "scheduled")) }, "scheduled=pending"},
+		{inspect.Run, "retry", func(w *allJobs) {
+			_, err := w.Limiter.Acquire(w.t.Context(), throttle.Job{JobID: throttle.JobID{Queue: "default", ID: "retry"}}, throttle.Need{Limit: "slow", Key: "shop"})
+			w.must(err)
+		}, "retry=waiting"},
+		{inspect.Delete, "archived", func(w *allJobs) { w.must(w.Inspector.DeleteTask("default", "archived")) }, ""},
+	} {
+		w := newAllJobs(t)
+		f := inspect.Filter{States: []string{tt.from}}
+		s := selection{filter: filter{State: f.States}}
+		jobs, err := s.find(t.Context(), w.Queues, tt.act, f)
+		w.must(err)
+		tt.change(w)
+		var out bytes.Buffer
+		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, func(jobs string) string { return jobs }))
+		if out.String() != "0 jobs; left 1 job alone, changed meanwhile\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
+			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
+		}
+		if changes, err := w.Limiter.Changes(t.Context(), 1); err != nil || len(changes) > 0 && changes[0].Jobs > 0 {
+			t.Errorf("%s of %s is in the changelog: %+v, %v", tt.act.Done, tt.from, changes, err)
+		}
+	}
+}
+
+// asynq stops by the id alone, so what runs twice under one is left to run.
+func TestJobsCancelOneOfTwo(t *testing.T) {
+	w := newAllJobs(t)
+	client := scheduler.NewClient(w.rdb)
+	_, err := client.Enqueue(asynq.NewTask("of:active", nil), asynq.TaskID("active"), asynq.Queue("other"))
+	w.must(err)
+	told := w.rdb.Subscribe(t.Context(), "asynq:cancel")
+	defer told.Close()
+	_, err = told.Receive(t.Context())
+	w.must(err)
+	if code, out, stderr := w.run("cancel active --queue default"); code != 0 || out != "asked 1 job to stop, which is for the handler to heed\n" {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	if message, err := told.ReceiveMessage(t.Context()); err != nil || message.Payload != "active" {
+		t.Errorf("the workers were told %v, %v", message, err)
+	}
+	w.must(w.rdb.LMove(t.Context(), "asynq:{other}:pending", "asynq:{other}:active", "RIGHT", "LEFT").Err())
+	w.must(w.rdb.HSet(t.Context(), "asynq:{other}:t:active", "state", "active").Err())
+	for _, args := range []string{"cancel active --queue default", "cancel --queue other"} {
+		code, _, stderr := w.run(args)
+		if want := "worker: jobs active run in the queues default and other: both would be stopped, and neither was\n"; code != 1 || stderr != want {
+			t.Errorf("%s: exit code %d: %s", args, code, stderr)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Act is something that can be done to jobs.
+type Act struct {
+	Done string   // what it has done, for the changelog
+	To   []string // the states of the jobs that it can be done to
+	do   func(i *asynq.Inspector, queue, id string) error
+	ends bool // whether the jobs have no place any more
+	not  map[string]string
+}
+
+// Not is why it cannot be done to a job of this state, and what to do instead; empty if
+// it can.
+func (a *Act) Not(state string) string {
+	if slices.Contains(a.To, state) {
+		return ""
+	}
+	return cmp.Or(a.not[state], "it is "+state)
+}
+
+const waitsOn = "it runs as soon as its limits let it, and not before"
+
+// What can be done to jobs.
+var (
+	Run = &Act{
+		Done: "run", To: []string{"retry", "scheduled", "archived"},
+		do: (*asynq.Inspector).RunTask,
+		not: map[string]string{
+			"active": "it runs already", Called: "it is on its way", Waiting: waitsOn,
+			"pending": "it is in its queue already", "completed": "it is done: enqueue it anew",
+		},
+	}
+	Cancel = &Act{
+		Done: "cancelled", To: []string{"active"},
+		do: func(i *asynq.Inspector, _, id string) error { return i.CancelProcessing(id) },
+		not: map[string]string{
+			Called: noRun, Waiting: noRun, "pending": noRun, "retry": noRun, "scheduled": noRun,
+			"archived": "it is given up already", "completed": "it is done",
+		},
+	}
+	Archive = &Act{
+		Done: "archived", To: []string{Called, Waiting, "pending", "retry", "scheduled"}, ends: true,
+		do: (*asynq.Inspector).ArchiveTask,
+		not: map[string]string{
+			"active":   "it runs: worker jobs cancel stops it",
+			"archived": "it is in the archive already", "completed": "it is done",
+		},
+	}
+	Delete = &Act{
+		Done: "deleted", To: slices.DeleteFunc(slices.Clone(States), func(s string) bool { return s == "active" }), ends: true,
+		do:  (*asynq.Inspector).DeleteTask,
+		not: map[string]string{"active": "it runs: worker jobs cancel stops it"},
+	}
+)
+
+const noRun = "it does not run: worker jobs archive or delete takes it back"
+
+// Do does it to those of the jobs that the filter means still, and that it can be done
+// to, and counts them: one that has changed its state meanwhile is left alone. The limiter
+// forgets the place of those that have ended.
+func (q *Queues) Do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID) (done int, err error) {
+	for some := range slices.Chunk(jobs, pageSize) {
+		var ended []throttle.JobID
+		for _, id := range some {
+			var did bool
+			if did, err = q.doTo(ctx, a, f, id); err != nil {
+				break
+			}
+			if did {
+				done, ended = done+1, append(ended, id)
+			}
+		}
+		if a.ends {
+			_, forgot := q.Limiter.Forget(context.WithoutCancel(ctx), ended...)
+			err = errors.Join(err, forgot)
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// doTo does it to one job, if that is as it was meant.
+func (q *Queues) doTo(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
+	meant, err := q.meant(ctx, a, f, id)
+	if !meant || err != nil {
+		return false, err
+	}
+	if err = a.do(q.Inspector, id.Queue, id.ID); err == nil {
+		return true, nil
+	}
+	if meant, looked := q.meant(ctx, a, f, id); !meant && looked == nil {
+		return false, nil // that was why
+	}
+	return false, fmt.Errorf("job %s: %w", id.ID, err)
+}
+
+// meant reports whether a job is there still, and as it was meant.
+func (q *Queues) meant(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	job, err := q.Job(ctx, id)
+	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return false, nil
+	}
+	return err == nil && a.Not(job.State) == "" && f.Means(job), err
+}

@@ -1,0 +1,53 @@
+package inspect
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// Filter says which jobs are meant. The zero value means all.
+type Filter struct {
+	States     []string // of States; any where there are none
+	Queue      string
+	Type       string
+	Limit, Key string // those that wait for it, or are called
+	Payload    string // a part of it
+	Error      string // a part of it
+	// Older is for how long they have been in their state at least. Those of which nobody
+	// knows it are not meant.
+	Older time.Duration
+}
+
+// says reports what can be told without a look at the place and the time.
+func (f Filter) says(job *asynq.TaskInfo) bool {
+	return (f.Type == "" || job.Type == f.Type) &&
+		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
+}
+
+// Means reports whether a job is meant.
+func (f Filter) Means(job Job) bool {
+	return f.says(job.TaskInfo) && f.wants(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.waits(job) &&
+		(f.Older == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.Older)
+}
+
+// wants reports whether jobs of one of these states may be meant.
+func (f Filter) wants(states ...string) bool {
+	return slices.ContainsFunc(states, func(state string) bool {
+		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
+			(f.Limit == "" && f.Key == "" || state == Waiting || state == Called)
+	})
+}
+
+// waits reports whether a job waits for the limit and the key.
+func (f Filter) waits(job Job) bool {
+	if f.Limit == "" && f.Key == "" {
+		return true
+	}
+	return job.Place != nil && slices.ContainsFunc(job.Place.Lane, func(meter string) bool {
+		limit, key, _ := strings.Cut(meter, "|")
+		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
+	})
+}

@@ -1,0 +1,80 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler"
+)
+
+// many is a Redis with so many pending jobs, or archived ones, one a second.
+func many(t *testing.T, n int, archived bool) *Queues {
+	t.Helper()
+	m := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	q := New(rdb, &config.Config{})
+	t.Cleanup(q.Close)
+	client := scheduler.NewClient(rdb)
+	began := time.Now().Add(-time.Hour).Unix()
+	for i := range n {
+		id := fmt.Sprint(i)
+		_, err := client.Enqueue(asynq.NewTask("mine", nil, asynq.TaskID(id)))
+		if err == nil && archived {
+			err = q.Inspector.ArchiveTask("default", id)
+			rdb.ZAdd(t.Context(), "asynq:{default}:archived", redis.Z{Score: float64(began + int64(i)), Member: id})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return q
+}
+
+// Pages follow each other in order, and none is told twice, though jobs go meanwhile.
+func TestJobsPageByPage(t *testing.T) {
+	const n = 2*pageSize + 30
+	for _, archived := range []bool{false, true} {
+		q := many(t, n, archived)
+		var told []int
+		for job, err := range q.Jobs(t.Context(), Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			var i int
+			if _, err := fmt.Sscan(job.ID, &i); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, i)
+			if archived && len(told) == 10 { // the oldest goes: all behind it move on by one
+				if err := q.Inspector.DeleteTask("default", "0"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want := n
+		if archived {
+			slices.Reverse(told) // the newest came first
+			want--
+		}
+		if !slices.IsSorted(told) || len(told) != want || len(slices.Compact(told)) != want {
+			t.Errorf("archived %v: want %d jobs in order, each once: %v", archived, want, told)
+		}
+	}
+}
+
+// The newest is told first, with when it was archived, which asynq does not tell.
+func TestJobsSinceTheyWereArchived(t *testing.T) {
+	for job, err := range many(t, 5, true).Jobs(t.Context(), Filter{States: []string{"archived"}}) {
+		if err != nil || job.ID != "4" || time.Since(job.Since) < 59*time.Minute {
+			t.Errorf("%+v, %v", job, err)
+		}
+		break
+	}
+}

@@ -29,9 +29,10 @@ type call struct {
 const (
 	leastPause = 250_000
 	mostPause  = 30_000_000
-	// step: where permits come faster than asynq looks for jobs, those called ahead
-	// are told together, as often as it does.
-	step = 10_000
+	// step: where several permits come in it, those called ahead are told together.
+	step = 5_000
+	// soonest is how long after a job was told it is told again, at least.
+	soonest = 10_000
 	// lostPause is how long after a lost answer Redis is asked what is called.
 	lostPause = 1_000_000
 )

@@ -205,15 +205,15 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 			c.Fate(now, job, Active)
 		}
 	}
-	same(t, "told", told, 1, 1+step, 1+2*step, 1+4*step, 1+8*step, 1+16*step)
+	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
 
 	c = New()
 	c.Made("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
 	same(t, "told", c.Tell(1, 10), job)
 	c.Fate(1, job, Active)
-	same(t, "told again", c.Tell(1+step, 10), job)
-	c.Fate(1+step, job, Moved)
+	same(t, "told again", c.Tell(1+soonest, 10), job)
+	c.Fate(1+soonest, job, Moved)
 	same(t, "not after it was moved", c.Tell(grantLife, 10))
 }
 
@@ -223,9 +223,9 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 	c := New()
 	c.Made("q\napi|", 1)
-	lanesOf(c, 1, granted("it", 1, api(step)))
+	lanesOf(c, 1, granted("it", 1, api(soonest)))
 	var told, asked []int64
-	for now := int64(1); now <= 1+grantLife; now += step {
+	for now := int64(1); now <= 1+grantLife; now += soonest {
 		for _, job := range c.Tell(now, 10) {
 			if job.ID == "it" {
 				told = append(told, now)
@@ -236,12 +236,12 @@ func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 			asked = append(asked, now)
 		}
 		for range c.Turns(now, 1) {
-			later := granted(fmt.Sprint("later ", now), now, api(now+step))
+			later := granted(fmt.Sprint("later ", now), now, api(now+soonest))
 			later.Called = 2 // those before it have come
 			c.Tried(now, []Result{later})
 		}
 	}
-	same(t, "told", told, 1, 1+step, 1+2*step, 1+4*step, 1+8*step, 1+16*step)
+	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
 	same(t, "asked about", asked, 1+grantLife)
 }
 

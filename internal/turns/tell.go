@@ -54,7 +54,7 @@ func (c *Core) tellPutBack(now int64, l *lane, id string) {
 	if i < 0 {
 		return
 	}
-	if at := now + max(step, now-l.fresh[i].at); at < l.fresh[i].till {
+	if at := now + max(soonest, now-l.fresh[i].at); at < l.fresh[i].till {
 		c.tell(at, l, id)
 	}
 }

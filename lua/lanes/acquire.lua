@@ -31,113 +31,74 @@
 --   be extended
 -- @include group
 -- @include needs
--- @include take
+-- @include admit
 -- @include arrive
--- @include contended
--- @include waiting
--- @include called
--- @include repeated
 local app, caller, number, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local groups, names = read_groups(5)
-
--- Takes the permits. Of a job that waited it says how that was.
-local function admit(job, since_us, denials, from_us)
-  job.remembered = ADMITTED
-  local answer = take_all(job.meters, job.admitted)
-  local n = #answer
-  if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, from_us or 0 end
-  return answer
-end
-
--- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
--- one that has waited r is what was known of it.
-local function come(job, r)
-  job.before = call('ZCARD', job.waiting)
-  load_reserved(job.meters)
-  local first, bind, at = job.before == 0, nil, nil
-  if first then
-    job.mark = contended(job.ids)
-    bind, at = binding(job.meters)
-  end
-  if first and not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
-  if r then
-    -- @include among
-    job.ticket = ticket_among(job)
-  end
-  return wait(job, nil, true, bind)
-end
-
--- Whose time is up is forgotten from here on. So a repeat of this call would wait
--- anew: the caller's last word says what it was told.
-local function too_late(job, r)
-  forget_job(job.queue, job.id, r)
-  load_reserved(job.meters)
-  local answer, words = reply(TOO_LATE, (binding(job.meters)), now_us), {}
-  for k = 1, #answer do words[k] = int(answer[k]) end
-  job.remembered = table.concat(words, ' ')
-  return answer
-end
-
--- A job that waits or was called, and comes otherwise than in time. Where its rule
--- changed while it waited, or somebody took it out of its lane, it begins anew; but it
--- has waited since it was denied first, and stands by that.
-local function come_again(job, r, same, until_us)
-  if latest(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return too_late(job, r) end
-  job.since_us = r.since_us
-  local was, late, from_us
-  if until_us then was, late, from_us = claim(job.queue, job.id, r, until_us) end
-  if not was and not (same and call('ZSCORE', job.waiting, job.id)) then
-    forget_job(job.queue, job.id, r)
-    return come(job, r)
-  end
-  return go_on(job, r, was, late) or admit(job, r.since_us, r.denials, from_us)
-end
-
 local quiet, loaded = call('EXISTS', hg('jobs')) == 0, {} -- quiet: nobody waits
-
-local function acquire(job, record)
-  local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
-  local meters, refusal = load_needs(job.needs, job.first - 1, app, holder, loaded)
-  job.meters = meters
-  if not record then
-    if refusal then return refusal end
-    if job.admitted then return admit(job) end
-    if quiet then
-      local _, at = binding(job.meters)
-      if at <= now_us then return admit(job) end
-      quiet = false
-    end
-    return come(job)
-  end
-
-  local ending = '\n' .. job.costs .. '\n' .. job.lane
-  local same = string.sub(record, -#ending) == ending
-  local called = same and hg('called', job.lane)
-  local until_us = called and tonumber(call('ZSCORE', called, job.id) or nil)
-  if not refusal and until_us and until_us > 0 then
-    local since_us, denials, from_us = arrive(job, called, record, until_us)
-    if since_us then return admit(job, since_us, denials, from_us) end
-  end
-  local r = parse_job(record)
-  if not refusal then return r and come_again(job, r, same, until_us) or come(job) end
-  if r and refusal[1] ~= STALE then forget_job(job.queue, job.id, r) end
-  return refusal
-end
-
 local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
 local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
-local answers, words, any, seen, n = {}, { number }, false, {}, 0
-for g = 1, #groups do
-  local job = groups[g]
-  for k = job.first, job.last, 2 do
-    n = n + 1
-    next_job(job, ARGV[k], names[n], ARGV[k + 1], n)
-    if seen[job.name] then records[n] = call('HGET', hg('jobs'), job.name) end
-    seen[job.name], job.admitted = true, told[n] == ADMITTED
-    answers[n] = type(told[n]) == 'table' and told[n] or acquire(job, records[n] or nil)
-    words[n + 1], any = job.remembered or '', any or job.remembered
+local answers, words, any, seen = {}, { number }, false, {}
+
+-- What becomes of a job that was called and comes in time, of one where nobody waits and
+-- the permits are there, and of one that cannot have any. Of others nothing.
+local function come_in_time(job, record)
+  local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
+  job.meters, job.refusal = load_needs(job.needs, job.first - 1, app, holder, loaded)
+  if not record then
+    if job.refusal then return job.refusal end
+    if job.admitted then return admit(job) end
+    if not quiet then return nil end
+    local _, at = binding(job.meters)
+    return at <= now_us and admit(job) or nil
   end
+  local ending = '\n' .. job.costs .. '\n' .. job.lane
+  job.same = string.sub(record, -#ending) == ending
+  local called = job.same and hg('called', job.lane)
+  job.until_us = called and tonumber(call('ZSCORE', called, job.id) or nil)
+  if job.refusal or not job.until_us or job.until_us <= 0 then return nil end
+  local since_us, denials, from_us = arrive(job, called, record, job.until_us)
+  return since_us and admit(job, since_us, denials, from_us) or nil
 end
-store_taken(loaded)
-if any then call('SET', hg('admitted', caller), table.concat(words, '\n'), 'PX', int(GRACE)) end
-return answers
+
+-- Has jobs ask from the first on that has no answer, until one gets none.
+local function ask(how)
+  local n = 0
+  for g = 1, #groups do
+    local job = groups[g]
+    for k = job.first, job.last, 2 do
+      n = n + 1
+      if not answers[n] then
+        next_job(job, ARGV[k], names[n], ARGV[k + 1], n)
+        if seen[job.name] then records[n] = call('HGET', hg('jobs'), job.name) end
+        job.admitted = told[n] == ADMITTED
+        answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
+        if not answers[n] then return false end
+        seen[job.name], words[n + 1], any = true, job.remembered or '', any or job.remembered
+      end
+    end
+  end
+  return true
+end
+
+local function finish()
+  store_taken(loaded)
+  if any then call('SET', hg('admitted', caller), table.concat(words, '\n'), 'PX', int(GRACE)) end
+  return answers
+end
+
+-- Most calls end here: what follows is not even loaded then.
+if ask(come_in_time) then return finish() end
+
+-- @include come
+
+ask(function(job, record)
+  local answer = come_in_time(job, record)
+  if answer then return answer end
+  quiet = false
+  local r = record and parse_job(record)
+  if not job.refusal then return r and come_again(job, r) or come(job) end
+  if r and job.refusal[1] ~= STALE then forget_job(job.queue, job.id, r) end
+  return job.refusal
+end)
+return finish()

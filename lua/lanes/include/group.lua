@@ -15,7 +15,7 @@ local function read_group(i)
     needs = i + 6, first = first, last = first + 2 * ARGV[i + 5] - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
     place = 0, id = false, name = false, useful_us = false, since_us = false, before = false, mark = false, ticket = nil,
-    admitted = false, remembered = false,
+    admitted = false, remembered = false, refusal = false, same = false, until_us = false,
   }
 end
 

@@ -1,0 +1,48 @@
+-- @include admit
+-- @include contended
+-- @include waiting
+-- @include called
+
+-- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
+-- one that has waited r is what was known of it.
+local function come(job, r)
+  job.before = call('ZCARD', job.waiting)
+  load_reserved(job.meters)
+  local first, bind, at = job.before == 0, nil, nil
+  if first then
+    job.mark = contended(job.ids)
+    bind, at = binding(job.meters)
+  end
+  if first and not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
+  if r then
+    -- @include among
+    job.ticket = ticket_among(job)
+  end
+  return wait(job, nil, true, bind)
+end
+
+-- Whose time is up is forgotten from here on. So a repeat of this call would wait
+-- anew: the caller's last word says what it was told.
+local function too_late(job, r)
+  forget_job(job.queue, job.id, r)
+  load_reserved(job.meters)
+  local answer, words = reply(TOO_LATE, (binding(job.meters)), now_us), {}
+  for k = 1, #answer do words[k] = int(answer[k]) end
+  job.remembered = table.concat(words, ' ')
+  return answer
+end
+
+-- A job that waits or was called, and comes otherwise than in time. Where its rule
+-- changed while it waited, or somebody took it out of its lane, it begins anew; but it
+-- has waited since it was denied first, and stands by that.
+local function come_again(job, r)
+  if latest(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return too_late(job, r) end
+  job.since_us = r.since_us
+  local was, late, from_us
+  if job.until_us then was, late, from_us = claim(job.queue, job.id, r, job.until_us) end
+  if not was and not (job.same and call('ZSCORE', job.waiting, job.id)) then
+    forget_job(job.queue, job.id, r)
+    return come(job, r)
+  end
+  return go_on(job, r, was, late) or admit(job, r.since_us, r.denials, from_us)
+end

@@ -108,6 +108,19 @@ func (w *sim) redefine() {
 	w.hand.must(w.hand.limiter.Define(w.t.Context(), limit))
 }
 
+// redefined reports whether another config than that of the processes has defined a limit.
+func (w *sim) redefined(limit throttle.Limit) bool {
+	is := false
+	for _, e := range w.events {
+		if e.lost && !e.stays {
+			is = false
+		} else if e.kind == "limits redefined" && e.limit.Name == limit.Name {
+			is = e.limit.String() != limit.String()
+		}
+	}
+	return is
+}
+
 // changedKind reports whether a limit was defined as another.
 func (w *sim) changedKind(name string) bool {
 	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "limits redefined" && e.limit.Name == name })

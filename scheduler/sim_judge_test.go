@@ -145,14 +145,16 @@ func (w *sim) judgeMeters() {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) || e.meter != "" && e.meter != meter || own && !e.lost && e.meter == "" {
 				continue
 			}
-			own = e.meter != "" && !e.unset
+			own = e.meter != "" && !e.unset || own && e.stays
 			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
 				from, to := from.Sub(w.began), e.at.Sub(w.began)
 				w.breaks(w.lanesAt(meter), from.Microseconds(), to.Microseconds(), "meter %s, from %s to %s: %v", meter, from, to, err)
 			}
-			if from = e.at; e.lost {
+			switch from = e.at; {
+			case e.stays:
+			case e.lost:
 				limit = w.defined(name)
-			} else {
+			default:
 				limit = *e.limit
 			}
 		}

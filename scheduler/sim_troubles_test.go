@@ -95,6 +95,7 @@ type simEvent struct {
 	limit   *throttle.Limit // what is in force from then on; nil where none changed
 	meter   string          // of which alone limit is
 	lost    bool            // all meters
+	stays   bool            // what is in force of limits
 	crash   bool
 	unheard bool // answers may have got lost
 	unset   bool // and counts as its limit says from then on

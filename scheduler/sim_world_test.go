@@ -134,8 +134,14 @@ func capacityOf(l throttle.Limit) int {
 	return l.Rate.N
 }
 
-// startProcess starts one more.
+// startProcess starts one more. Its config is the first: what another has defined since is
+// replaced.
 func (w *sim) startProcess() {
+	for i, limit := range w.limits {
+		if w.redefined(limit) {
+			w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is %s again", limit.Name, limit), limit: &w.limits[i], whose: lanesOf(limit.Name), loosens: true})
+		}
+	}
 	p := &simProcess{index: len(w.processes)}
 	p.fuse = newFuse(func(redis.Cmder) bool {
 		w.mu.Lock()

@@ -26,6 +26,13 @@ func passing(name string, waiting, left int) limitRow {
 	return r
 }
 
+// binding is a row that its jobs will wait for longer than for others.
+func binding(name string, waiting, left int) limitRow {
+	r := row(name, waiting, left)
+	r.Binds = true
+	return r
+}
+
 // TestExplain: jobs wait for what has no permits. Where that does not account for
 // all of them, a limit that has some is said not to be full, if that lasts.
 func TestExplain(t *testing.T) {
@@ -53,6 +60,9 @@ func TestExplain(t *testing.T) {
 		},
 		"another limit explains all but a moment": {
 			10, [][]limitRow{{row("host", 10, 0), passing("api", 10, 0)}}, []told{{10, 0, "saturated"}, {0, 0, "idle"}},
+		},
+		"another limit is full now, and this one will be": {
+			10, [][]limitRow{{row("second", 10, 0), binding("day", 10, 3)}}, []told{{10, 0, "saturated"}, {10, 0, "will be used up"}},
 		},
 		"full a moment ago": {2, [][]limitRow{{passing("api", 2, 0)}}, []told{{2, 0, "saturated"}}},
 		"some of it": {

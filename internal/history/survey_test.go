@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +64,16 @@ func TestSurvey(t *testing.T) {
 		got, err = ReadSurvey(ctx, rdb, "s")
 		if err != nil || got.Limits["api"].Jobs != 17 || got.Limits["all"].Jobs != 10 || got.Limits["api"].Keys != 3 {
 			t.Errorf("%+v, %v; want 17 that wait for api at 3 keys, and 10 for all", got, err)
+		}
+		if err := limiter.Pause(ctx, "all"); err != nil {
+			t.Fatal(err)
+		}
+		first.Asked(0, false)
+		first.lookAround(ctx)
+		got, err = ReadSurvey(ctx, rdb, "s")
+		// What needs all needs api, too.
+		if err != nil || !slices.Equal(got.Unknown, []string{"all", "api"}) {
+			t.Errorf("%v, %v; want nobody to know when the last runs", got, err)
 		}
 		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != first.process {
 			t.Errorf("%q makes surveys, want the first process", holder)

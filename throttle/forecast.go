@@ -18,7 +18,8 @@ import (
 type Forecast struct {
 	// At is when it was made, by Redis's clock.
 	At time.Time
-	// Jobs wait in Lanes; those of a plan do not count.
+	// Jobs wait in the lanes that were looked at, of Lanes in all; those of a plan do not
+	// count.
 	Jobs, Lanes int
 	// About is whether there was too much to look at each lane and turn.
 	About bool
@@ -41,6 +42,9 @@ type ForecastOptions struct {
 	Stops func(queue string) bool
 	// Limits are limits that Redis may not have yet; there they count as unused.
 	Limits []Limit
+	// Busiest are the meters that most permits are wanted of, for where there are too many
+	// lanes to look at each. Nil means that all are read to find them.
+	Busiest []Need
 	// Lane is one that is looked at however many there are.
 	Lane string
 

@@ -13,10 +13,11 @@ import (
 )
 
 // What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of
-// all together where their costs differ, and so many turns followed. Of more lanes it
-// is an estimate by what is wanted of the meters that most is wanted of.
+// all together where their costs differ, and so many turns followed. Of more lanes some
+// are read, and it is an estimate by what is wanted of the meters that most is wanted of.
 const (
-	maxLanes   = 5000
+	maxLanes   = 2000
+	someLanes  = 100
 	maxSteps   = 100_000
 	firstJobs  = 16
 	maxRecords = 6000
@@ -60,6 +61,9 @@ func (r *forecastReader) readLanes(ctx context.Context) error {
 	s := r.s
 	s.Lanes = int(all.Val())
 	s.About = s.Lanes > len(names)
+	if s.About {
+		names = names[:someLanes]
+	}
 	if lane := s.opts.Lane; s.About && lane != "" && !slices.Contains(names, lane) {
 		names = append(names, lane)
 	}
@@ -244,21 +248,28 @@ func (r *forecastReader) spread(ctx context.Context, q *queued, records int) err
 }
 
 // readRest reads, where there are more lanes than are looked at, how those meters stand
-// that most is wanted of.
+// that most is wanted of, and notes when the last that is wanted of each could be taken.
 func (r *forecastReader) readRest(ctx context.Context) error {
 	if !r.s.About {
 		return nil
 	}
-	wants, err := r.Wants(ctx)
-	if err != nil {
-		return err
+	busiest := r.s.opts.Busiest
+	if busiest == nil {
+		wants, err := r.Wants(ctx)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(b.Permits, a.Permits) })
+		for _, w := range wants[:min(len(wants), mostWanted)] {
+			busiest = append(busiest, Need{Limit: w.Limit, Key: w.Key})
+		}
 	}
-	wants = slices.DeleteFunc(wants, func(w Want) bool { return r.s.meters[w.Limit+"|"+w.Key] != nil })
-	slices.SortFunc(wants, func(a, b Want) int { return cmp.Compare(b.Permits, a.Permits) })
 	rest := &sight{opts: r.s.opts, now: r.s.now, defined: r.s.defined}
 	rest.meters = map[string]*course{}
-	for _, w := range wants[:min(len(wants), mostWanted)] {
-		rest.meters[w.Limit+"|"+w.Key] = nil
+	for _, n := range busiest {
+		if r.s.meters[n.id()] == nil {
+			rest.meters[n.id()] = nil
+		}
 	}
 	var names []string
 	for name := range rest.meters {
@@ -267,12 +278,13 @@ func (r *forecastReader) readRest(ctx context.Context) error {
 	if err := (&forecastReader{r.Lanes, rest}).read(ctx, names); err != nil {
 		return err
 	}
-	for _, m := range rest.meters {
-		if m == nil || m.wanted == 0 {
-			continue
+	for _, meters := range []map[string]*course{rest.meters, r.s.meters} {
+		for _, m := range meters {
+			if m != nil && m.wanted > 0 {
+				at := m.readyAt(r.s.now, m.wanted)
+				r.s.unread = append(r.s.unread, Expected{Need: m.Need, Known: at < far, About: true, In: microseconds(max(0, at-r.s.now))})
+			}
 		}
-		at := m.readyAt(r.s.now, m.wanted)
-		r.s.unread = append(r.s.unread, Expected{Need: m.Need, Known: at < far, About: true, In: microseconds(max(0, at-r.s.now))})
 	}
 	return nil
 }

@@ -263,16 +263,16 @@ func (f *foresight) estimate(now int64) {
 			unread -= float64(permits)
 		}
 		others := 0.0 // what they want in a round
-		if f.some && unread > 0 {
+		if unread = max(0, unread); f.some {
 			others = float64(max(1, m.sharing-int64(len(lanes)))) * all / float64(len(lanes))
 		}
 		slices.SortFunc(rests, func(a, b rest) int { return cmp.Compare(a.jobs, b.jobs) })
 		gone := 0.0
 		for _, r := range rests {
 			before := gone + all*float64(r.jobs) + min(unread, others*float64(r.jobs))
-			if ready := m.readyAt(now, max(1, int64(math.Ceil(min(before, far))))); ready > r.ends {
-				r.ends = ready
-			}
+			ready := m.readyAt(now, max(1, int64(math.Ceil(min(before, far)))))
+			r.ends = max(r.ends, ready)
+			r.waits[slices.Index(r.meters, m)] += ready - now
 			gone += float64(r.permits)
 			all -= float64(r.permits) / float64(r.jobs)
 		}
@@ -308,9 +308,5 @@ func (q *queued) at(n int64) int64 {
 	case q.ends >= far || n >= q.jobs-1:
 		return q.ends
 	}
-	from := q.ends
-	if followed > 0 {
-		from = q.times[followed-1]
-	}
-	return from + int64(float64(q.ends-from)*float64(n+1-followed)/float64(q.jobs-followed))
+	return q.head + int64(float64(q.ends-q.head)*float64(n+1-followed)/float64(q.jobs-followed))
 }

@@ -194,7 +194,7 @@ func TestForecastOfWhatCannotRun(t *testing.T) {
 func TestForecastOfTooManyLanes(t *testing.T) {
 	s := realStage(t)
 	define(t, s, funnel("all", throttle.PerSecond(10)), funnel("host", throttle.Every(time.Minute)))
-	const lanes = 5100
+	const lanes = 2100
 	demand, jobs, order := map[string]any{"all|": lanes + 20, "host|last": 21}, map[string]any{}, []redis.Z{}
 	pipe := s.rdb.Pipeline()
 	for i := range lanes {
@@ -226,9 +226,31 @@ func TestForecastOfTooManyLanes(t *testing.T) {
 	if want := 20 * time.Minute; !ok || !e.About || e.In < want || e.In > want*6/5 {
 		t.Errorf("the last of a long lane runs in %s, want about %s", e.In, want)
 	}
-	f, err = s.lanes.Forecast(background, throttle.ForecastOptions{})
-	must(t, err)
-	if e, unknown := f.Last(); unknown != nil || e.In < 20*time.Minute || e.In > 22*time.Minute || e.Limit != "host" {
-		t.Errorf("the last runs in %s, when %s lets it; want 20 min, host", e.In, e.Limit)
+	if e, _ := f.Job("default", []string{"all|", "host|last"}, 11); e.In < 9*time.Minute || e.In > 13*time.Minute || e.Limit != "host" {
+		t.Errorf("one in its middle in %s, when %s lets it; want about 11 min, host", e.In, e.Limit)
+	}
+	for _, busiest := range [][]throttle.Need{nil, {{Limit: "all"}, {Limit: "host", Key: "last"}}} {
+		f, err = s.lanes.Forecast(background, throttle.ForecastOptions{Busiest: busiest})
+		must(t, err)
+		if e, unknown := f.Last(); unknown != nil || e.In < 20*time.Minute || e.In > 22*time.Minute || e.Limit != "host" {
+			t.Errorf("the last runs in %s, when %s lets it; want 20 min, host", e.In, e.Limit)
+		}
+		if e := f.Limits()["all"]; !e.Known || e.In < 210*time.Second || e.In > 215*time.Second {
+			t.Errorf("the last of all runs in %s, want 212 s", e.In)
+		}
+	}
+}
+
+// TestForecastOfManyTurns: after those that are followed the rest is an estimate.
+func TestForecastOfManyTurns(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opts := throttle.ForecastOptions{Limits: []throttle.Limit{funnel("all", throttle.PerSecond(100)), window("day", throttle.PerDay(1_000_000))}}
+	for queue, jobs := range map[string]int{"few": 1000, "many": 400_000} {
+		must(t, opts.Plan(queue, jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}))
+	}
+	f := opts.Forecast(noon)
+	_, last := f.Planned()
+	if want := 4010 * time.Second; !last.Known || !last.About || last.In < want-time.Second || last.In > want+time.Second || last.Limit != "all" {
+		t.Errorf("%+v, want all to let the last run in about %s", last, want)
 	}
 }

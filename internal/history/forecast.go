@@ -3,6 +3,8 @@ package history
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,8 +18,10 @@ import (
 // the processes tell, and which queues are paused, as asynq says in the Redis of the
 // queues. All who tell people when jobs run ask here, so they say the same.
 func Forecast(ctx context.Context, limiter *throttle.Lanes, queues redis.UniversalClient, opts throttle.ForecastOptions) (*throttle.Forecast, error) {
+	rdb, prefix := limiter.Turns().Redis()
+	scope := strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
 	if queues == nil {
-		queues, _ = limiter.Turns().Redis()
+		queues = rdb
 	}
 	var errs []error
 	stops := map[string]bool{}
@@ -30,11 +34,22 @@ func Forecast(ctx context.Context, limiter *throttle.Lanes, queues redis.Univers
 		return stops[queue]
 	}
 	runs := sync.OnceValue(func() map[string]time.Duration {
-		rdb, prefix := limiter.Turns().Redis()
-		mean, err := Runs(ctx, rdb, strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:"))
+		mean, err := Runs(ctx, rdb, scope)
 		errs = append(errs, err)
 		return mean
 	})
+	survey, err := ReadSurvey(ctx, rdb, scope)
+	if err != nil {
+		return nil, err
+	}
+	if survey == nil {
+		survey = &Survey{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(survey.Limits)) {
+		for _, b := range survey.Limits[name].Busiest {
+			opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: b.Key})
+		}
+	}
 	opts.Runs = func(queue string) time.Duration { return runs()[queue] }
 	f, err := limiter.Forecast(ctx, opts)
 	if err := errors.Join(append(errs, err)...); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Change is one entry of the changelog: who changed what of a limit, a schedule or
-// a job, and when.
+// Change is one entry of the changelog: who changed what of a limit, a schedule, a
+// queue or a job, and when.
 type Change struct {
 	// ID is the entry's own, in the order of time.
 	ID string
@@ -21,7 +21,8 @@ type Change struct {
 	At time.Time
 	// What is defined (as a config file says), set, deleted, paused, resumed,
 	// reset, blocked or unblocked; of a key, set or unset; of a schedule, paused,
-	// resumed or run; of jobs, run, retried, cancelled, archived or deleted.
+	// resumed or run; of a queue, paused, resumed or deleted; of jobs, run, retried,
+	// cancelled, archived or deleted.
 	What string
 	// Limit and Key are what was changed; Key is empty where that was the limit.
 	Limit, Key string
@@ -37,12 +38,13 @@ type Change struct {
 	// Schedule is what was changed where that was no limit.
 	Schedule string
 	// Jobs is how many jobs were, and Job the one where that was one. Of more it has
-	// only their queue, and of several queues nothing.
+	// only their queue, and of several queues nothing. With no jobs it is the queue itself
+	// that was paused, resumed or deleted.
 	Jobs int
 	Job  JobID
 }
 
-// Note writes an entry of the changelog about a schedule or jobs, put down to who
+// Note writes an entry of the changelog about a schedule, a queue or jobs, put down to who
 // As says; that about a limit is written by what changes it. The ID of a job is cut
 // at 200 bytes.
 func (r *Redis) Note(ctx context.Context, c Change) error {
@@ -50,7 +52,10 @@ func (r *Redis) Note(ctx context.Context, c Change) error {
 	if c.Schedule != "" {
 		args = append(args, "schedule", c.Schedule)
 	}
-	if c.Jobs > 0 {
+	switch {
+	case c.Jobs == 0 && c.Job.Queue != "":
+		args = append(args, "queue", c.Job.Queue)
+	case c.Jobs > 0:
 		args = append(args, "jobs", c.Jobs, "queue", c.Job.Queue, "job", c.Job.ID[:min(len(c.Job.ID), maxNotedID)])
 	}
 	return unavailable(r.run(ctx, lua.Note, args...).Err())

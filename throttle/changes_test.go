@@ -61,7 +61,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestNote: what was done to schedules and jobs stands in the changelog, too.
+// TestNote: what was done to schedules, queues and jobs stands in the changelog, too.
 func TestNote(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		me := throttle.As(t.Context(), "me@here")
@@ -71,6 +71,7 @@ func TestNote(t *testing.T) {
 			{What: "paused", Schedule: "nightly"},
 			{What: "retried", Jobs: 1, Job: throttle.JobID{Queue: "mail", ID: "\x1b<b>" + long}},
 			{What: "deleted", Jobs: 12, Job: throttle.JobID{Queue: "mail"}},
+			{What: "paused", Job: throttle.JobID{Queue: "mail"}},
 		}
 		for _, c := range noted {
 			must(t, limiter.Note(me, c))

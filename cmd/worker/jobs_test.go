@@ -58,7 +58,7 @@ func (w *allJobs) must(err error) {
 	}
 }
 
-// add enqueues a job and brings it into a state, as asynq writes it.
+// add enqueues a job and brings it into a state.
 func (w *allJobs) add(id, state string) {
 	w.t.Helper()
 	client := scheduler.NewClient(w.rdb)
@@ -68,28 +68,41 @@ func (w *allJobs) add(id, state string) {
 	}
 	_, err := client.Enqueue(asynq.NewTask("of:"+state, []byte(`{"is":"`+id+`"}`)), opts...)
 	w.must(err)
-	key, ctx := "asynq:{default}:", w.t.Context()
-	to := func(state string, add *redis.IntCmd) {
-		w.must(add.Err())
-		w.must(w.rdb.LRem(ctx, key+"pending", 0, id).Err())
-		w.must(w.rdb.HSet(ctx, key+"t:"+id, "state", state).Err())
-	}
-	switch soon := float64(time.Now().Add(time.Hour).Unix()); state {
-	case "archived":
+	if state == "archived" {
 		w.must(w.Inspector.ArchiveTask("default", id))
-	case "active":
-		to(state, w.rdb.LPush(ctx, key+state, id))
-		w.must(w.rdb.ZAdd(ctx, key+"lease", redis.Z{Score: soon, Member: id}).Err())
-	case "retry", "completed":
-		to(state, w.rdb.ZAdd(ctx, key+state, redis.Z{Score: soon, Member: id}))
+	} else {
+		w.bring(id, state)
 	}
+}
+
+// bring has a pending job in another state, as asynq writes it.
+func (w *allJobs) bring(id, state string) {
+	w.t.Helper()
+	key, ctx := "asynq:{default}:", w.t.Context()
+	soon := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: id}
+	switch state {
+	case "active":
+		w.must(w.rdb.LPush(ctx, key+state, id).Err())
+		w.must(w.rdb.ZAdd(ctx, key+"lease", soon).Err())
+	case "retry", "completed":
+		w.must(w.rdb.ZAdd(ctx, key+state, soon).Err())
+	default:
+		return
+	}
+	w.must(w.rdb.LRem(ctx, key+"pending", 0, id).Err())
+	w.must(w.rdb.HSet(ctx, key+"t:"+id, "state", state).Err())
 }
 
 // run runs "worker jobs …".
 func (w *allJobs) run(args string) (code int, out, stderr string) {
 	w.t.Helper()
+	return w.worker("jobs " + args)
+}
+
+func (w *allJobs) worker(args string) (code int, out, stderr string) {
+	w.t.Helper()
 	var o, e bytes.Buffer
-	code = run(w.t.Context(), append([]string{"jobs", "--redis", w.url}, strings.Fields(args)...), cli.IO{Out: &o, Err: &e})
+	code = run(w.t.Context(), append(strings.Fields(args), "--redis", w.url), cli.IO{Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 

@@ -83,6 +83,11 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"jobs archive", "one", `"done":"archived","jobs":1,"queue":"default","job":"one"`},
 		{"jobs cancel", "--all", `"done":"cancelled","jobs":0`},
 		{"jobs delete", "--all --yes", `"done":"deleted","jobs":4`},
+		{"queues list", "", `"queue":"default","pending":0`},
+		{"queues pause", "default", `"done":"paused","queue":"default"`},
+		{"queues resume", "default", `"done":"resumed","queue":"default"`},
+		{"queues purge", "default --state pending", `"done":"deleted","jobs":0,"queue":"default"`},
+		{"queues delete", "default", `"done":"deleted","queue":"default"`},
 		{"crawls", "", `[]`},
 		{"schedules list", "", `"state":"active"`},
 		{"schedules next", "2", `"name":"nightly"`},
@@ -138,6 +143,7 @@ func checkNoted(t *testing.T, rdb redis.UniversalClient) {
 	slices.Reverse(got)
 	want := []string{
 		"run 1 default one", "archived 1 default one", "deleted 4",
+		"paused 0 default", "resumed 0 default", "deleted 0 default",
 		"paused nightly0", "resumed nightly0", "run nightly0",
 	}
 	if !slices.Equal(got, want) {

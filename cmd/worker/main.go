@@ -42,6 +42,7 @@ type commands struct {
 	Job       jobCommand       `cmd:"" help:"Say all about one job: its state, place, last error and result."`
 	Results   resultsCommand   `cmd:"" help:"List what jobs brought home, write it to files, follow it."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
+	Queues    queuesCommand    `cmd:"" help:"List, pause, resume, purge and delete queues."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show how far crawls have come."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Count the jobs of each queue and type: pending, waiting, running, done, failed; how fast, and until when."`

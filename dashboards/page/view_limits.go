@@ -206,7 +206,7 @@ func events(s *snapshot, n int) []incident {
 }
 
 // changeEvent is an entry of the changelog as a line: what it is about and what became
-// of that. An entry is about a schedule, or jobs, or a limit and perhaps a key of it.
+// of that. An entry is about a schedule, jobs, a queue, or a limit and perhaps a key of it.
 func changeEvent(c throttle.Change, now time.Time) incident {
 	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
 	switch {
@@ -219,6 +219,8 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 		if c.Job.Queue != "" {
 			e.Text += " of queue " + short(c.Job.Queue)
 		}
+	case c.Job.Queue != "":
+		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":

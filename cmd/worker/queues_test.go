@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestQueuesList(t *testing.T) {
+	w := newAllJobs(t)
+	w.bring("waiting", "retry")
+	w.bring("behind", "retry")
+	_, out, _ := w.worker("queues list")
+	if got := strings.Join(strings.Fields(strings.Split(out, "\n")[1]), " "); got != "default 1 2 1 1 1 1 1 0s -" {
+		t.Errorf("%s\n%s", out, got)
+	}
+	w.must(w.Inspector.PauseQueue("default"))
+	if _, out, _ = w.worker("queues list --json"); !strings.Contains(out, `"paused": true`) {
+		t.Errorf("paused: %s", out)
+	}
+}
+
+// A purge deletes the jobs of its states, and no others.
+func TestQueuesPurge(t *testing.T) {
+	const all = "active=active pending=pending retry=retry scheduled=scheduled archived=archived completed=completed"
+	for states, n := range map[string]int{"pending": 1, "waiting": 2, "retry": 1, "scheduled": 1, "archived": 1, "completed": 1, "waiting,retry": 3} {
+		w := newAllJobs(t)
+		w.bring("waiting", "retry")
+		w.bring("behind", "retry")
+		before := w.states()
+		code, _, stderr := w.worker("queues purge default --state " + states)
+		if want := fmt.Sprintf("worker: that is %d job", n); code != 2 || !strings.HasPrefix(stderr, want) || w.states() != before {
+			t.Errorf("purge of %s without --yes: exit code %d: %s", states, code, stderr)
+		}
+		code, out, stderr := w.worker("queues purge default --yes --state " + states)
+		if !strings.HasPrefix(out, fmt.Sprintf("deleted %d job", n)) || code != 0 {
+			t.Errorf("purge of %s: exit code %d: %s%s", states, code, out, stderr)
+		}
+		left := " " + w.states()
+		for job := range strings.FieldsSeq(all + " waiting=waiting behind=waiting") {
+			_, state, _ := strings.Cut(job, "=")
+			if strings.Contains(left, " "+job) == strings.Contains(states, state) {
+				t.Errorf("after the purge of %s there are %s", states, left)
+			}
+		}
+	}
+}
+
+// A purge of what is pending has the limiter forget those that waited.
+func TestQueuesPurgeForgets(t *testing.T) {
+	w := newAllJobs(t)
+	if code, out, _ := w.worker("queues purge default --state pending --yes"); code != 0 || out != "deleted 3 jobs of queue default\n" {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
+	if waits || err != nil {
+		t.Errorf("one that is deleted waits: %v, %v", waits, err)
+	}
+}
+
+func TestQueuesRefusals(t *testing.T) {
+	w := newAllJobs(t)
+	before := w.states()
+	for args, want := range map[string]string{
+		"pause none":                        "1 there is no queue none",
+		"resume default":                    "1 queue default is not paused",
+		"purge default":                     "2 which jobs? want --state with some of waiting, pending, retry, scheduled, archived, completed",
+		"purge default --state active":      "2 --state active: want waiting, pending, retry, scheduled, archived, completed",
+		"purge none --state pending --yes":  "1 there is no queue none",
+		"delete none":                       "1 there is no queue none",
+		"delete default":                    "1 queue default has 1 job running: stop them with worker jobs cancel",
+		"delete default --force":            "1 queue default has 1 job running",
+		"purge default --state pending":     "2 that is 3 jobs; add --yes if they are meant",
+		"purge default --state pending,nil": "2 --state nil: want waiting",
+	} {
+		code, out, stderr := w.worker("queues " + args)
+		if got := fmt.Sprint(code, strings.TrimPrefix(stderr, "worker:")); !strings.HasPrefix(got, want) || out != "" {
+			t.Errorf("%q: %s%s; want %s", args, got, out, want)
+		}
+	}
+	if after := w.states(); after != before {
+		t.Errorf("the jobs were %s\nand are %s", before, after)
+	}
+	if code, _, _ := w.worker("queues pause default"); code != 0 {
+		t.Errorf("pause: exit code %d", code)
+	}
+	if code, _, stderr := w.worker("queues pause default"); code != 1 || stderr != "worker: queue default is paused already\n" {
+		t.Errorf("pause: exit code %d: %s", code, stderr)
+	}
+}
+
+// A queue that is deleted leaves nothing: no job, no lock, no place, no pause.
+func TestQueuesDelete(t *testing.T) {
+	w := newAllJobs(t)
+	w.must(w.rdb.Del(t.Context(), "asynq:{default}:active", "asynq:{default}:t:active").Err())
+	_, err := scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("once", nil), asynq.Unique(1e12))
+	w.must(err)
+	w.must(w.Inspector.PauseQueue("default"))
+	code, _, stderr := w.worker("queues delete default")
+	if code != 2 || stderr != "worker: queue default has 8 jobs, which are then deleted; add --force if that is meant\n" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	code, out, stderr := w.worker("queues delete default --force")
+	if code != 0 || out != "deleted queue default, and 8 jobs\n" {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+	left, err := w.rdb.Keys(t.Context(), "asynq:{default}:[tup]*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range left {
+		if !strings.HasPrefix(key, "asynq:{default}:processed") {
+			t.Errorf("there is %s still", key)
+		}
+	}
+	_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
+	if waits || err != nil {
+		t.Errorf("one that is deleted waits: %v, %v", waits, err)
+	}
+}

@@ -1,0 +1,194 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// QueueInfo is what asynq knows of a queue, and how many of its jobs wait for permits or
+// are called. Those do not count as jobs in retry.
+type QueueInfo struct {
+	*asynq.QueueInfo
+	Waiting int
+}
+
+// Infos tells of the queue that is named, or of all.
+func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
+	names, err := q.Names(queue)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := q.waiting(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]QueueInfo, len(names))
+	for i, name := range names {
+		info, err := q.Inspector.GetQueueInfo(name)
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", name, err)
+		}
+		info.Retry = max(0, info.Retry-len(waiting[name]))
+		infos[i] = QueueInfo{info, len(waiting[name])}
+	}
+	return infos, nil
+}
+
+// waiting lists who waits for permits or is called, by queue; of the queue that is named,
+// or of all. It reads all of them, a part at a time.
+func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
+	told := map[string]bool{} // a scan may tell one twice
+	waiting := map[string][]throttle.JobID{}
+	scan := q.rdb.HScan(ctx, "hg:{"+q.scope+"}:jobs", 0, "*", 1000).Iterator()
+	for scan.Next(ctx) {
+		name := scan.Val()
+		of, id, ok := strings.Cut(name, "\n")
+		if ok && !told[name] && (queue == "" || of == queue) {
+			told[name] = true
+			waiting[of] = append(waiting[of], throttle.JobID{Queue: of, ID: id})
+		}
+		scan.Next(ctx) // the record
+	}
+	return waiting, scan.Err()
+}
+
+// Purged are the states of the jobs that Purge can delete.
+var Purged = []string{Waiting, "pending", "retry", "scheduled", "archived", "completed"}
+
+// Purge deletes all jobs of a queue that are in these states, and counts them. Those that
+// are called count as waiting, and as pending where they are back in the queue. Where asynq
+// has only such jobs in a set, that is one step of Redis.
+func (q *Queues) Purge(ctx context.Context, queue string, states ...string) (n int, err error) {
+	for _, state := range states {
+		var deleted int
+		switch state {
+		case "pending":
+			deleted, err = q.purgePending(ctx, queue)
+		case "scheduled":
+			deleted, err = q.Inspector.DeleteAllScheduledTasks(queue)
+		case "archived":
+			deleted, err = q.Inspector.DeleteAllArchivedTasks(queue)
+		case "completed":
+			deleted, err = q.Inspector.DeleteAllCompletedTasks(queue)
+		case "retry":
+			deleted, err = q.deleteAll(ctx, Filter{Queue: queue, States: []string{"retry"}})
+		case Waiting:
+			deleted, err = q.deleteAll(ctx, Filter{Queue: queue, States: []string{Waiting, Called}})
+		}
+		if n += deleted; err != nil {
+			return n, err
+		}
+	}
+	return n, q.forgetGone(ctx, queue)
+}
+
+// purgePending deletes all pending jobs. asynq would do so in one step, and leave the locks
+// of those that are unique: these go one by one before.
+func (q *Queues) purgePending(ctx context.Context, queue string) (n int, err error) {
+	unique, err := q.uniquePending(ctx, queue)
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range unique {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		if err := q.Inspector.DeleteTask(queue, id); err == nil {
+			n++
+		} else if q.isPending(queue, id) {
+			return n, err
+		}
+	}
+	rest, err := q.Inspector.DeleteAllPendingTasks(queue)
+	return n + rest, err
+}
+
+// isPending reports whether a job is: else it has begun meanwhile, or is gone.
+func (q *Queues) isPending(queue, id string) bool {
+	job, err := q.Inspector.GetTaskInfo(queue, id)
+	return err == nil && job.State == asynq.TaskStatePending
+}
+
+// uniquePending lists the ids of pending jobs that hold a lock.
+func (q *Queues) uniquePending(ctx context.Context, queue string) (unique []string, err error) {
+	for at := int64(0); ; at += 1000 {
+		ids, err := q.rdb.LRange(ctx, "asynq:{"+queue+"}:pending", at, at+999).Result()
+		if err != nil || len(ids) == 0 {
+			return unique, err
+		}
+		pipe := q.rdb.Pipeline()
+		locks := make([]*redis.StringCmd, len(ids))
+		for i, id := range ids {
+			locks[i] = pipe.HGet(ctx, "asynq:{"+queue+"}:t:"+id, "unique_key")
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		for i, id := range ids {
+			if locks[i].Val() != "" {
+				unique = append(unique, id)
+			}
+		}
+	}
+}
+
+// deleteAll deletes the jobs that are meant, one by one.
+func (q *Queues) deleteAll(ctx context.Context, f Filter) (int, error) {
+	var jobs []throttle.JobID
+	for job, err := range q.Jobs(ctx, f) {
+		if err != nil {
+			return 0, err
+		}
+		jobs = append(jobs, job.JobID())
+	}
+	return q.Do(ctx, Delete, f, jobs)
+}
+
+// forgetGone has the limiter forget the jobs of a queue that are there no more.
+func (q *Queues) forgetGone(ctx context.Context, queue string) error {
+	waiting, err := q.waiting(ctx, queue)
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(waiting[queue], pageSize) {
+		var gone []throttle.JobID
+		for _, id := range some {
+			n, err := q.rdb.Exists(ctx, "asynq:{"+queue+"}:t:"+id.ID).Result()
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				gone = append(gone, id)
+			}
+		}
+		if _, err := q.Limiter.Forget(ctx, gone...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove deletes a queue with all its jobs. It fails if one runs, or if one comes
+// meanwhile.
+func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
+	info, err := q.Inspector.GetQueueInfo(queue)
+	if err != nil {
+		return 0, err
+	}
+	jobs, err = q.Purge(ctx, queue, Purged...)
+	if err == nil && info.Paused {
+		err = q.Inspector.UnpauseQueue(queue) // else the next of its name would be paused
+	}
+	if err == nil {
+		err = q.Inspector.DeleteQueue(queue, false)
+	}
+	return jobs, err
+}

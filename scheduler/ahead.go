@@ -105,8 +105,9 @@ var errAllWait = errors.New("all jobs that were taken wait for permits")
 
 // dequeue does what asynq's script Dequeue is to do with those keys and arguments, and
 // returns one job that asynq may begin, whose queue may be another one. The error is
-// redis.Nil where there is none, or errAllWait. woken is whether a mark was used up for it.
-func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any, woken bool) (taken, error) {
+// redis.Nil where there is none, or errAllWait. woken is when a mark was used up for it, if one
+// was.
+func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any, woken time.Time) (taken, error) {
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
 	if a.stopped {
@@ -123,8 +124,9 @@ func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args [
 			return taken{}, errAllWait
 		}
 		ends, _ := args[0].(int64)
-		c := &call{queue: queue, keys: keys, ends: ends, hash: args[1], name: callName(), woken: woken}
-		if time.Since(a.looked[queue]) < shortestWait || time.Until(c.leaseEnd()) < leastLease {
+		c := &call{queue: queue, keys: keys, ends: ends, hash: args[1], name: callName(), woken: !woken.IsZero()}
+		looked := a.looked[queue] // nobody has rung since
+		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.leaseEnd()) < leastLease {
 			return taken{}, redis.Nil
 		}
 		n, err := a.send(ctx, c, a.free())

@@ -48,7 +48,7 @@ func (a asker) ask(ctx context.Context) (string, error) {
 	for i := range keys {
 		keys[i] = queuePrefix(a.queue) + keys[i]
 	}
-	t, err := a.dequeue(ctx, a.queue, keys, []any{time.Now().Add(leaseTime).Unix(), queuePrefix(a.queue) + "t:"}, false)
+	t, err := a.dequeue(ctx, a.queue, keys, []any{time.Now().Add(leaseTime).Unix(), queuePrefix(a.queue) + "t:"}, time.Time{})
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

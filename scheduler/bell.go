@@ -32,7 +32,7 @@ type bell struct {
 	rdb     redis.UniversalClient
 	ropes   []*rope
 	rang    chan struct{} // taken by wait alone
-	woken   bool          // whether a mark was used up by the last wait
+	woken   time.Time     // when the last wait used up a mark; zero if it did not
 	stopped context.Context
 	stop    context.CancelFunc
 	longest time.Duration
@@ -79,7 +79,7 @@ func (b *bell) looked(found bool) {
 // wait returns when somebody rings, when the server stops, or after the pause: the
 // longer nothing was found, the longer that is.
 func (b *bell) wait() {
-	b.woken = false
+	b.woken = time.Time{}
 	for _, r := range b.ropes {
 		if r.pulling.CompareAndSwap(false, true) {
 			go b.pull(r)
@@ -89,7 +89,7 @@ func (b *bell) wait() {
 	defer timer.Stop()
 	select {
 	case <-b.rang:
-		b.woken = true
+		b.woken = time.Now()
 	case <-b.stopped.Done():
 	case <-timer.C:
 		if !b.deaf.Load() {

@@ -31,9 +31,11 @@ const (
 	batch = 64
 	// page is how many lanes or jobs are read in one call.
 	page = 100
-	// interval is the least time between two rounds: longer is cheaper, shorter is
-	// sooner.
-	interval = 5 * time.Millisecond
+	// interval is the least time between two rounds, and grantInterval that between two
+	// in which turns are granted: longer is cheaper, shorter is sooner. Turns are granted
+	// ahead, and so together; jobs are told when their permits exist.
+	interval      = 2 * time.Millisecond
+	grantInterval = 5 * time.Millisecond
 )
 
 // giver gives the lanes of a scope their turns. Every process runs one; the one
@@ -70,6 +72,7 @@ type giver struct {
 	lead    time.Time // when to take or renew the lease
 	taken   time.Time // until when another process keeps it at least
 	late    time.Time // when the time of the next job is up
+	granted time.Time // when turns were granted last
 	upkeep  upkeep
 	passes  time.Duration
 	quiet   time.Duration
@@ -161,7 +164,7 @@ func (g *giver) work(ctx context.Context) error {
 		if err := errors.Join(g.tellLate(ctx), g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
 			return err
 		}
-		if now := g.clock.now(); g.core == nil || g.core.Next(now) > now {
+		if now := g.clock.now(); g.core == nil || g.core.Next(now) > now || time.Since(g.granted) < grantInterval {
 			break
 		}
 	}

@@ -16,6 +16,9 @@ const batches = 20
 // knows nothing any more. Where the answer got lost the core is told so: the jobs
 // may be called, and it asks Redis which are.
 func (g *giver) grant(ctx context.Context) error {
+	if time.Since(g.granted) < grantInterval {
+		return nil
+	}
 	for range batches {
 		if g.core == nil {
 			return nil
@@ -24,6 +27,7 @@ func (g *giver) grant(ctx context.Context) error {
 		if len(list) == 0 {
 			return nil
 		}
+		g.granted = time.Now()
 		now, results, held, err := g.store.Grant(ctx, g.process, list)
 		if g.limits.note(ctx, err) != nil {
 			g.core.Tried(g.clock.now(), nil)

@@ -17,7 +17,7 @@ func TestCommandsOfScripts(t *testing.T) {
 		"allow, 1 limit": 6, "allow, 3 limits": 12,
 		"acquire, 1 limit": 7, "acquire, 3 limits": 13, "acquire, denied": 12, "acquire, called": 13,
 		"acquire, 1 limit, 8 jobs": 7, "acquire, 3 limits, 8 jobs": 13, "acquire, denied, 8 jobs": 47, "acquire, called, 8 jobs": 35,
-		"put_back": 5, "put_back, 8 jobs": 33, "grant, 1 job": 13, "grant, 8 jobs": 13, "promote, 1 job": 8, "promote, 8 jobs": 36,
+		"put_back": 5, "put_back, 8 jobs": 33, "grant, 1 job": 14, "grant, 8 jobs": 14, "promote, 1 job": 8, "promote, 8 jobs": 36,
 		"lead":                             10,
 		"a throttled job, enqueue to done": 37, "an undenied job, 1 limit": 11, "an undenied job, 3 limits": 11, "a job": 14,
 	}

@@ -58,6 +58,7 @@ func limits(b *dashboard.DashboardBuilder) {
 			column{"Jobs waiting", count, told("waiting_jobs", "limit")},
 			column{"Keys waited for", count, told("waiting_keys", "limit")},
 			column{"Oldest has waited", seconds, told("oldest_wait_seconds", "limit")},
+			column{"Last runs in", seconds, told("last_run_seconds", "limit")},
 			column{"Full", ratio, filled()},
 			column{"Permits taken", count, told("permits_used", "limit")},
 			column{"Capacity", count, told("permits_capacity", "limit")},

@@ -18,11 +18,12 @@ type admitter interface {
 }
 
 // admitTime is how long jobs are kept from asynq until it is known which may run. Where
-// rules or the limiter take longer each job has its slot meanwhile.
+// rules or the limiter take longer each job has its slot meanwhile. Where none is denied they
+// are not kept at all: the next are taken while these ask.
 const admitTime = 10 * time.Millisecond
 
 // admit implements admitter. Jobs that must wait are put back at once, so no worker meets
-// them. What goes wrong here goes on in the job's handler.
+// them but for the first. What goes wrong here goes on in the job's handler.
 func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
@@ -36,6 +37,9 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 		return jobs
 	}
 	s.ask(all)
+	if !s.inOrder.deniesLately() {
+		return jobs
+	}
 	ctx, cancel := context.WithTimeout(ctx, admitTime)
 	defer cancel()
 	for _, q := range all {

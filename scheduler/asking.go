@@ -34,6 +34,9 @@ const (
 	// ruleTime is how long jobs wait for the rules of those that were taken with them.
 	// The others ask later.
 	ruleTime = 2 * time.Millisecond
+	// lately is for how long after a denial jobs are kept from asynq until it is known
+	// which may run.
+	lately = time.Second
 	// freshTime is how old permits may be when the handler begins: a permit is for a
 	// moment.
 	freshTime = 100 * time.Millisecond
@@ -50,26 +53,20 @@ func (s *Server) ask(all []*asking) {
 			s.findRule(q)
 		}()
 	}
-	go func() {
-		for left := len(all); left > 0; {
-			ready := gather(ruled, left)
-			left -= len(ready)
-			var asking []*asking
-			for _, q := range ready {
-				if q.began = time.Now(); q.needsAnswer() {
-					asking = append(asking, q)
-				} else {
-					q.answer()
-				}
+	ready := gather(ruled, len(all))
+	s.inOrder.add(s, ready)
+	if left := len(all) - len(ready); left > 0 {
+		go func() {
+			for ; left > 0; left-- {
+				s.inOrder.add(s, []*asking{<-ruled})
 			}
-			s.acquire(asking)
-		}
-	}()
+		}()
+	}
 }
 
 // gather waits for one asking, and a little for the others of n.
 func gather(ruled <-chan *asking, n int) []*asking {
-	ready := []*asking{<-ruled}
+	var ready []*asking
 	for late := time.After(ruleTime); len(ready) < n; {
 		select {
 		case q := <-ruled:
@@ -81,6 +78,63 @@ func gather(ruled <-chan *asking, n int) []*asking {
 	}
 	slices.SortFunc(ready, func(a, b *asking) int { return cmp.Compare(a.place, b.place) })
 	return ready
+}
+
+// inOrder has the limiter asked for one job after the other, in the order in which they
+// were taken. Those that come while it answers ask together.
+type inOrder struct {
+	mu      sync.Mutex
+	waiting []*asking
+	busy    bool
+	denied  time.Time // when a job was denied last
+}
+
+// add has jobs ask whose rules are known.
+func (o *inOrder) add(s *Server, ready []*asking) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range ready {
+		if q.began = time.Now(); q.needsAnswer() {
+			o.waiting = append(o.waiting, q)
+		} else {
+			q.answer()
+		}
+	}
+	if len(o.waiting) > 0 && !o.busy {
+		o.busy = true
+		go o.askAll(s)
+	}
+}
+
+// askAll asks until nobody waits.
+func (o *inOrder) askAll(s *Server) {
+	for {
+		o.mu.Lock()
+		n := min(len(o.waiting), mostAhead)
+		some := o.waiting[:n:n]
+		if o.waiting, o.busy = o.waiting[n:], n > 0; n == 0 {
+			o.waiting = nil
+		}
+		o.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if s.acquire(some) {
+			o.mu.Lock()
+			o.denied = time.Now()
+			o.mu.Unlock()
+		}
+		for _, q := range some {
+			q.answer()
+		}
+	}
+}
+
+// deniesLately reports whether a job was denied a short while ago.
+func (o *inOrder) deniesLately() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return time.Since(o.denied) < lately
 }
 
 // errNoRule fails a job whose rule ended its goroutine in place of returning.
@@ -113,12 +167,10 @@ func (q *asking) answer() {
 	close(q.answered)
 }
 
-// acquire asks the limiter for the permits of jobs, in their order. It must have been told
-// the rules' limits before: no job is refused for one that it does not know yet.
-func (s *Server) acquire(all []*asking) {
-	if len(all) == 0 {
-		return
-	}
+// acquire asks the limiter for the permits of jobs, in their order, and reports whether one
+// has to wait. The limiter must have been told the rules' limits before: no job is refused
+// for one that it does not know yet.
+func (s *Server) acquire(all []*asking) (denied bool) {
 	asks := make([]throttle.Ask, len(all))
 	for i, q := range all {
 		asks[i] = throttle.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
@@ -132,8 +184,9 @@ func (s *Server) acquire(all []*asking) {
 			s.history.Decided(q.queue, q.id, q.rule.Needs, d)
 		}
 		q.decision, q.err = s.judge(ctx, q.attempt, d, err)
-		q.answer()
+		denied = denied || d.Outcome == throttle.Denied
 	}
+	return denied
 }
 
 // answers are the limiter's. Where it panics, as one of the program's own may, nobody gets

@@ -74,6 +74,7 @@ type Server struct {
 	grant    time.Duration // how long permits are kept for a called job
 	putBacks putBacks
 	askings  askings
+	inOrder  inOrder
 	promoter promoter
 	queues   []string // by name
 	bell     *bell

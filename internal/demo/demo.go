@@ -250,8 +250,8 @@ func (d *demo) clean() error {
 	if !errors.Is(err, asynq.ErrQueueNotFound) {
 		errs = append(errs, err)
 	}
-	for _, total := range []string{"processed", "failed"} { // which asynq leaves
-		errs = append(errs, d.rdb.Del(ctx, "asynq:{"+d.queue+"}:"+total).Err())
+	for _, name := range []string{"processed", "failed", "headgate"} { // which asynq leaves
+		errs = append(errs, d.rdb.Del(ctx, "asynq:{"+d.queue+"}:"+name).Err())
 	}
 	return errors.Join(errs...)
 }

@@ -190,5 +190,8 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 	if err == nil {
 		err = q.Inspector.DeleteQueue(queue, false)
 	}
+	if err == nil {
+		err = q.rdb.Del(ctx, "asynq:{"+queue+"}:headgate").Err() // where its servers wait
+	}
 	return jobs, err
 }

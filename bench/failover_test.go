@@ -12,7 +12,7 @@ import (
 // TestMain lets the tests' program be a worker, too, as [startWorker] wants it, and
 // a crawler, or idle.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (slices.Contains([]string{workerCommand, collyCommand, idleWorkerCommand}, os.Args[1])) {
+	if len(os.Args) > 1 && slices.Contains([]string{workerCommand, collyCommand, idleWorkerCommand}, os.Args[1]) {
 		main()
 		return
 	}

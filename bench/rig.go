@@ -47,8 +47,15 @@ type jobStep struct {
 
 var jobWays = []jobWay{
 	{"a throttled job, enqueue to done", "headgate", []jobStep{
-		{"enqueue", 1}, {"dequeue, 8 jobs", 8}, {"acquire, denied, 8 jobs", 8}, {"put_back, 8 jobs", 8}, {"grant, 8 jobs", 8}, {"promote, 8 jobs", 8},
-		{"dequeue, 8 jobs", 8}, {"acquire, called, 8 jobs", 8}, {"done", 1},
+		{"enqueue", 1},
+		{"dequeue, 8 jobs", 8},
+		{"acquire, denied, 8 jobs", 8},
+		{"put_back, 8 jobs", 8},
+		{"grant, 8 jobs", 8},
+		{"promote, 8 jobs", 8},
+		{"dequeue, 8 jobs", 8},
+		{"acquire, called, 8 jobs", 8},
+		{"done", 1},
 	}},
 	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 1 limit, 8 jobs", 8}, {"done", 1}}},
 	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 3 limits, 8 jobs", 8}, {"done", 1}}},

@@ -332,7 +332,7 @@ func crowded(t *testing.T, rdb redis.UniversalClient, n int) (st *stack, want []
 	gate := make(chan struct{})
 	st = start(t, rdb, settings{
 		config: asynq.Config{Concurrency: 1, ShutdownTimeout: time.Minute}, limits: []throttle.Limit{perMinute(6000, 100)},
-		handle: func(ctx context.Context, _ *asynq.Task) error { <-gate; return nil },
+		handle: func(_ context.Context, _ *asynq.Task) error { <-gate; return nil },
 	})
 	st.must(st.tasks.PauseQueue("default"))
 	want = addMany(t, rdb, n)

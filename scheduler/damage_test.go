@@ -142,8 +142,10 @@ func TestBadLane(t *testing.T) {
 // damaged has jobs of all sorts wait, and hands do damage for some time.
 func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64, lasts time.Duration) {
 	limits := []throttle.Limit{
-		funnel("a", 20, 5), {Name: "b", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
-		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)}, funnel("host", 5, 2), funnel("quiet", 5, 1),
+		funnel("a", 20, 5),
+		{Name: "b", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
+		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)},
+		funnel("host", 5, 2), funnel("quiet", 5, 1),
 	}
 	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb, taken: map[string][]throttletest.Admission{}}
 	var log bytes.Buffer

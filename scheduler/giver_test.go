@@ -29,7 +29,7 @@ func TestSleepWithoutWords(t *testing.T) {
 
 // In an idle scope who gives turns sleeps for seconds: a job that is denied wakes it.
 func TestNewLaneWakes(t *testing.T) {
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 10, 1)}}, func(t *testing.T, st *stack) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 10, 1)}}, func(_ *testing.T, st *stack) {
 		time.Sleep(11 * time.Second)
 		for range 3 {
 			st.enqueue(needing(""))

@@ -26,7 +26,8 @@ func (c *changing) rule(task *asynq.Task) (Rule, error) {
 
 var slowAndFast = []throttle.Limit{
 	{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(10 * time.Minute)},
-	{Name: "slower", Kind: throttle.Funnel, Rate: throttle.Every(20 * time.Minute)}, funnel("fast", 100, 1),
+	{Name: "slower", Kind: throttle.Funnel, Rate: throttle.Every(20 * time.Minute)},
+	funnel("fast", 100, 1),
 }
 
 // Jobs wait for a permit in ten minutes when their rule is changed to one of 100 a second: all

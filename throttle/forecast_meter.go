@@ -157,7 +157,7 @@ func readState(r *activeLimit, state []any) meter {
 		case int64:
 			words = append(words, part)
 		case string:
-			for _, word := range strings.Fields(part) {
+			for word := range strings.FieldsSeq(part) {
 				n, _ := strconv.ParseInt(word, 10, 64)
 				words = append(words, n)
 			}

@@ -39,8 +39,10 @@ type forecastLease struct {
 }
 
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
-	w := &forecastWorld{stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 21)), needs: map[string][]throttle.Need{},
-		lane: map[string]int{}, comes: map[string]time.Time{}, ran: map[string]time.Time{}}
+	w := &forecastWorld{
+		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 21)), needs: map[string][]throttle.Need{},
+		lane: map[string]int{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
+	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
 	w.runs = time.Duration(1+w.rand.IntN(20)) * time.Second
 	w.spread = w.rand.IntN(3) == 0

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,7 +149,7 @@ func (q *Queues) each(ctx context.Context, jobs []Job, ask func(redis.Pipeliner,
 	}
 	commands, _ := pipe.Exec(ctx)
 	for _, command := range commands {
-		if err := command.Err(); err != nil && err != redis.Nil {
+		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
 	}

@@ -32,6 +32,7 @@ func startProcess(t *testing.T, m *miniredis.Miniredis, s settings, handle func(
 	t.Helper()
 	p := &process{killed: make(chan struct{}), removed: make(chan struct{})}
 	p.kill = sync.OnceFunc(func() { close(p.killed) })
+	t.Cleanup(func() { time.Sleep(time.Second) }) // the client of one that is killed tries again before it ends
 	rdb := redistest.MiniClient(t, m)
 	rdb.AddHook(p)
 	s.handle = func(context.Context, *asynq.Task) error { return handle(p) }

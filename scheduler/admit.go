@@ -77,7 +77,7 @@ func (s *Server) park(ctx context.Context, jobs []taken) (others []taken) {
 	if len(calls) == 0 {
 		return others
 	}
-	s.redis.sendPutBacks(ctx, calls)
+	s.redis.sendPutBacks(ctx, calls...)
 	for i, t := range parked {
 		switch err := calls[i].err; {
 		case err == nil:

@@ -173,7 +173,7 @@ const uniqueMargin = time.Minute
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends string) *redis.Cmd {
 	call := q.putBackCall(w, why, ends)
 	cmd := redis.NewCmd(ctx)
-	if q.sendPutBacks(ctx, []*putBackCall{call}); call.err != nil {
+	if q.sendPutBacks(ctx, call); call.err != nil {
 		cmd.SetErr(call.err)
 		return cmd
 	}
@@ -208,23 +208,17 @@ type putBackCall struct {
 // errNotActive is what asynq's own script says of a job that is not active.
 var errNotActive = errors.New("NOT FOUND")
 
-// sendPutBacks puts jobs back, those of a queue in one script.
-func (q *queueRedis) sendPutBacks(ctx context.Context, calls []*putBackCall) {
-	queues := map[string][]*putBackCall{}
+// sendPutBacks puts jobs of one queue back in one script.
+func (q *queueRedis) sendPutBacks(ctx context.Context, calls ...*putBackCall) {
+	prefix := queuePrefix(calls[0].queue)
+	keys, args := []string{prefix + "active", prefix + "lease", prefix + "retry"}, []any(nil)
 	for _, c := range calls {
-		queues[c.queue] = append(queues[c.queue], c)
+		keys, args = append(keys, c.hash), append(args, c.args...)
 	}
-	for queue, calls := range queues {
-		prefix := queuePrefix(queue)
-		keys, args := []string{prefix + "active", prefix + "lease", prefix + "retry"}, []any(nil)
-		for _, c := range calls {
-			keys, args = append(keys, c.hash), append(args, c.args...)
-		}
-		done, err := lua.PutBack.Run(ctx, q.UniversalClient, keys, args...).Int64Slice()
-		for i, c := range calls {
-			if c.err = err; err == nil && done[i] == 0 {
-				c.err = errNotActive
-			}
+	done, err := lua.PutBack.Run(ctx, q.UniversalClient, keys, args...).Int64Slice()
+	for i, c := range calls {
+		if c.err = err; err == nil && done[i] == 0 {
+			c.err = errNotActive
 		}
 	}
 }

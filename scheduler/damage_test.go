@@ -32,7 +32,7 @@ func TestDamagedRecords(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
-				damaged(t, rdb, seed, time.Minute)
+				damaged(t, rdb, seed)
 			})
 		})
 	}
@@ -139,8 +139,9 @@ func TestBadLane(t *testing.T) {
 	})
 }
 
-// damaged has jobs of all sorts wait, and hands do damage for some time.
-func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64, lasts time.Duration) {
+// damaged has jobs of all sorts wait, and hands do damage for a minute.
+func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
+	const lasts = time.Minute
 	limits := []throttle.Limit{
 		funnel("a", 20, 5),
 		{Name: "b", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
@@ -176,7 +177,7 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64, lasts time.Du
 		t.Errorf("of a limit that nobody touched %d jobs ran in %s, want %d", n, lasts, quiet)
 	}
 	w.mu.Unlock()
-	time.Sleep(2*max(lasts, 2*time.Second) + 5*time.Second) // a pass has begun since, and has ended
+	time.Sleep(2*lasts + 5*time.Second) // a pass has begun since, and has ended
 	w.inOrder(t)
 	for range 600 {
 		if len(first.ran())+len(second.ran()) >= jobs+quiet {

@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/throttle"
 )
 
 // confirming is for commands that say only what they have done.
@@ -33,9 +32,4 @@ func (c confirming) say(out io.Writer, did confirmation, text string) error {
 	}
 	_, err := fmt.Fprintln(out, cli.Foreign(text))
 	return err
-}
-
-// noted is a change of jobs, for the changelog.
-func (did confirmation) noted() throttle.Change {
-	return throttle.Change{What: did.Done, Jobs: *did.Jobs, Job: throttle.JobID{Queue: string(did.Queue), ID: string(did.Job)}}
 }

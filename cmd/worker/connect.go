@@ -59,7 +59,7 @@ func openQueues(ctx context.Context, g *cli.Globals) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, c), nil
+	return inspect.New(rdb, dial.Limiter(rdb, c), c.Scope), nil
 }
 
 // keptQueues is for looking at what the next worker with a Redis of its own will find,
@@ -85,12 +85,12 @@ func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, c), nil
+	return inspect.New(rdb, dial.Limiter(rdb, c), c.Scope), nil
 }
 
 // findJob is the job of an id, in the one queue that has it or in the one that is named.
 func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
-	jobs, err := q.Find(ctx, id, queue)
+	jobs, err := q.Named(ctx, id, queue)
 	if err != nil {
 		return inspect.Job{}, err
 	}

@@ -38,7 +38,7 @@ func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return err
 	}
 	defer q.Close()
-	jobs, err := q.Find(ctx, c.ID, c.Queue)
+	jobs, err := q.Named(ctx, c.ID, c.Queue)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -32,32 +30,19 @@ type filter struct {
 	Error   string        `placeholder:"TEXT" help:"Only those whose last error contains this text."`
 }
 
-// of is the filter of a flag's words, or says what is wrong with them.
+// of is the filter of the flags, or says what is wrong with them.
 func (f filter) of(ctx context.Context, limiter *throttle.Lanes) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: f.Queue, Type: f.Type, Limit: f.Limit, Key: f.Key,
 		Older: f.Older, Payload: f.Payload, Error: f.Error,
 	}
-	for _, state := range f.State {
-		if !slices.Contains(inspect.States, state) {
-			return all, cli.Usagef("--state %s: want %s", state, strings.Join(inspect.States, ", "))
-		}
-		if (f.Limit != "" || f.Key != "") && state != inspect.Waiting && state != inspect.Called {
-			return all, cli.Usagef("--state %s: with --limit or --key want waiting or called: no other job waits for a limit", state)
-		}
-		if f.Older != 0 && state == "scheduled" {
-			return all, cli.Usagef("--older %s: want another --state than scheduled: nobody knows since when those are", f.Older)
-		}
+	return all, badFlag(all.Check(ctx, limiter))
+}
+
+// badFlag makes what is wrong with a word a usage error about its flag.
+func badFlag(err error) error {
+	if _, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return cli.Usagef("--%w", err)
 	}
-	if f.Older < 0 {
-		return all, cli.Usagef("--older %s: want a time up to now, such as 24h", f.Older)
-	}
-	if f.Limit == "" {
-		return all, nil
-	}
-	limits, err := limiter.Limits(ctx)
-	if err == nil && !slices.ContainsFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Limit }) {
-		err = fmt.Errorf("there is no limit %s", f.Limit)
-	}
-	return all, err
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -79,13 +80,7 @@ func (s selection) act(ctx context.Context, g *cli.Globals, stdio cli.IO, a *ins
 	if err != nil {
 		return err
 	}
-	if len(f.States) == 0 {
-		f.States = a.To
-	}
 	jobs, err := s.find(ctx, q, a, f)
-	if err == nil && a == inspect.Cancel {
-		err = alone(ctx, q, jobs)
-	}
 	if err != nil {
 		return err
 	}
@@ -95,6 +90,9 @@ func (s selection) act(ctx context.Context, g *cli.Globals, stdio cli.IO, a *ins
 // do does it to the jobs that were found, and that are meant still.
 func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text func(jobs string) string) error {
 	n, err := q.Do(ctx, a, f, jobs)
+	if err != nil && n == 0 {
+		return err
+	}
 	did := confirmation{Done: a.Done, Jobs: &n, Queue: cli.Text(s.Queue)}
 	if len(jobs) == 1 {
 		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
@@ -103,9 +101,6 @@ func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *i
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
 		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, jobspec.Count(left))
-	}
-	if n > 0 {
-		err = errors.Join(err, q.Limiter.Note(context.WithoutCancel(ctx), did.noted()))
 	}
 	return errors.Join(s.say(stdio.Out, did, said), err)
 }
@@ -119,32 +114,19 @@ func (s selection) check(a *inspect.Act) error {
 	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
 		return cli.Usagef("ids go with no filter but --queue and --state")
 	}
-	for _, state := range s.State {
-		if not := a.Not(state); slices.Contains(inspect.States, state) && not != "" {
-			return cli.Usagef("--state %s: want %s; of a job that is %s: %s", state, strings.Join(a.To, ", "), state, not)
-		}
-	}
-	if s.Limit+s.Key != "" && a.Not(inspect.Waiting) != "" {
-		return cli.Usagef("--limit and --key are of jobs that wait: %s", a.Not(inspect.Waiting))
-	}
-	return nil
+	return badFlag(a.Check(inspect.Filter{States: s.State, Limit: s.Limit, Key: s.Key}))
 }
 
 // find lists the jobs that are meant.
-func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) (jobs []throttle.JobID, err error) {
+func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {
 	if len(s.IDs) > 0 {
 		return s.named(ctx, q, a, f)
 	}
-	for job, err := range q.Jobs(ctx, f) {
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, job.JobID())
+	jobs, err := q.Find(ctx, a, f, math.MaxInt)
+	if err == nil && len(jobs) > 1 && !s.Yes {
+		err = cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(len(jobs)))
 	}
-	if len(jobs) > 1 && !s.Yes {
-		return nil, cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(len(jobs)))
-	}
-	return jobs, nil
+	return jobs, err
 }
 
 // named lists the jobs of the ids. Each is there, and it can be done to each.
@@ -165,24 +147,4 @@ func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Act,
 		}
 	}
 	return jobs, nil
-}
-
-// alone refuses an id under which jobs of several queues run: asynq would stop them all.
-func alone(ctx context.Context, q *inspect.Queues, jobs []throttle.JobID) error {
-	for _, job := range jobs {
-		same, err := q.Namesakes(ctx, job.ID, "")
-		if err != nil {
-			return err
-		}
-		var queues []string
-		for _, job := range same {
-			if job.State == "active" {
-				queues = append(queues, job.Queue)
-			}
-		}
-		if len(queues) > 1 {
-			return fmt.Errorf("jobs %s run in the queues %s: both would be stopped, and neither was", job.ID, strings.Join(queues, " and "))
-		}
-	}
-	return nil
 }

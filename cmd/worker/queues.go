@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/throttle"
 )
 
 type queuesCommand struct {
@@ -90,29 +89,17 @@ type ofQueue struct {
 	confirming
 }
 
-// change does one thing to a queue, notes it, and says so. Where nothing is done the
-// change says why, or of how many jobs.
-func (c ofQueue) change(ctx context.Context, g *cli.Globals, stdio cli.IO, do func(*inspect.Queues, inspect.QueueInfo, *confirmation) (said string, err error)) error {
+// change does one thing to a queue and says so, unless nothing was done.
+func (c ofQueue) change(ctx context.Context, g *cli.Globals, stdio cli.IO, do func(*inspect.Queues, *confirmation) (said string, err error)) error {
 	q, err := openQueues(ctx, g)
 	if err != nil {
 		return err
 	}
 	defer q.Close()
-	infos, err := q.Infos(ctx, c.Name)
-	if err != nil {
-		return err
-	}
 	did := confirmation{Queue: cli.Text(c.Name)}
-	said, err := do(q, infos[0], &did)
+	said, err := do(q, &did)
 	if did.Done == "" {
 		return err
-	}
-	noted := throttle.Change{What: did.Done, Job: throttle.JobID{Queue: c.Name}}
-	if did.Jobs != nil {
-		noted.Jobs = *did.Jobs
-	}
-	if did.Jobs == nil || noted.Jobs > 0 {
-		err = errors.Join(err, q.Limiter.Note(context.WithoutCancel(ctx), noted))
 	}
 	return errors.Join(c.say(stdio.Out, did, said), err)
 }
@@ -121,31 +108,23 @@ type queuesPause struct{ ofQueue }
 
 // Run implements "worker queues pause".
 func (c *queuesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, info inspect.QueueInfo, did *confirmation) (string, error) {
-		if info.Paused {
-			return "", fmt.Errorf("queue %s is paused already", c.Name)
-		}
-		if err := q.Inspector.PauseQueue(c.Name); err != nil {
-			return "", err
-		}
-		did.Done = "paused"
-		return "paused queue " + c.Name, nil
-	})
+	return c.toggle(ctx, g, stdio, "paused", (*inspect.Queues).Pause)
 }
 
 type queuesResume struct{ ofQueue }
 
 // Run implements "worker queues resume".
 func (c *queuesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, info inspect.QueueInfo, did *confirmation) (string, error) {
-		if !info.Paused {
-			return "", fmt.Errorf("queue %s is not paused", c.Name)
-		}
-		if err := q.Inspector.UnpauseQueue(c.Name); err != nil {
+	return c.toggle(ctx, g, stdio, "resumed", (*inspect.Queues).Resume)
+}
+
+func (c ofQueue) toggle(ctx context.Context, g *cli.Globals, stdio cli.IO, done string, do func(*inspect.Queues, context.Context, string) error) error {
+	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
+		if err := do(q, ctx, c.Name); err != nil {
 			return "", err
 		}
-		did.Done = "resumed"
-		return "resumed queue " + c.Name, nil
+		did.Done = done
+		return done + " queue " + c.Name, nil
 	})
 }
 
@@ -166,27 +145,21 @@ func (c *queuesPurge) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 			return cli.Usagef("--state %s: want %s", state, all)
 		}
 	}
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, info inspect.QueueInfo, did *confirmation) (string, error) {
-		if n := countOf(info, c.State); n > 0 && !c.Yes {
+	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
+		info, err := q.Info(ctx, c.Name)
+		if err != nil {
+			return "", err
+		}
+		if n := info.In(c.State...); n > 0 && !c.Yes {
 			return "", cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(n))
 		}
 		n, err := q.Purge(ctx, c.Name, c.State...)
-		did.Done, did.Jobs = "deleted", &n
+		if err != nil && n == 0 {
+			return "", err
+		}
+		did.Done, did.Jobs = inspect.Delete.Done, &n
 		return fmt.Sprintf("deleted %s of queue %s", jobspec.Count(n), c.Name), err
 	})
-}
-
-// countOf is how many jobs of a queue are in some states.
-func countOf(i inspect.QueueInfo, states []string) (n int) {
-	for state, of := range map[string]int{
-		inspect.Waiting: i.Waiting, "pending": i.Pending, "retry": i.Retry,
-		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,
-	} {
-		if slices.Contains(states, state) {
-			n += of
-		}
-	}
-	return n
 }
 
 type queuesDelete struct {
@@ -196,19 +169,19 @@ type queuesDelete struct {
 
 // Run implements "worker queues delete".
 func (c *queuesDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, info inspect.QueueInfo, did *confirmation) (string, error) {
-		n := info.Size
-		switch {
-		case info.Active > 0:
-			return "", fmt.Errorf("queue %s has %s running: stop them with worker jobs cancel, or wait for their end", c.Name, jobspec.Count(info.Active))
-		case n > 0 && !c.Force:
+	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
+		info, err := q.Info(ctx, c.Name)
+		if err != nil {
+			return "", err
+		}
+		if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
 			return "", cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, jobspec.Count(n))
 		}
 		n, err := q.Remove(ctx, c.Name)
 		if err != nil && n == 0 {
 			return "", err
 		}
-		did.Done = "deleted"
+		did.Done = inspect.Delete.Done
 		if err != nil {
 			did.Jobs = &n
 			return fmt.Sprintf("deleted %s of queue %s", jobspec.Count(n), c.Name), err

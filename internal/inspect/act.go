@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
@@ -19,6 +20,27 @@ type Act struct {
 	do   func(i *asynq.Inspector, queue, id string) error
 	ends bool // whether the jobs have no place any more
 	not  map[string]string
+}
+
+// Check reports the first word of a filter by which no job can be meant that it can be done
+// to: a *throttle.FieldError.
+func (a *Act) Check(f Filter) error {
+	for _, state := range f.States {
+		if not := a.Not(state); slices.Contains(States, state) && not != "" {
+			return &throttle.FieldError{
+				Field: "state", Value: state,
+				Want: fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.To, ", "), state, not),
+			}
+		}
+	}
+	if not := a.Not(Waiting); f.Limit+f.Key != "" && not != "" {
+		field, value := "limit", f.Limit
+		if value == "" {
+			field, value = "key", f.Key
+		}
+		return &throttle.FieldError{Field: field, Value: value, Want: "want another filter: of a job that waits: " + not}
+	}
+	return nil
 }
 
 // Not is why it cannot be done to a job of this state, and what to do instead; empty if
@@ -54,23 +76,78 @@ var (
 		Done: "archived", To: []string{Called, Waiting, "pending", "retry", "scheduled"}, ends: true,
 		do: (*asynq.Inspector).ArchiveTask,
 		not: map[string]string{
-			"active":   "it runs: worker jobs cancel stops it",
+			"active":   "it runs: cancel it first",
 			"archived": "it is in the archive already", "completed": "it is done",
 		},
 	}
 	Delete = &Act{
 		Done: "deleted", To: slices.DeleteFunc(slices.Clone(States), func(s string) bool { return s == "active" }), ends: true,
 		do:  (*asynq.Inspector).DeleteTask,
-		not: map[string]string{"active": "it runs: worker jobs cancel stops it"},
+		not: map[string]string{"active": "it runs: cancel it first"},
 	}
 )
 
-const noRun = "it does not run: worker jobs archive or delete takes it back"
+const noRun = "it does not run: archive or delete it"
+
+// Find lists the jobs of a filter that it would be done to, up to most.
+func (q *Queues) Find(ctx context.Context, a *Act, f Filter, most int) (jobs []throttle.JobID, err error) {
+	if len(f.States) == 0 {
+		f.States = a.To
+	}
+	for job, err := range q.Jobs(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		if len(jobs) == most {
+			break
+		}
+		jobs = append(jobs, job.JobID())
+	}
+	return jobs, nil
+}
 
 // Do does it to those of the jobs that the filter means still, and that it can be done
-// to, and counts them: one that has changed its state meanwhile is left alone. The limiter
-// forgets the place of those that have ended.
+// to, counts them, and notes it in the changelog: one that has changed its state meanwhile
+// is left alone.
 func (q *Queues) Do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID) (done int, err error) {
+	if a == Cancel {
+		if err := q.alone(ctx, jobs); err != nil {
+			return 0, err
+		}
+	}
+	done, err = q.do(ctx, a, f, jobs)
+	if done == 0 {
+		return 0, err
+	}
+	noted := throttle.Change{What: a.Done, Jobs: done, Job: throttle.JobID{Queue: f.Queue}}
+	if len(jobs) == 1 {
+		noted.Job = jobs[0]
+	}
+	return done, errors.Join(err, q.Limiter.Note(context.WithoutCancel(ctx), noted))
+}
+
+// alone refuses an id under which jobs of several queues run: asynq would stop them all.
+func (q *Queues) alone(ctx context.Context, jobs []throttle.JobID) error {
+	for _, job := range jobs {
+		same, err := q.Namesakes(ctx, job.ID, "")
+		if err != nil {
+			return err
+		}
+		var queues []string
+		for _, job := range same {
+			if job.State == "active" {
+				queues = append(queues, job.Queue)
+			}
+		}
+		if len(queues) > 1 {
+			return fmt.Errorf("jobs %s run in the queues %s: both would be stopped, and neither was", job.ID, strings.Join(queues, " and "))
+		}
+	}
+	return nil
+}
+
+// do is Do without its note. The limiter forgets the place of those that have ended.
+func (q *Queues) do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID) (done int, err error) {
 	for some := range slices.Chunk(jobs, pageSize) {
 		var ended []throttle.JobID
 		for _, id := range some {

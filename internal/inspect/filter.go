@@ -1,11 +1,15 @@
 package inspect
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // Filter says which jobs are meant. The zero value means all.
@@ -19,6 +23,36 @@ type Filter struct {
 	// Older is for how long they have been in their state at least. Those of which nobody
 	// knows it are not meant.
 	Older time.Duration
+}
+
+// Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
+// there is no such limit.
+func (f Filter) Check(ctx context.Context, limiter *throttle.Lanes) error {
+	for _, state := range f.States {
+		want := ""
+		switch {
+		case !slices.Contains(States, state):
+			want = "want " + strings.Join(States, ", ")
+		case f.Limit+f.Key != "" && state != Waiting && state != Called:
+			want = "with a limit or a key want waiting or called: no other job waits for a limit"
+		case f.Older != 0 && state == "scheduled":
+			return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want another state than scheduled: nobody knows since when those are"}
+		}
+		if want != "" {
+			return &throttle.FieldError{Field: "state", Value: state, Want: want}
+		}
+	}
+	if f.Older < 0 {
+		return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want a time up to now, such as 24h"}
+	}
+	if f.Limit == "" {
+		return nil
+	}
+	limits, err := limiter.Limits(ctx)
+	if err == nil && !slices.ContainsFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Limit }) {
+		err = fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Limit)
+	}
+	return err
 }
 
 // says reports what can be told without a look at the place and the time.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
@@ -55,7 +54,7 @@ func TestAllSayTheSame(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second) // a survey is made each 5 s
 
-		q := New(rdb, config.Default())
+		q := New(rdb, limiter, "default")
 		f, err := q.Forecast(ctx, throttle.ForecastOptions{})
 		must(t, err)
 		foretold, _ := f.Last()

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -39,14 +40,13 @@ func (q *Queues) sets() []kept {
 // ends with the first error.
 func (q *Queues) Jobs(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
-		names, err := q.Names(f.Queue)
-		if err != nil {
-			yield(Job{}, err)
-			return
-		}
-		for _, name := range names {
-			for _, set := range q.sets() {
-				if f.wants(set.states...) && !q.tell(ctx, name, set, f, yield) {
+		for s, err := range q.sheets(ctx, f, Mark{}, pageSize) {
+			if err != nil {
+				yield(Job{}, err)
+				return
+			}
+			for _, job := range s.jobs {
+				if !yield(job, nil) {
 					return
 				}
 			}
@@ -54,42 +54,124 @@ func (q *Queues) Jobs(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	}
 }
 
-// tell yields the jobs of a set that are meant, and reports whether to go on.
-func (q *Queues) tell(ctx context.Context, queue string, set kept, f Filter, yield func(Job, error) bool) bool {
-	for page, err := range q.pages(ctx, queue, set) {
-		var jobs []Job
-		if err == nil {
-			jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
-		}
+// Mark is how far a list of jobs was read. The zero value is its beginning.
+type Mark struct {
+	queue, set string
+	page       int // the next of the set's, counted from 0
+}
+
+// String is read by ParseMark. It is empty at the beginning.
+func (m Mark) String() string {
+	if m == (Mark{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d %s %s", m.page, m.set, m.queue)
+}
+
+// ParseMark reads a mark. What is none is the beginning.
+func ParseMark(text string) (m Mark) {
+	var name string
+	if _, err := fmt.Sscanf(text, "%d %s ", &m.page, &m.set); err != nil || m.page < 0 || m.page > 1_000_000 {
+		return Mark{}
+	}
+	if name = text[len(fmt.Sprintf("%d %s", m.page, m.set)):]; len(name) < 2 {
+		return Mark{}
+	}
+	m.queue = name[1:]
+	return m
+}
+
+// Some is Jobs from a mark on: size jobs, or up to as many more, after a look at most jobs at
+// most. Next is where to go on; the zero value where nothing is left.
+func (q *Queues) Some(ctx context.Context, f Filter, from Mark, size, most int) (jobs []Job, next Mark, err error) {
+	looked := 0
+	for s, err := range q.sheets(ctx, f, from, size) {
 		if err != nil {
-			yield(Job{}, err)
-			return false
+			return nil, Mark{}, err
 		}
-		for _, job := range jobs {
-			if f.Means(job) && !yield(job, nil) {
-				return false
+		if len(jobs) >= size || looked >= most {
+			return jobs, s.mark, nil
+		}
+		jobs, looked = append(jobs, s.jobs...), looked+s.looked
+	}
+	return jobs, Mark{}, nil
+}
+
+// sheet is what a page of a set has of the jobs that are meant.
+type sheet struct {
+	mark   Mark // its own
+	looked int  // how many it has in all
+	jobs   []Job
+}
+
+// sheets reads page by page from a mark on.
+func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter.Seq2[sheet, error] {
+	return func(yield func(sheet, error) bool) {
+		names, err := q.Names(f.Queue)
+		if err != nil {
+			yield(sheet{}, err)
+			return
+		}
+		sets := q.sets()
+		for _, name := range names {
+			if name < from.queue {
+				continue
+			}
+			first := Mark{queue: name}
+			begin := 0
+			if name == from.queue {
+				first = from
+				begin = max(0, slices.IndexFunc(sets, func(s kept) bool { return s.name == from.set }))
+			}
+			for _, set := range sets[begin:] {
+				if set.name != first.set {
+					first.set, first.page = set.name, 0
+				}
+				if f.wants(set.states...) && !q.tell(ctx, set, f, first, size, yield) {
+					return
+				}
 			}
 		}
+	}
+}
+
+// tell yields the pages of a set, and reports whether to go on.
+func (q *Queues) tell(ctx context.Context, set kept, f Filter, from Mark, size int, yield func(sheet, error) bool) bool {
+	s := sheet{mark: from}
+	for page, err := range q.pages(ctx, set, from, size) {
+		s.jobs, s.looked = nil, len(page)
+		if err == nil {
+			s.jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
+		}
+		if err != nil {
+			yield(sheet{}, err)
+			return false
+		}
+		s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Means(job) })
+		if !yield(s, nil) {
+			return false
+		}
+		s.mark.page++
 	}
 	return true
 }
 
-// pages reads a set from the end that comes first. What has moved from one page to the
-// next meanwhile is told once.
-func (q *Queues) pages(ctx context.Context, queue string, set kept) iter.Seq2[[]*asynq.TaskInfo, error] {
+// pages reads a set from the end that comes first, from a mark on. What has moved from one
+// page to the next meanwhile is told once. None is empty but where all of it was told.
+func (q *Queues) pages(ctx context.Context, set kept, from Mark, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
 	return func(yield func([]*asynq.TaskInfo, error) bool) {
-		page, step := 1, 1
+		page, step := from.page+1, 1
 		if set.newest {
-			n, err := q.rdb.ZCard(ctx, "asynq:{"+queue+"}:"+set.name).Result()
+			n, err := q.rdb.ZCard(ctx, "asynq:{"+from.queue+"}:"+set.name).Result()
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			page, step = (int(n)+pageSize-1)/pageSize, -1
+			page, step = (int(n)+size-1)/size-from.page, -1
 		}
 		told := map[string]bool{} // of the page before
 		for ; page >= 1; page += step {
-			jobs, err := set.list(queue, asynq.Page(page), asynq.PageSize(pageSize))
+			jobs, err := set.list(from.queue, asynq.Page(page), asynq.PageSize(size))
 			if errors.Is(err, asynq.ErrQueueNotFound) {
 				return // it was deleted
 			}
@@ -100,6 +182,9 @@ func (q *Queues) pages(ctx context.Context, queue string, set kept) iter.Seq2[[]
 				yield(nil, err)
 				return
 			}
+			if len(jobs) == 0 && !set.newest {
+				return
+			}
 			if set.newest {
 				slices.Reverse(jobs)
 			}
@@ -108,7 +193,7 @@ func (q *Queues) pages(ctx context.Context, queue string, set kept) iter.Seq2[[]
 			for _, job := range jobs {
 				told[job.ID] = true
 			}
-			if !yield(slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return before[job.ID] }), nil) || !set.newest && n < pageSize {
+			if !yield(slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return before[job.ID] }), nil) || !set.newest && n < size {
 				return
 			}
 		}

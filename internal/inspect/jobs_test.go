@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
 )
 
 // many is a Redis with so many pending jobs, or archived ones, one a second.
@@ -19,7 +19,7 @@ func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	q := New(rdb, &config.Config{})
+	q := New(rdb, throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), "default")
 	t.Cleanup(q.Close)
 	client := scheduler.NewClient(rdb)
 	began := time.Now().Add(-time.Hour).Unix()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -52,7 +51,7 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	counted := &commandCount{}
 	rdb.AddHook(counted)
-	q := New(rdb, config.Default())
+	q := New(rdb, limiter, "default")
 
 	limits, err := q.Limits(ctx)
 	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -42,6 +43,28 @@ func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
 	return infos, nil
 }
 
+// Info is Infos of one queue. It fails if there is none of that name.
+func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
+	infos, err := q.Infos(ctx, queue)
+	if err != nil {
+		return QueueInfo{}, err
+	}
+	return infos[0], nil
+}
+
+// In is how many of its jobs are in some of the states of Purged.
+func (i QueueInfo) In(states ...string) (n int) {
+	for state, of := range map[string]int{
+		Waiting: i.Waiting, "pending": i.Pending, "retry": i.Retry,
+		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,
+	} {
+		if slices.Contains(states, state) {
+			n += of
+		}
+	}
+	return n
+}
+
 // waiting lists who waits for permits or is called, by queue; of the queue that is named,
 // or of all. It reads all of them, a part at a time.
 func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
@@ -60,13 +83,58 @@ func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]thrott
 	return waiting, scan.Err()
 }
 
+// Pause has no worker take jobs of a queue until Resume. Both note it in the changelog.
+func (q *Queues) Pause(ctx context.Context, queue string) error {
+	return q.toggle(ctx, queue, true)
+}
+
+// Resume ends a pause.
+func (q *Queues) Resume(ctx context.Context, queue string) error {
+	return q.toggle(ctx, queue, false)
+}
+
+func (q *Queues) toggle(ctx context.Context, queue string, pause bool) error {
+	if _, err := q.Names(queue); err != nil {
+		return err
+	}
+	info, err := q.Inspector.GetQueueInfo(queue)
+	if err != nil {
+		return err
+	}
+	set, done, already := q.Inspector.UnpauseQueue, "resumed", "is not paused"
+	if pause {
+		set, done, already = q.Inspector.PauseQueue, "paused", "is paused already"
+	}
+	if info.Paused == pause {
+		return fmt.Errorf("queue %s %s", queue, already)
+	}
+	if err := set(queue); err != nil {
+		return err
+	}
+	return q.note(ctx, queue, done, 0)
+}
+
+// note notes what was done to a queue, or to so many of its jobs.
+func (q *Queues) note(ctx context.Context, queue, done string, jobs int) error {
+	return q.Limiter.Note(context.WithoutCancel(ctx), throttle.Change{What: done, Jobs: jobs, Job: throttle.JobID{Queue: queue}})
+}
+
 // Purged are the states of the jobs that Purge can delete.
 var Purged = []string{Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
-// Purge deletes all jobs of a queue that are in these states, and counts them. Those that
-// are called count as waiting, and as pending where they are back in the queue. Where asynq
-// has only such jobs in a set, that is one step of Redis.
+// Purge deletes all jobs of a queue that are in these states, counts them, and notes it in
+// the changelog. Those that are called count as waiting, and as pending where they are back
+// in the queue. Where asynq has only such jobs in a set, that is one step of Redis.
 func (q *Queues) Purge(ctx context.Context, queue string, states ...string) (n int, err error) {
+	n, err = q.purge(ctx, queue, states...)
+	if n > 0 {
+		err = errors.Join(err, q.note(ctx, queue, Delete.Done, n))
+	}
+	return n, err
+}
+
+// purge is Purge without its note.
+func (q *Queues) purge(ctx context.Context, queue string, states ...string) (n int, err error) {
 	for _, state := range states {
 		var deleted int
 		switch state {
@@ -142,14 +210,11 @@ func (q *Queues) uniquePending(ctx context.Context, queue string) (unique []stri
 
 // deleteAll deletes the jobs that are meant, one by one.
 func (q *Queues) deleteAll(ctx context.Context, f Filter) (int, error) {
-	var jobs []throttle.JobID
-	for job, err := range q.Jobs(ctx, f) {
-		if err != nil {
-			return 0, err
-		}
-		jobs = append(jobs, job.JobID())
+	jobs, err := q.Find(ctx, Delete, f, math.MaxInt)
+	if err != nil {
+		return 0, err
 	}
-	return q.Do(ctx, Delete, f, jobs)
+	return q.do(ctx, Delete, f, jobs)
 }
 
 // forgetGone has the limiter forget the jobs of a queue that are there no more.
@@ -176,14 +241,17 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 	return nil
 }
 
-// Remove deletes a queue with all its jobs. It fails if one runs, or if one comes
-// meanwhile.
+// Remove deletes a queue with all its jobs, counts them, and notes it in the changelog. It
+// fails if one runs, or if one comes meanwhile.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
 	info, err := q.Inspector.GetQueueInfo(queue)
 	if err != nil {
 		return 0, err
 	}
-	jobs, err = q.Purge(ctx, queue, Purged...)
+	if info.Active > 0 {
+		return 0, fmt.Errorf("queue %s has %d running: cancel what runs, or wait for its end", queue, info.Active)
+	}
+	jobs, err = q.purge(ctx, queue, Purged...)
 	if err == nil && info.Paused {
 		err = q.Inspector.UnpauseQueue(queue) // else the next of its name would be paused
 	}
@@ -192,6 +260,12 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 	}
 	if err == nil {
 		err = q.rdb.Del(ctx, "asynq:{"+queue+"}:headgate").Err() // where its servers wait
+	}
+	switch {
+	case err == nil:
+		err = q.note(ctx, queue, Delete.Done, 0)
+	case jobs > 0:
+		err = errors.Join(err, q.note(ctx, queue, Delete.Done, jobs))
 	}
 	return jobs, err
 }

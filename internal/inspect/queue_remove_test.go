@@ -7,8 +7,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Of a queue that is deleted nothing stays, the mark by which servers wake included.
@@ -18,7 +18,7 @@ func TestRemovedQueueLeavesNothing(t *testing.T) {
 	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
 		t.Fatal(err)
 	}
-	q := New(rdb, config.Default())
+	q := New(rdb, throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), "default")
 	defer q.Close()
 	if jobs, err := q.Remove(t.Context(), "default"); jobs != 1 || err != nil {
 		t.Errorf("removed %d jobs, %v", jobs, err)

@@ -11,8 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,9 +24,9 @@ type Queues struct {
 	scope string
 }
 
-// New looks at the Redis of a config.
-func New(rdb redis.UniversalClient, c *config.Config) *Queues {
-	return &Queues{asynq.NewInspectorFromRedisClient(rdb), dial.Limiter(rdb, c), rdb, c.Scope}
+// New looks at the queues of a Redis, and at the limiter of a scope there.
+func New(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) *Queues {
+	return &Queues{asynq.NewInspectorFromRedisClient(rdb), limiter, rdb, scope}
 }
 
 // Close ends its client.
@@ -39,9 +37,9 @@ func (q *Queues) Forecast(ctx context.Context, opts throttle.ForecastOptions) (*
 	return history.Forecast(ctx, q.Limiter, q.rdb, opts)
 }
 
-// Find lists the jobs of an id, in whatever queues, or in the one that is named.
+// Named lists the jobs of an id, in whatever queues, or in the one that is named.
 // There is at least one.
-func (q *Queues) Find(ctx context.Context, id, queue string) ([]Job, error) {
+func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
 	jobs, err := q.Namesakes(ctx, id, queue)
 	if err == nil && len(jobs) == 0 {
 		where := ""
@@ -53,7 +51,7 @@ func (q *Queues) Find(ctx context.Context, id, queue string) ([]Job, error) {
 	return jobs, err
 }
 
-// Namesakes is Find where there may be none.
+// Namesakes is Named where there may be none.
 func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
 	names, err := q.Names(queue)
 	if err != nil {

@@ -18,6 +18,7 @@ var printed = flag.String("print", "", "the command whose script TestPrint print
 var scripts = map[string]*redis.Script{
 	"limits/accepted":  Accepted,
 	"lanes/acquire":    Acquire,
+	"history/alive":    Alive,
 	"limits/allow":     Allow,
 	"limits/block":     Block,
 	"limits/block_for": BlockFor,

@@ -28,6 +28,7 @@ var files embed.FS
 var (
 	Accepted   = script("limits/accepted")
 	Acquire    = script("lanes/acquire")
+	Alive      = script("history/alive")
 	Allow      = script("limits/allow")
 	Block      = script("limits/block")
 	BlockFor   = script("limits/block_for")

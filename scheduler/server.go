@@ -169,6 +169,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		UniversalClient: rdb, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
 		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(rdb, cfg, s.queueOutage, s),
 	}
+	s.history.Concurrency = s.redis.ahead.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }

@@ -39,6 +39,15 @@ func (h *Histogram) observe(v float64) {
 
 func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
+// load is how many values there are up to each bound, and above the one before.
+func (h *Histogram) load() []uint64 {
+	counts := make([]uint64, len(h.counts))
+	for i := range h.counts {
+		counts[i] = h.counts[i].Load()
+	}
+	return counts
+}
+
 // Snapshot is what was counted: how many values in all, their sum, and how many
 // of them are at most each bound.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {

@@ -20,6 +20,11 @@ type Recorder struct {
 	process string
 	off     bool
 
+	self   Process
+	config atomic.Pointer[string]
+	// Concurrency is how many jobs the process runs at once, to be told.
+	Concurrency int
+
 	// Queues is the Redis of the queues, to ask which are paused. Nil is that of the scope.
 	Queues redis.UniversalClient
 
@@ -52,7 +57,7 @@ type Recorder struct {
 // hg:{scope}:. Nothing is written before Start.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	r := &Recorder{
-		rdb: rdb, prefix: prefix, process: uuid.NewString(),
+		rdb: rdb, prefix: prefix, process: uuid.NewString(), self: self(),
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}

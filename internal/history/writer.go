@@ -30,6 +30,7 @@ const (
 type counted struct {
 	limits map[string]Limited
 	tasks  map[Task]TaskCounts
+	waits  []uint64
 }
 
 // Start begins to write each second what is new, and what waits where that is this
@@ -50,15 +51,22 @@ func (r *Recorder) Start() (stop func()) {
 
 // run writes until ctx ends, and then what is left.
 func (r *Recorder) run(ctx context.Context) {
-	second, look := time.NewTicker(every), time.NewTimer(every)
+	second, look, alive := time.NewTicker(every), time.NewTimer(every), time.NewTicker(aliveEach)
 	defer second.Stop()
 	defer look.Stop()
+	defer alive.Stop()
+	r.sayAlive(ctx)
 	for {
 		select {
 		case <-ctx.Done():
-			r.write(context.Background())
-			r.stopSurvey(context.Background())
+			last, cancel := context.WithTimeout(context.Background(), 2*patience)
+			defer cancel()
+			r.write(last)
+			r.stopSurvey(last)
+			r.sayEnd(last)
 			return
+		case <-alive.C:
+			r.sayAlive(ctx)
 		case <-second.C:
 			r.write(context.Background())
 		case <-look.C:
@@ -84,26 +92,36 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.send(ctx, s); err != nil {
+	if err := r.send(ctx, s, now.newWaits(r.written)); err != nil {
 		r.Unwritten.Add(1)
 		return
 	}
 	r.written = now
 }
 
-// send writes a summary, in one step.
-func (r *Recorder) send(ctx context.Context, s *Summary) error {
+// send writes a summary, and counts what it says, in one step.
+func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
 	r.sent++
-	args := []any{text, reach.Microseconds(), maxTotals, Other + "\n" + Other, r.process, r.sent}
+	args := []any{text, reach.Microseconds(), maxTotals, Other, r.process, r.sent}
+	add := func(n int64, names ...string) {
+		if n > 0 {
+			args = append(args, strings.Join(names, "\n"), n)
+		}
+	}
+	for bound, n := range waits {
+		add(int64(n), bound)
+	}
+	for name, l := range s.Limits {
+		add(l.Allowed, name, allowedField)
+		add(l.Denied, name, deniedField)
+	}
 	for _, t := range s.Tasks {
 		for end, n := range t.Ends {
-			if n > 0 {
-				args = append(args, t.Queue+"\n"+t.Type+"\n"+End(end).String(), n)
-			}
+			add(n, t.Queue, t.Type, End(end).String())
 		}
 	}
 	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
@@ -111,7 +129,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 
 // count is what the counters say now.
 func (r *Recorder) count() counted {
-	now := counted{map[string]Limited{}, map[Task]TaskCounts{}}
+	now := counted{map[string]Limited{}, map[Task]TaskCounts{}, r.Wait.load()}
 	r.limits.each(func(name string, c *limitCounters) { now.limits[name] = limited(c) })
 	r.EachTask(func(c TaskCounts) { now.tasks[c.Task] = c })
 	return now
@@ -157,6 +175,21 @@ func (c counted) newTasks(before counted) (found []Ended) {
 		}
 	}
 	return append(found[:maxWritten], rest)
+}
+
+// newWaits is how many jobs waited since for up to each bound, in seconds, and for longer
+// than the bound before.
+func (c counted) newWaits(before counted) map[string]uint64 {
+	found := map[string]uint64{}
+	for i, n := range c.waits {
+		if before.waits != nil {
+			n -= before.waits[i]
+		}
+		if n > 0 {
+			found[waitFields[i]] = n
+		}
+	}
+	return found
 }
 
 // short is the denial with an ID of bounded length.

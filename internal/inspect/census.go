@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,7 +70,10 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 		}
 		s.Queues = append(s.Queues, of)
 	}
-	s.Limits, err = q.limits(ctx, forecast)
+	if s.Limits, err = q.limits(ctx, forecast); err != nil {
+		return s, err
+	}
+	s.Workers, err = history.Processes(ctx, q.rdb, q.scope)
 	return s, err
 }
 

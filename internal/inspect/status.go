@@ -1,12 +1,17 @@
 package inspect
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/history"
+)
 
 // Status is how far all work is.
 type Status struct {
-	At     time.Time `json:"at"`
-	Queues []Queue   `json:"queues"`
-	Limits []Limit   `json:"limits"`
+	At      time.Time         `json:"at"`
+	Queues  []Queue           `json:"queues"`
+	Limits  []Limit           `json:"limits"`
+	Workers []history.Process `json:"workers"`
 }
 
 // Queue is how far a queue is.

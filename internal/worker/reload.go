@@ -3,7 +3,9 @@ package worker
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/signal"
@@ -91,6 +93,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	}
 	old := w.config.Swap(next)
 	w.store.current.Store(next)
+	w.describe()
 	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
 	w.checkDelays(next)
@@ -101,6 +104,16 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+name)
 	}
 	return nil
+}
+
+// describe tells the scope by which config this worker goes: two workers that have read
+// the same have the same sum.
+func (w *Worker) describe() {
+	if w.options.File == "" || w.config.Load().Absent != "" {
+		return
+	}
+	sum := sha256.Sum256(w.options.Text)
+	w.server.History().Describe(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
 }
 
 // needRestart lists the fields that a running worker cannot change.

@@ -130,6 +130,7 @@ func (w *Worker) start() error {
 		return err
 	}
 	outage.ready = w.server.Ready
+	w.describe()
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}

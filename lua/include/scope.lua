@@ -69,6 +69,10 @@ end
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
 --   history            stream  what each process did in a second: a summary
 --   totals             hash    queue, task type and outcome -> how many jobs
+--   minutes:<hour>     hash    a minute of that hour since 1970, names and what is counted of them -> how many
+--   hours:<day>        hash    the same by the hours of a day
+--   workers            zset    processes by the microsecond at which they said that they live
+--   worker:<process>   string  what one says of itself
 --   survey             string  what waits, by limit, as it was found a short while ago
 --   surveyor           string  the process that looks at what waits
 --   epoch              string  set once; gone where Redis has lost its data

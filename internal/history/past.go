@@ -1,0 +1,170 @@
+package history
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// How far back the past reaches, and in which parts it is kept: minutes of each hour in
+// one hash, hours of each day in another. lua/history/record.lua has the same.
+const (
+	day = 24 * time.Hour
+	// MinutesReach is how far back Past knows minutes, and Reach hours.
+	MinutesReach, Reach = day, 30 * day
+)
+
+// What is counted of a limit.
+const (
+	allowedField = "allowed"
+	deniedField  = "denied"
+)
+
+// Slice is what all processes of a scope did in a span of time.
+type Slice struct {
+	From   time.Time
+	Tasks  map[Task]Counts
+	Limits map[string]Limited // what was allowed and denied
+	Waits  Waits
+}
+
+// Ends is how many jobs ended in which way.
+func (s Slice) Ends() (sum Counts) {
+	for _, counts := range s.Tasks {
+		for end, n := range counts {
+			sum[end] += n
+		}
+	}
+	return sum
+}
+
+// Decided is what was allowed and denied, by all limits together: a job that needs two
+// counts twice.
+func (s Slice) Decided() (sum Limited) {
+	for _, l := range s.Limits {
+		sum = sum.add(l)
+	}
+	return sum
+}
+
+// Waits is how many jobs waited for how long, of those that waited before they ran: up to
+// each of the bounds, and longer than all.
+type Waits []int64
+
+// Quantile is how long a share of the jobs waited at most, as near as the bounds tell:
+// in between it goes straight. Nothing is known where none waited. Of those that waited
+// longer than all bounds it is the last bound.
+func (w Waits) Quantile(share float64) (wait time.Duration, known bool) {
+	all := int64(0)
+	for _, n := range w {
+		all += n
+	}
+	if all == 0 {
+		return 0, false
+	}
+	rank, below, from := share*float64(all), 0.0, 0.0
+	for i, bound := range waits {
+		if n := float64(w[i]); n > 0 && below+n >= rank {
+			return seconds(from + (bound-from)*max(0, rank-below)/n), true
+		}
+		below, from = below+float64(w[i]), bound
+	}
+	return seconds(from), true
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// waitFields are what waits are counted under: the bound that each is at most.
+var waitFields = func() (fields []string) {
+	for _, bound := range append(slices.Clone(waits), math.Inf(1)) {
+		fields = append(fields, strconv.FormatFloat(bound, 'f', -1, 64))
+	}
+	return fields
+}()
+
+// Past returns what the scope's processes did from a moment on to another, in slices of
+// a step, which is whole minutes, or whole hours: then it reaches further back. Slices
+// begin at whole steps by the clock of to's zone, so the first may begin before from; an
+// hour counts in the slice in which it begins.
+func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) ([]Slice, error) {
+	parts := kept{Prefix(scope) + "minutes:", time.Hour, time.Minute}
+	if step%time.Hour == 0 {
+		parts = kept{Prefix(scope) + "hours:", day, time.Hour}
+	}
+	_, off := to.Zone()
+	zone := time.Duration(off) * time.Second
+	begin := from.Add(zone).Truncate(step).Add(-zone)
+	var all []Slice
+	for at := begin; !at.After(to); at = at.Add(step) {
+		all = append(all, Slice{From: at.In(to.Location()), Tasks: map[Task]Counts{}, Limits: map[string]Limited{}, Waits: make(Waits, len(waitFields))})
+	}
+	err := parts.read(ctx, rdb, begin, to, func(at time.Time, field string, n int64) {
+		if i := int(at.Sub(begin) / step); !at.Before(begin) && i < len(all) {
+			all[i].add(field, n)
+		}
+	})
+	return all, err
+}
+
+// kept is how parts of time are kept: those of each span in a hash.
+type kept struct {
+	prefix     string
+	span, part time.Duration
+}
+
+// read calls f for all that was counted, with when its part of time began.
+func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time.Time, f func(at time.Time, field string, n int64)) error {
+	pipe := rdb.Pipeline()
+	first := from.UnixMicro() / k.span.Microseconds()
+	last := to.UnixMicro() / k.span.Microseconds()
+	var answers []*redis.MapStringStringCmd
+	for span := first; span <= last; span++ {
+		answers = append(answers, pipe.HGetAll(ctx, k.prefix+strconv.FormatInt(span, 10)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for i, answer := range answers {
+		begin := time.UnixMicro((first + int64(i)) * k.span.Microseconds())
+		for name, text := range answer.Val() {
+			part, field, _ := strings.Cut(name, "\n")
+			number, wrong := strconv.Atoi(part)
+			n, err := strconv.ParseInt(text, 10, 64)
+			if wrong == nil && err == nil {
+				f(begin.Add(time.Duration(number)*k.part), field, n)
+			}
+		}
+	}
+	return nil
+}
+
+// add counts what a field says. What is none of ours is left out.
+func (s *Slice) add(field string, n int64) {
+	names := strings.Split(field, "\n")
+	switch len(names) {
+	case 1:
+		if i := slices.Index(waitFields, field); i >= 0 {
+			s.Waits[i] += n
+		}
+	case 2:
+		l := s.Limits[names[0]]
+		switch names[1] {
+		case allowedField:
+			l.Allowed += n
+		case deniedField:
+			l.Denied += n
+		}
+		s.Limits[names[0]] = l
+	case 3:
+		if task, end, ok := parseField(field); ok {
+			counts := s.Tasks[task]
+			counts[end] += n
+			s.Tasks[task] = counts
+		}
+	}
+}

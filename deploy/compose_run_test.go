@@ -2,9 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,94 +10,28 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 )
 
-// process is a service's command as a process on this machine.
-type process struct {
-	name string
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (p *process) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(text)
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
 // start runs a service's command, with other words in place of what only containers
-// have, until the test ends.
-func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) *process {
+// have, until the test ends, and waits until it says where it listens.
+func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) (log *running.Log, address string) {
 	t.Helper()
-	p := &process{name: s.Name}
 	replace := strings.NewReplacer(here...)
 	for i, arg := range args {
 		args[i] = replace.Replace(arg)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	p.cmd = exec.CommandContext(ctx, program, args...)
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 20 * time.Second
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p, p, os.Environ()
+	var env []string
 	for name, value := range s.Environment {
-		p.cmd.Env = append(p.cmd.Env, name+"="+*value)
+		env = append(env, name+"="+*value)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		if err := p.cmd.Wait(); p.cmd.ProcessState.ExitCode() > 0 {
-			t.Errorf("%s: %v", p.name, err)
-		}
-		if t.Failed() {
-			t.Logf("%s said:\n%s", p.name, p.said())
-		}
-	})
-	return p
-}
-
-// eventually waits for a condition for two minutes at least: a busy machine is slow.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for range 2400 {
-		if ok() {
-			return
-		}
-		<-pause.C
-	}
-	t.Fatalf("no %s in time", what)
-}
-
-// address waits until a process says where it is; Prometheus says first that any port
-// will do, which is 0.
-func (p *process) address(t *testing.T) (found string) {
-	t.Helper()
-	where := regexp.MustCompile(`(?:http://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
-	eventually(t, "address of "+p.name, func() bool {
-		if match := where.FindStringSubmatch(p.said()); match != nil {
-			found = match[1]
-		}
-		return found != ""
-	})
-	return found
+	log = running.Process(t, env, program, args...)
+	return log, strings.TrimPrefix(log.URL(t), "http://")
 }
 
 // testComposeRuns has the commands of docker-compose.yml do what they do there, as
@@ -110,25 +42,25 @@ func testComposeRuns(t *testing.T, bin string) {
 	rdb := redistest.Run(t, project.Services["redis"].Command[1:]...)
 
 	s := project.Services["api"]
-	api := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:], "0.0.0.0:8080", "127.0.0.1:0")
-	healthy(t, bin, s, api.address(t))
+	api, apiAt := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:], "0.0.0.0:8080", "127.0.0.1:0")
+	healthy(t, bin, s, apiAt)
 
 	var targets []string
 	for _, name := range []string{"worker-1", "worker-2"} {
 		s := project.Services[name]
 		config := filepath.Join(t.TempDir(), "headgate.yaml")
-		rewrite(t, outside(t, s, "/etc/headgate/headgate.yaml"), config, "http://api:8080", "http://"+api.address(t), "172.16.0.0/12", "127.0.0.0/8")
-		w := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:],
+		rewrite(t, outside(t, s, "/etc/headgate/headgate.yaml"), config, "http://api:8080", "http://"+apiAt, "172.16.0.0/12", "127.0.0.0/8")
+		_, at := start(t, s, filepath.Join(bin, s.Command[0]), s.Command[1:],
 			"/etc/headgate/headgate.yaml", config, "redis://redis:6379", rdb.URL(), "0.0.0.0:9090", "127.0.0.1:0")
-		healthy(t, bin, s, w.address(t))
-		targets = append(targets, w.address(t))
+		healthy(t, bin, s, at)
+		targets = append(targets, at)
 	}
 
 	prometheus := startPrometheus(t, project.Services["prometheus"], targets)
-	eventually(t, "worker in each target", func() bool { return number(t, prometheus, `sum(up{job="headgate"})`) == "2" })
-	eventually(t, "job that is done", func() bool { return number(t, prometheus, `sum(headgate_jobs_total{outcome="done"}) > 0`) != "" })
-	eventually(t, "call that was served", func() bool { return strings.Contains(api.said(), "served ") })
-	if said := api.said(); strings.Contains(strings.ReplaceAll(said, "refused 0;", ""), "refused") {
+	running.Until(t, "worker in each target", func() bool { return number(t, prometheus, `sum(up{job="headgate"})`) == "2" })
+	running.Until(t, "job that is done", func() bool { return number(t, prometheus, `sum(headgate_jobs_total{outcome="done"}) > 0`) != "" })
+	running.Until(t, "call that was served", func() bool { return strings.Contains(api.String(), "served ") })
+	if said := api.String(); strings.Contains(strings.ReplaceAll(said, "refused 0;", ""), "refused") {
 		t.Errorf("the API refused calls:\n%s", said)
 	}
 }
@@ -173,31 +105,17 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
-	at := start(t, s, "prometheus", append(s.Command, "--web.listen-address=127.0.0.1:0"),
-		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data")).address(t)
+	_, at := start(t, s, "prometheus", append(s.Command, "--web.listen-address=127.0.0.1:0"),
+		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data"))
 	check := strings.ReplaceAll(s.HealthCheck.Test[len(s.HealthCheck.Test)-1], "localhost:9090", at)
-	eventually(t, "answer to "+check, func() bool { status, _ := get(t, check); return status == http.StatusOK })
+	running.Until(t, "answer to "+check, func() bool { status, _ := running.Get(t, check); return status == http.StatusOK })
 	return "http://" + at
-}
-
-func get(t *testing.T, url string) (status int, text string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
 }
 
 // number is the value of an expression, empty where it has none.
 func number(t *testing.T, prometheus, expression string) string {
 	t.Helper()
-	_, text := get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
+	_, text := running.Get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
 	var answer struct {
 		Data struct {
 			Result []struct{ Value [2]any }

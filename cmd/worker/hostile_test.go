@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -71,7 +72,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	}
 	defer server.Shutdown()
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
-	eventually(t, "end of the jobs", func() bool {
+	running.Until(t, "end of the jobs", func() bool {
 		info, err := inspector.GetQueueInfo("default")
 		return err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 )
 
 func TestPortInUse(t *testing.T) {
@@ -19,7 +21,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer taken.Close()
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
-	write(t, config, limited)
+	running.Replace(t, config, limited)
 	for listen, want := range map[string]struct {
 		code int
 		text string
@@ -28,7 +30,7 @@ func TestPortInUse(t *testing.T) {
 		"9090":                {2, "worker: --listen \"9090\": want HOST:PORT or :PORT, such as :9090\n"},
 		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
 	} {
-		var stderr output
+		var stderr bytes.Buffer
 		code := run(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
 		if code != want.code || stderr.String() != want.text {
 			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)

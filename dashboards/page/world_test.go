@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -138,15 +139,11 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 // allWait returns when so many jobs wait.
 func (w *world) allWait(jobs int) {
 	w.t.Helper()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for ; ; <-again.C {
+	running.Until(w.t, "so many waiting jobs", func() bool {
 		waiting, _, _, err := w.limiter.Crowd(w.t.Context())
 		w.must(err)
-		if waiting == jobs {
-			return
-		}
-	}
+		return waiting == jobs
+	})
 }
 
 // real is a world on a redis-server.

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,57 +9,22 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 )
-
-// output is what a command writes, for others to read meanwhile.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// eventually waits for a condition for two minutes at least: a busy machine is slow.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for range 2400 {
-		if ok() {
-			return
-		}
-		<-pause.C
-	}
-	t.Fatalf("no %s in time", what)
-}
-
-var listening = regexp.MustCompile(`listening.*address=(https?://\S+)`)
 
 // runWorker runs a worker of a config at a free port until the test ends, and returns
 // where it listens and the path of its config.
 func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "headgate.yaml")
-	write(t, path, text)
+	running.Replace(t, path, text)
 	load := func() (*config.Config, error) {
 		c, err := config.Load(path)
 		if err == nil {
@@ -74,45 +37,13 @@ func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log output
-	w, err := New(conf, Options{File: path, Text: []byte(text), Load: load, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	log := new(running.Log)
+	w, err := New(conf, Options{File: path, Text: []byte(text), Load: load, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		err = w.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if <-ended; err != nil {
-			t.Errorf("the worker ended with %v:\n%s", err, log.String())
-		}
-	})
-	eventually(t, "address", func() bool {
-		if found := listening.FindStringSubmatch(log.String()); found != nil {
-			url = found[1]
-		}
-		return url != ""
-	})
-	return url, path
-}
-
-// get returns the status and the text of an answer.
-func get(t *testing.T, url string) (status int, text string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	running.Start(t, log, w.Run)
+	return log.URL(t), path
 }
 
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
@@ -123,9 +54,9 @@ func TestHealth(t *testing.T) {
 	want := func(path string, status int, text string) {
 		t.Helper()
 		var got string
-		eventually(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
+		running.Until(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
 			var code int
-			code, got = get(t, url+path)
+			code, got = running.Get(t, url+path)
 			return code == status && strings.Contains(got, text)
 		})
 	}
@@ -140,11 +71,11 @@ func TestHealth(t *testing.T) {
 		t.Errorf("it listens at %s, want this machine only", url)
 	}
 
-	write(t, config, "limits: {api: {kind: wrong}}\n")
+	running.Replace(t, config, "limits: {api: {kind: wrong}}\n")
 	want("/readyz", 503, "the config file has errors")
 	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
 	want("/healthz", 200, "ok")
-	write(t, config, limited+"tasks: {}\n")
+	running.Replace(t, config, limited+"tasks: {}\n")
 	want("/readyz", 200, "ok")
 
 	if err := rdb.Stop(); err != nil {
@@ -157,15 +88,6 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("/readyz", 200, "ok")
-}
-
-// write replaces a file in one step: whoever watches it reads no half of it.
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	draft := path + ".new"
-	if err := errors.Join(os.WriteFile(draft, []byte(text), 0o644), os.Rename(draft, path)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // asking is a connection that asks for a path until nothing more is taken from it, and
@@ -201,7 +123,7 @@ func TestSlowScrapes(t *testing.T) {
 		asking(t, strings.TrimPrefix(url, "http://"), "/metrics")
 	}
 	for range 10 {
-		if code, text := get(t, url+"/metrics"); code != 200 {
+		if code, text := running.Get(t, url+"/metrics"); code != 200 {
 			t.Fatalf("beside clients that do not read: %d %s", code, text)
 		}
 	}

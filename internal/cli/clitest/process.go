@@ -5,9 +5,10 @@ import (
 	"regexp"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/running"
 )
 
 func usage(ts *testscript.TestScript, ok bool, text string) {
@@ -45,17 +46,10 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// until waits for a condition for two minutes at least: a busy machine is slow.
 func until(ts *testscript.TestScript, what string, ok func() bool) {
-	pause := time.NewTicker(100 * time.Millisecond)
-	defer pause.Stop()
-	for range 1200 {
-		if ok() {
-			return
-		}
-		<-pause.C
+	if !running.Wait(ok) {
+		ts.Fatalf("no %s in time", what)
 	}
-	ts.Fatalf("no %s in time", what)
 }
 
 func signal(ts *testscript.TestScript, neg bool, args []string) {

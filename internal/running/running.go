@@ -1,0 +1,141 @@
+// Package running helps tests with what runs beside them: servers and processes, what these
+// say, and the wait until they have done something.
+package running
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Log is what something says while others read it.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// where is how servers say that they listen. Prometheus says first that any port will do, 0.
+var where = regexp.MustCompile(`(https?://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
+
+// URL waits until a log says where on this machine something listens.
+func (l *Log) URL(t *testing.T) (url string) {
+	t.Helper()
+	Until(t, "address", func() bool {
+		found := where.FindStringSubmatch(l.String())
+		if found == nil {
+			return false
+		}
+		url = "http://" + found[2]
+		if strings.HasPrefix(found[1], "http") {
+			url = found[1] + found[2]
+		}
+		return true
+	})
+	return url
+}
+
+// Until waits for a condition.
+func Until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !Wait(ok) {
+		t.Fatalf("no %s in time", what)
+	}
+}
+
+// Wait repeats ok until it is true, for two minutes at least: a busy machine is slow.
+func Wait(ok func() bool) bool {
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for range 2400 {
+		if ok() {
+			return true
+		}
+		<-pause.C
+	}
+	return false
+}
+
+// Start runs f until the test ends, which fails if f does. The log is f's.
+func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v:\n%s", err, log)
+		}
+	})
+}
+
+// Process runs a program until the test ends, which fails if the program does.
+func Process(t *testing.T, env []string, program string, args ...string) *Log {
+	t.Helper()
+	log := new(Log)
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
+	if err := cmd.Start(); err != nil {
+		stop()
+		t.Fatalf("%v: make deps installs what the tests start", err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() > 0 {
+			t.Errorf("%s: %v", program, err)
+		}
+		if t.Failed() {
+			t.Logf("%s said:\n%s", program, log)
+		}
+	})
+	return log
+}
+
+// Get returns the status and the text of an answer, 0 and why where there is none.
+func Get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// Replace writes a file in one step: whoever watches it reads no half of it.
+func Replace(t *testing.T, path, text string) {
+	t.Helper()
+	draft := path + ".new"
+	if err := errors.Join(os.WriteFile(draft, []byte(text), 0o644), os.Rename(draft, path)); err != nil {
+		t.Fatal(err)
+	}
+}

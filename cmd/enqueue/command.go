@@ -53,7 +53,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	switch {
 	case c.Plan:
-		return plan(ctx, conf, source, stdio)
+		return sayPlan(ctx, conf, source, stdio)
 	case c.Strict:
 		return addAll(ctx, conf, source, stdio)
 	}

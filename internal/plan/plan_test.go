@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+const limited = "limits: {hourly: {kind: funnel, rate: 1/h}, spare: {kind: funnel, rate: 1/s}, others: {kind: funnel, rate: 1/h, apps: [shop]}}\n"
+
+// begin is a plan under the limits of a config, at the Redis of that URL if there is one.
+func begin(t *testing.T, url string) (*Plan, *config.Config) {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir()) // no worker runs there
+	conf, err := config.Parse("headgate.yaml", []byte(limited))
+	if err == nil && url != "" {
+		conf.Redis, err = config.ParseRedisURL(url)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(t.Context(), conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, conf
+}
+
+// add plans a job of each moment.
+func add(t *testing.T, p *Plan, needs []throttle.Need, moments ...time.Time) {
+	t.Helper()
+	for _, at := range moments {
+		if err := p.Add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, needs); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// want holds the first and the last of the planned jobs against what is right.
+func want(t *testing.T, p *Plan, first, last time.Duration, limit string) {
+	t.Helper()
+	f, l, err := p.When(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.In.Round(time.Minute) != first || l.In.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
+		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q lets it", f, l, first, last, limit)
+	}
+}
+
+var (
+	now    = time.Time{}
+	hourly = []throttle.Need{{Limit: "hourly", Cost: 1}}
+)
+
+func TestWithoutRedis(t *testing.T) {
+	p, _ := begin(t, "")
+	if !strings.HasPrefix(p.Basis, "no worker is running") {
+		t.Errorf("the times stand for %q", p.Basis)
+	}
+	add(t, p, nil, now)
+	want(t, p, 0, 0, "")
+	add(t, p, hourly, now, now, now)
+	want(t, p, 0, 2*time.Hour, "hourly")
+	add(t, p, nil, time.Now().Add(5*time.Hour))
+	want(t, p, 0, 5*time.Hour, "")
+}
+
+// TestBehindWhatWaits: what Redis has of a limit counts, and what only the config has is
+// unused.
+func TestBehindWhatWaits(t *testing.T) {
+	rdb := redistest.Run(t)
+	p, conf := begin(t, rdb.URL())
+	if !strings.HasSuffix(p.Basis, ": limit hourly, others, spare") {
+		t.Errorf("the times stand for %q", p.Basis)
+	}
+	add(t, p, hourly, now, now)
+	want(t, p, 0, time.Hour, "hourly")
+
+	client := rdb.Client()
+	defer client.Close()
+	limiter := dial.Limiter(client, conf)
+	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"runs", "waits"} {
+		job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
+		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, _ = begin(t, rdb.URL())
+	if p.Basis != "" {
+		t.Errorf("the times stand for %q, want for what is in Redis", p.Basis)
+	}
+	add(t, p, hourly, now)
+	want(t, p, 2*time.Hour, 2*time.Hour, "hourly")
+}
+
+func TestWhatCanNeverRun(t *testing.T) {
+	p, _ := begin(t, "")
+	for reason, need := range map[string]throttle.Need{
+		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
+		"limit others is for other apps than this one":                     {Limit: "others", Cost: 1},
+	} {
+		if err := p.Add(t.Context(), jobspec.Job{}, []throttle.Need{need}); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%+v: %v, want %s", need, err, reason)
+		}
+	}
+	if p.Jobs != 0 {
+		t.Errorf("%d jobs are planned", p.Jobs)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -36,6 +37,15 @@ A call that is refused with 429, or with 503 and Retry-After, shuts the limits t
 
 // Run implements "worker run".
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+	if c.Check || c.JSON {
+		return c.run(ctx, g, c.Logger(stdio.Err), stdio)
+	}
+	log := c.Logger(stdio.Err)
+	return c.Report(log, "the worker cannot go on", c.run(ctx, g, log, c.Lines("worker", stdio)))
+}
+
+// run runs jobs, or says what would run.
+func (c *runCommand) run(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
 	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
 	conf, err := c.load(g)
 	if err != nil {
@@ -50,13 +60,19 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	case c.JSON:
 		return checkJSON(ctx, g, conf, stdio)
 	}
-	describe(stdio.Out, g, conf)
+	if c.AsJSON() && !c.Check {
+		runs := newChecked(g, conf)
+		runs.Warning = conf.Absent
+		log.Info("starting", "runs", runs)
+	} else {
+		describe(stdio.Out, g, conf)
+	}
 	if c.Check {
 		return check(ctx, conf, stdio)
 	}
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
-		Log: c.Logger(stdio.Err), LogJobs: c.LogJobs, Notes: stdio.Err,
+		Log: log, LogJobs: c.LogJobs, Notes: stdio.Err,
 	})
 	if err != nil {
 		return err

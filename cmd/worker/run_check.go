@@ -58,9 +58,16 @@ func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio c
 	if err != nil {
 		return err
 	}
+	c := newChecked(g, conf)
+	c.Warning = warning
+	return cli.JSON(stdio.Out, c)
+}
+
+// newChecked is what a worker would run by a config.
+func newChecked(g *cli.Globals, conf *config.Config) checked {
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
-		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{}, Warning: warning,
+		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
 	}
 	if !conf.Redis.IsZero() {
 		c.Redis = conf.Redis.String()
@@ -80,5 +87,5 @@ func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio c
 	for name, s := range conf.Schedules {
 		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Task}
 	}
-	return cli.JSON(stdio.Out, c)
+	return c
 }

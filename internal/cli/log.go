@@ -1,16 +1,20 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
+	"go.opentelemetry.io/otel"
 )
 
 // LogFlags say how a command logs.
 type LogFlags struct {
-	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"How to log: text has colours on a terminal, and key=value elsewhere; json is one object a line (default ${default})."`
+	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"How to log: text has colours on a terminal, and key=value elsewhere; json is one object a line, with durations in seconds under names that end in _s, and all that is said is logged (default ${default})."`
 	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"The least that is logged: debug, info, warn or error (default ${default}). At debug each job that is denied is."`
 }
 
@@ -18,10 +22,62 @@ type LogFlags struct {
 func (f LogFlags) Logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: f.Level}
 	switch {
-	case f.Format == "json":
+	case f.AsJSON():
+		options.ReplaceAttr = inSeconds
 		return slog.New(slog.NewJSONHandler(w, options))
 	case IsTerminal(w):
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// AsJSON reports whether each line is to be an object.
+func (f LogFlags) AsJSON() bool { return f.Format == "json" }
+
+// inSeconds has a duration in seconds, with the unit in the name: a program that reads
+// the line cannot know that a number means nanoseconds.
+func inSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.Float64(a.Key+"_s", a.Value.Duration().Seconds())
+	}
+	return a
+}
+
+// Lines has what is said beside the log, by a command of that name, logged as well, where
+// that is JSON.
+func (f LogFlags) Lines(name string, stdio IO) IO {
+	if f.AsJSON() {
+		stdio.Err = lines{f.Logger(stdio.Err), name + ": "}
+		otel.SetErrorHandler(&complaints{out: stdio.Err, name: name})
+	}
+	return stdio
+}
+
+// lines logs each line that is written.
+type lines struct {
+	log    *slog.Logger
+	prefix string
+}
+
+// Write implements io.Writer. It is told whole lines.
+func (l lines) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		l.log.Info(strings.TrimPrefix(strings.TrimSuffix(string(line), "\n"), l.prefix))
+	}
+	return len(p), nil
+}
+
+// Report logs an error, and returns the exit code that says so, where the log is JSON;
+// else it returns the error.
+func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
+	if _, said := errors.AsType[ExitCode](err); err == nil || said || !f.AsJSON() {
+		return err
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		log.Error(message, "error", line)
+	}
+	if isUsage(err) {
+		return BadInput
+	}
+	return Failed
 }

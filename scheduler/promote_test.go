@@ -229,6 +229,37 @@ func TestUniqueEndsWhenItShould(t *testing.T) {
 	})
 }
 
+// So does the lock of a job that an operator archived while it waited, and ran later.
+func TestUniqueOfAnArchivedJob(t *testing.T) {
+	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
+	config := quick
+	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	virtual(t, settings{config: config, limits: []throttle.Limit{hourly}, handle: fail}, func(t *testing.T, st *stack) {
+		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
+			t.Fatal(d, err)
+		}
+		task := asynq.NewTask("job", nil, asynq.Unique(5*time.Second))
+		id := st.enqueue(task)
+		time.Sleep(10 * time.Second)
+		st.must(st.tasks.ArchiveTask("default", id))
+		st.must(st.limiter.Set(t.Context(), funnel("api", 10, 10)))
+		time.Sleep(10 * time.Second)
+		st.must(st.tasks.RunTask("default", id))
+		time.Sleep(3 * time.Second)
+		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("a second of it 3 s after it was run: %v, want ErrDuplicateTask", err)
+		}
+		time.Sleep(3 * time.Second)
+		if info := st.info(id); info == nil || info.LastErr != "boom" {
+			t.Errorf("job: %+v, want that it has run and failed", info)
+		}
+		if _, err := st.client.Enqueue(task); err != nil {
+			t.Errorf("another 6 s after it was run: %v, want that the lock has ended", err)
+		}
+	})
+}
+
 // order lets an asynq server with one worker run n jobs.
 func order(t *testing.T, rdb redis.UniversalClient, n int) []string {
 	t.Helper()

@@ -1,6 +1,7 @@
 -- Takes jobs from the head of a queue, as many as a server has free slots, with the
 -- effects of asynq's script Dequeue on each; but that pending_since is not removed: while
--- a job is active it says which call took it.
+-- a job is active it says which call took it. A Unique lock that still outlasts a wait, as
+-- of a job that was run by hand, goes on as when its job is called.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
 -- KEYS[3] asynq:{queue}:active
@@ -16,6 +17,7 @@
 -- Returns ID and message of each job, the first to run in front; nil if there is none.
 --   Sent again it returns what it took before, if it did. A job that has no message is
 --   dropped
+-- @include let_unique
 local pending, paused, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ends, prefix, n, caller, sent, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -39,8 +41,10 @@ if n == '0' or call('EXISTS', paused) == 1 then return nil end
 local taken, leases = {}, {}
 for _, id in ipairs(call('RPOP', pending, n) or {}) do
   local hash = prefix .. id
-  local msg = redis.pcall('HGET', hash, 'msg')
-  if type(msg) == 'string' then
+  local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms')
+  local msg, lock_ms = kept[1], kept[2]
+  if msg then
+    if lock_ms then let_unique(hash, id, lock_ms) end
     call('HSET', hash, 'state', 'active', 'pending_since', caller)
     taken[#taken + 1] = id
     leases[#leases + 1], leases[#leases + 2] = ends, id

@@ -81,8 +81,6 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	ctx, done := a.begin(ctx)
-	defer done()
 	ctx, traced := a.traceRun(ctx, q.decision)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
@@ -132,9 +130,9 @@ var errPanicked = errors.New("the handler panicked")
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
 	defer func() { ended(end) }()
-	err = h.judge(ctx, next.ProcessTask(ctx, h.task))
-	if over := ctx.Err(); errors.Is(over, context.DeadlineExceeded) {
-		err = over
+	over, err := h.within(ctx, func(ctx context.Context) error { return next.ProcessTask(ctx, h.task) })
+	if err = h.judge(ctx, err); over {
+		err = context.DeadlineExceeded
 	}
 	end = h.end(ctx, err)
 	return err

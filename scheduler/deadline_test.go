@@ -175,6 +175,35 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 	})
 }
 
+// What a handler returned in time counts, though the limiter that is to hear of it hangs
+// until its time is over: of a refusal, and of what is done after one.
+func TestTimeEndsWithTheHandler(t *testing.T) {
+	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, Blocked(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
+		t.Run(fmt.Sprint(end), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, queues := redistest.Mini(t)
+				_, limiter := redistest.Mini(t)
+				var toLimiter wire
+				limiter.AddHook(&toLimiter)
+				runs := 0
+				st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{perMinute(600, 10)}, handle: func(context.Context, *asynq.Task) error {
+					if runs++; runs == 1 {
+						return Blocked(time.Time{})
+					}
+					toLimiter.slow.Store(int64(4 * time.Second))
+					return end
+				}})
+				id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0), asynq.Timeout(2*time.Second), asynq.Retention(time.Hour)))
+				time.Sleep(20 * time.Second)
+				toLimiter.slow.Store(0)
+				if info := st.info(id); info == nil || info.State != state || runs != 2 {
+					t.Errorf("job: %+v after %d runs, want it %s after two", info, runs, state)
+				}
+			})
+		})
+	}
+}
+
 // A job's Timeout and Deadline stay what its producer said, in whatever way its
 // attempt ends.
 func TestTimeoutIsKept(t *testing.T) {

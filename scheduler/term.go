@@ -79,10 +79,10 @@ func (a attempt) late() error {
 	return finalError{err}
 }
 
-// begin starts the handler's time: the context that it returns ends when that is over,
-// and then asynq gives the attempt up, whether the handler returns or not. ctx is from
-// asynq's, and done is to be called when the handler has returned.
-func (t term) begin(ctx context.Context) (_ context.Context, done func()) {
+// within calls a handler with a context that ends when its time is over: then asynq gives
+// the attempt up, whether the handler returns or not. ctx is from asynq's. over reports
+// whether the time was over; what is done once the handler has returned takes none of it.
+func (t term) within(ctx context.Context, handle func(context.Context) error) (over bool, err error) {
 	end := t.deadline
 	if t.timeout > 0 {
 		if over := time.Now().Add(t.timeout); end.IsZero() || over.Before(end) {
@@ -91,18 +91,21 @@ func (t term) begin(ctx context.Context) (_ context.Context, done func()) {
 	}
 	below, ok := ctx.Value(runContextKey{}).(*runContext)
 	if end.IsZero() || !ok {
-		return ctx, func() {}
+		err = handle(ctx)
+		return errors.Is(ctx.Err(), context.DeadlineExceeded), err
 	}
 	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			below.end(context.DeadlineExceeded)
 		}
 	})
-	return ctx, func() {
-		stop()
-		cancel()
-	}
+	defer stop()
+	err = handle(ctx)
+	stop()
+	cancel()
+	return errors.Is(ctx.Err(), context.DeadlineExceeded), err
 }
 
 // A runContext is below asynq's context of one attempt. asynq gives an attempt up when

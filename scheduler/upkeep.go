@@ -25,8 +25,9 @@ const (
 	// again is how soon they are compared again where a called job was gone: who
 	// deletes one may have deleted all, and those behind must not wait for them.
 	again = 5 * time.Second
-	// Upkeep goes on for workFor at a time, and rests for restFor times as long:
-	// meanwhile nobody has a turn.
+	// Upkeep goes on for workFor at a time, and rests for restFor times as long, but
+	// not longer than tending, since a part may wait for Redis: meanwhile nobody has a
+	// turn.
 	workFor = 20 * time.Millisecond
 	restFor = 3
 )
@@ -115,7 +116,8 @@ func (g *giver) tend(ctx context.Context) error {
 			return err
 		}
 	}
-	u.rests = now.Add((1 + restFor) * time.Since(now))
+	worked := time.Since(now)
+	u.rests = now.Add(worked + min(restFor*worked, tending))
 	return nil
 }
 

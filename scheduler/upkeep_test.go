@@ -237,6 +237,25 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 	})
 }
 
+// Redis hung while put-backs were moved on: comparing does not rest for as long.
+func TestComparesSoonAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		rdb.SAdd(t.Context(), "asynq:queues", "default")
+		var toRedis wire
+		rdb.AddHook(&toRedis)
+		g := tender(rdb, "default")
+		toRedis.slow.Store(int64(25 * time.Second))
+		tendFor(t, g, time.Second, func() bool { return false })
+		toRedis.slow.Store(0)
+		began := time.Now()
+		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.underway() })
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("what was underway took another %s, want few seconds", took)
+		}
+	})
+}
+
 // TestOneThatIsGoneHasAllCompared: where a called job was deleted others may have been,
 // also such as are not called for an hour.
 func TestOneThatIsGoneHasAllCompared(t *testing.T) {

@@ -92,6 +92,26 @@ func TestExpectedAmongOtherCosts(t *testing.T) {
 	}
 }
 
+// TestExpectedInWindows: what is left of a window when no job fits in any more is lost.
+func TestExpectedInWindows(t *testing.T) {
+	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
+		for n, atOnce := range map[int]int{4: 1, 6: 2, 40: 13} {
+			t.Run(fmt.Sprint(kind, " ", n), func(t *testing.T) {
+				onRedis(t, func(t *testing.T, s *stage) {
+					define(t, s, throttle.Limit{Name: "l", Kind: kind, Rate: throttle.PerSecond(n)})
+					for i := range 5 * atOnce {
+						d := s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Cost: 3})
+						want := time.Duration(i/atOnce) * time.Second
+						if off := d.RetryAfter - want; off < -time.Second/2 || off > time.Second/2 {
+							t.Errorf("job %d is told to come in %s, want %s", i, d.RetryAfter, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestExpectedAmongLanes: a lane that shares a meter has as many turns as the others,
 // which cost what its own do.
 func TestExpectedAmongLanes(t *testing.T) {

@@ -23,8 +23,13 @@ local function expect(meters, place, average, joins, marked)
     local m = meters[i]
     local lanes = m.lanes or 1
     local turns = place * lanes + (joins and marked == m.id and lanes or 0)
-    local before = math.min(ceil(turns * (average and average[i] or m.cost)), m.before)
-    local at = m.ready_at(m.reserved + before + m.cost)
+    local cost = average and average[i] or m.cost
+    local wanted = m.reserved + math.min(ceil(turns * cost), m.before) + m.cost
+    if m.windowed and cost > 1 and cost < m.n then -- what is left of a window when no job fits in any more is lost
+      local used = floor(m.n / cost) * cost
+      wanted = wanted + ceil(floor((wanted - 1) / used) * (m.n - used))
+    end
+    local at = m.ready_at(wanted)
     if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
   end
   return last, expected, known or expected <= now_us

@@ -42,6 +42,7 @@ local function fixed_window(m, now_us)
   if last < start then count = 0 end
   local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
+  m.windowed = true
   function m.ready_at(k)
     if k == 0 then return now_us end
     local ready, spare = open, n > count and not closed and n - count or 0

@@ -7,7 +7,8 @@
 -- returns by what the meter knows them again: see charge.lua; beside it only the
 -- second result changes anything: it stores what is there once more, for as long as
 -- it matters now.
--- known is whether anybody knows when permits come back; shut, whether the limit
+-- known is whether anybody knows when permits come back; windowed, whether they come back
+-- by periods, so many in each; shut, whether the limit
 -- is paused or the meter blocked; stale, whether Go must extend its calendar.
 -- heard: whether the limiter is to be told how calls go.
 -- What only some meters need stands in its branch, so that no call makes
@@ -28,7 +29,7 @@ local function load_meter(name, key, app, holder, at)
   local id = name .. '|' .. key
   local keep
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, lanes = false, later = false, counts = false, called = 0,
+    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
     n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
     ready_at = false, take = false, left = false, full_at = false,
   }

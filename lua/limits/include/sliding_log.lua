@@ -11,6 +11,7 @@ local function sliding_log(m, now_us)
     return at and tonumber(at)
   end
 
+  m.windowed = true
   function m.ready_at(k)
     if k == 0 then return now_us end
     local within = (k - 1) % n + 1

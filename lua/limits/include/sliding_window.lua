@@ -34,6 +34,7 @@ local function sliding_window(m, now_us)
   local behind = #parts > 0 and parts[#parts] * width or 0
   local floor_us = behind > now_us and behind or now_us
 
+  m.windowed = true
   function m.ready_at(k)
     if k == 0 then return now_us end
     local within = (k - 1) % n + 1

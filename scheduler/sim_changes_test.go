@@ -74,8 +74,13 @@ func (w *sim) resetMeter() {
 	w.hand.must(w.hand.limiter.Reset(w.t.Context(), limit.Name, key))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shuts = slices.DeleteFunc(w.shuts, func(s simShut) bool { return s.meter == meter })
+	w.unshut(meter)
 	delete(w.meters, meter)
+}
+
+// unshut forgets what shut a meter: an operator has the last word.
+func (w *sim) unshut(meter string) {
+	w.shuts = slices.DeleteFunc(w.shuts, func(s simShut) bool { return s.meter == meter })
 }
 
 // blockKey shuts a meter for a while.
@@ -89,8 +94,9 @@ func (w *sim) blockKey() {
 	w.hand.must(w.hand.limiter.Block(w.t.Context(), limit.Name, key, time.Now().Add(wait)))
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.unshut(meter.Limit + "|" + meter.Key)
 	if w.oneClock() {
-		w.shuts = append(w.shuts, simShut{limit.Name + "|" + key, time.Now(), time.Now().Add(wait)})
+		w.shuts = append(w.shuts, simShut{meter.Limit + "|" + meter.Key, time.Now(), time.Now().Add(wait)})
 	}
 }
 

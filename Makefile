@@ -79,9 +79,9 @@ fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 	done
 
 SEEDS ?= 200
-sim: ## simulate SEEDS random worlds: who gives turns alone, and then the whole
+sim: ## simulate SEEDS random worlds: who gives turns alone, and then the whole, also with hands that do damage
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/turns -seeds $(SEEDS)
-	go test -count=1 -timeout 24h -v -run 'TestSimulation$$' ./scheduler -seeds $(SEEDS)
+	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')
 lint: ## run golangci-lint

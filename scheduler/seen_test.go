@@ -46,7 +46,7 @@ func TestSeen(t *testing.T) {
 		{"the same ID in two queues", sameIDInTwoQueues},
 		{"a handler that outlives its Timeout", outlivedTimeout},
 		{"a job that kills its worker", killer},
-		{"a deleted job's ID again, in 2 hours", deletedIDAgain},
+		{"a deleted job's ID again, in 20 minutes", deletedIDAgain},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

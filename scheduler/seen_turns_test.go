@@ -85,17 +85,17 @@ func tenants(t *testing.T) {
 	limits := []throttle.Limit{funnel("api", 10, 10), funnel("tenant", 10, 10)}
 	virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(_ *testing.T, st *stack) {
 		began := time.Now()
-		for i := range 3000 {
+		for i := range 1000 {
 			st.enqueue(needing("api tenant/big"), numbered("big", i))
 			if i%10 == 0 {
 				tenant := i / 10 % 20
 				st.enqueue(needing(fmt.Sprintf("api tenant/%d", tenant)), numbered("small", i))
 			}
 		}
-		time.Sleep(340 * time.Second)
-		st.wantOnceEach(3300)
-		st.wantDenials(3300, 1.02, 2)
-		st.wantLastBy(began, 3300, 332*time.Second)
+		time.Sleep(115 * time.Second)
+		st.wantOnceEach(1100)
+		st.wantDenials(1100, 1.02, 2)
+		st.wantLastBy(began, 1100, 112*time.Second)
 		st.wantClean()
 	})
 }
@@ -178,12 +178,12 @@ func longJobs(t *testing.T) {
 	}
 	config := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second, DelayedTaskCheckInterval: 20 * time.Second}
 	virtual(t, settings{config: config, limits: []throttle.Limit{limit}, handle: handle, quiet: time.Minute}, func(_ *testing.T, st *stack) {
-		for range 100 {
+		for range 40 {
 			st.enqueue(needing(""))
 		}
-		time.Sleep(205 * time.Minute)
-		st.wantOnceEach(100)
-		st.wantDenials(100, 1, 1)
+		time.Sleep(85 * time.Minute)
+		st.wantOnceEach(40)
+		st.wantDenials(40, 1, 1)
 		st.wantClean()
 	})
 }
@@ -237,12 +237,12 @@ func deletedIDAgain(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		st.must(st.tasks.DeleteTask("default", "job-0001"))
 		again := time.Now()
-		st.enqueue(needing(""), numbered("job", 1), asynq.ProcessIn(2*time.Hour))
-		time.Sleep(3 * time.Hour)
+		st.enqueue(needing(""), numbered("job", 1), asynq.ProcessIn(20*time.Minute))
+		time.Sleep(30 * time.Minute)
 		st.wantOnceEach(4)
 		for _, r := range st.ran() {
-			if r.id == "job-0001" && r.at.Sub(again) < 2*time.Hour {
-				t.Errorf("it ran after %s, want after 2 h", r.at.Sub(again))
+			if r.id == "job-0001" && r.at.Sub(again) < 20*time.Minute {
+				t.Errorf("it ran after %s, want after 20 min", r.at.Sub(again))
 			}
 		}
 		st.wantClean()

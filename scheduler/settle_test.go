@@ -16,7 +16,7 @@ import (
 // settle what they have used. So the quota is used, and never more than it, counted
 // by what was used; with the estimates alone half of it lies idle.
 func TestSettledTokens(t *testing.T) {
-	const most, jobs = 200, 400
+	const most, jobs = 200, 200
 	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(6000), Capacity: 1000}
 	use := make([]float64, 3)
 	for settles := range use {
@@ -46,7 +46,7 @@ func TestSettledTokens(t *testing.T) {
 			for range jobs {
 				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 			}
-			time.Sleep(15 * time.Minute)
+			time.Sleep(8 * time.Minute)
 			st.wantOnceEach(jobs)
 			if err := throttletest.Check(limit, history); err != nil {
 				t.Error(err)

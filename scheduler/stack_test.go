@@ -149,8 +149,9 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	if s.passes > 0 {
 		st.server.passes = s.passes
 	}
-	if s.quiet > 0 {
+	if s.quiet > 0 { // it is of hours, each second of which would be looked at
 		st.server.quiet = s.quiet
+		st.server.History().Off()
 	}
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)

@@ -96,17 +96,17 @@ func TestDenialSpendsNoAttempt(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(10 * time.Minute)}
 			virtual(t, settings{limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
 				st.enqueue(test.task, append(test.opts, asynq.TaskID("it"))...)
-				time.Sleep(30 * time.Minute)
+				time.Sleep(5 * time.Minute)
 				if n := len(st.ran()); n != 0 {
 					t.Fatalf("ran %d times before its permit", n)
 				}
-				time.Sleep(2 * time.Hour)
+				time.Sleep(20 * time.Minute)
 				if runs := st.ran(); len(runs) != 1 {
 					t.Fatalf("ran %v, want once", runs)
 				}
@@ -165,7 +165,7 @@ func TestCrashOfAWorkerLosesNothing(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	ctx := context.Background()
-	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	slow := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(10 * time.Minute)}
 	rule := func(r Rule) func(*asynq.Task) (Rule, error) {
 		return func(*asynq.Task) (Rule, error) {
 			if r.Needs == nil {
@@ -202,7 +202,7 @@ func TestRefusals(t *testing.T) {
 		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Drop})},
 		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
 		{
-			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC))},
+			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 5, 0, 0, time.UTC))},
 			reason: "it was to be done by", // its worker looks once in ten seconds
 		},
 		{name: "timeout is no deadline", rule: rule(Rule{}), opts: []asynq.Option{asynq.Timeout(10 * time.Second)}, runs: 1},
@@ -218,7 +218,7 @@ func TestRefusals(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			virtual(t, settings{limits: []throttle.Limit{hourly}, rule: test.rule, quiet: time.Minute}, func(t *testing.T, st *stack) {
+			virtual(t, settings{limits: []throttle.Limit{slow}, rule: test.rule}, func(t *testing.T, st *stack) {
 				if d, err := st.limiter.Allow(ctx, "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
@@ -227,7 +227,7 @@ func TestRefusals(t *testing.T) {
 				if test.during != nil {
 					test.during(st)
 				}
-				time.Sleep(3 * time.Hour)
+				time.Sleep(20 * time.Minute)
 				if n := len(st.ran()); n != test.runs {
 					t.Errorf("ran %d times, want %d", n, test.runs)
 				}

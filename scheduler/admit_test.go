@@ -197,7 +197,7 @@ func TestHungLimiterHoldsUpNobodyElse(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toLimiter wire
-		limiter.AddHook(&toLimiter)
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		st := start(t, queues, settings{
 			config: asynq.Config{Concurrency: 20}, redis: limiter, limits: []throttle.Limit{perMinute(6000, 100)},
 			rule: func(task *asynq.Task) (Rule, error) {

@@ -80,17 +80,9 @@ func addMany(t *testing.T, rdb redis.UniversalClient, n int, opts ...asynq.Optio
 // A commandCount counts the commands that are sent.
 type commandCount struct{ n atomic.Int64 }
 
-func (c *commandCount) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
-	}
+func (c *commandCount) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	c.n.Add(1)
+	return next(ctx, cmd)
 }
 
 // One round trip brings a job for each free slot, first come first, with all that
@@ -101,7 +93,7 @@ func TestOneDequeueForAllFreeSlots(t *testing.T) {
 		lua.Dequeue.Load(ctx, rdb)
 		want := addMany(t, rdb, 15)
 		var sent commandCount
-		rdb.AddHook(&sent)
+		rdb.AddHook(redistest.Hook(sent.around))
 		a := newAsker(t, rdb, 10)
 		got := a.take(t, 10)
 		if !slices.Equal(got, want[:10]) {
@@ -189,21 +181,13 @@ type drop struct {
 	is   func(cmd redis.Cmder) bool
 }
 
-func (d *drop) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d *drop) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (d *drop) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if d.is(cmd) && !redis.HasErrorPrefix(err, "NOSCRIPT") && d.left.Add(-1) >= 0 {
-			cmd.SetErr(syscall.ECONNRESET)
-			return syscall.ECONNRESET
-		}
-		return err
+func (d *drop) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if d.is(cmd) && !redis.HasErrorPrefix(err, "NOSCRIPT") && d.left.Add(-1) >= 0 {
+		cmd.SetErr(syscall.ECONNRESET)
+		return syscall.ECONNRESET
 	}
+	return err
 }
 
 // isDequeue reports whether a command is lua/asynq/dequeue.lua.
@@ -220,7 +204,7 @@ func TestLostAnswerOfADequeue(t *testing.T) {
 			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 				want := addMany(t, rdb, 12)
 				lossy := &drop{is: isDequeue}
-				rdb.AddHook(lossy)
+				rdb.AddHook(redistest.Hook(lossy.around))
 				lossy.left.Store(times)
 				a, b := newAsker(t, rdb, 10), newAsker(t, rdb, 10)
 				for range times {
@@ -299,7 +283,7 @@ func TestAnswerThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		var toRedis wire
-		rdb.AddHook(&toRedis)
+		rdb.AddHook(redistest.Hook(toRedis.around))
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{perMinute(6000, 100)}})
 		time.Sleep(time.Minute)
 		toRedis.slow.Store(int64(20 * time.Second))
@@ -401,7 +385,7 @@ func TestTakenJobsGoBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		var toRedis wire
-		rdb.AddHook(&toRedis)
+		rdb.AddHook(redistest.Hook(toRedis.around))
 		st, want, letGo := crowded(t, rdb, 11)
 		toRedis.cut.Store(true)
 		time.Sleep(10 * time.Second)

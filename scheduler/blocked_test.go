@@ -183,7 +183,7 @@ func TestBlockedWithoutLimiter(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toLimiter wire
-		limiter.AddHook(&toLimiter)
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		until := time.Now().Add(30 * time.Minute)
 		handle := func(context.Context, *asynq.Task) error {
 			if time.Now().After(until) {

@@ -123,7 +123,7 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toLimiter wire
-		limiter.AddHook(&toLimiter)
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		ended := make(chan time.Duration, 100)
 		handle := func(ctx context.Context, _ *asynq.Task) error {
 			began := time.Now()
@@ -184,7 +184,7 @@ func TestTimeEndsWithTheHandler(t *testing.T) {
 				_, queues := redistest.Mini(t)
 				_, limiter := redistest.Mini(t)
 				var toLimiter wire
-				limiter.AddHook(&toLimiter)
+				limiter.AddHook(redistest.Hook(toLimiter.around))
 				runs := 0
 				st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{perMinute(600, 10)}, handle: func(context.Context, *asynq.Task) error {
 					if runs++; runs == 1 {
@@ -233,7 +233,7 @@ func TestDeadlinePassesWhileAsking(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toLimiter wire
-		limiter.AddHook(&toLimiter)
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		freed := 0
 		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{oneSlot}, freed: func(string) { freed++ }})
 		time.Sleep(time.Minute)

@@ -45,7 +45,7 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
-		limiter.AddHook(slowSettle{})
+		limiter.AddHook(redistest.Hook(slowSettle))
 		st := start(t, queues, settings{config: quick, redis: limiter, rule: ruleOfPayload, limits: []throttle.Limit{
 			funnel("rate", 10, 1), {Name: "slots", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Minute},
 		}})
@@ -59,19 +59,9 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 }
 
 // slowSettle has it take a while to write where lanes wait.
-type slowSettle struct{}
-
-func (slowSettle) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (slowSettle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (slowSettle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Settle.Hash() {
-			time.Sleep(20 * time.Millisecond)
-		}
-		return next(ctx, cmd)
+func slowSettle(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Settle.Hash() {
+		time.Sleep(20 * time.Millisecond)
 	}
+	return next(ctx, cmd)
 }

@@ -13,20 +13,12 @@ import (
 // second. All others pass.
 type idlePolls struct{ queues *miniredis.Miniredis }
 
-func (i idlePolls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (i idlePolls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (i idlePolls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if poll, ok := cmd.(*redis.Cmd); ok && isPoll(poll) && !i.queues.Exists(poll.Args()[3].(string)) {
-			poll.SetErr(redis.Nil)
-			return redis.Nil
-		}
-		return next(ctx, cmd)
+func (i idlePolls) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if poll, ok := cmd.(*redis.Cmd); ok && isPoll(poll) && !i.queues.Exists(poll.Args()[3].(string)) {
+		poll.SetErr(redis.Nil)
+		return redis.Nil
 	}
+	return next(ctx, cmd)
 }
 
 // isPoll reports whether a command is asynq's script Dequeue.

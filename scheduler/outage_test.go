@@ -27,29 +27,21 @@ type wire struct {
 	slow atomic.Int64 // nanoseconds that each command takes
 }
 
-func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		select {
-		case <-ctx.Done():
-			cmd.SetErr(ctx.Err())
-			return ctx.Err()
-		case <-after(time.Duration(w.slow.Load())):
-		}
-		if w.cut.Load() {
-			if strings.HasPrefix(cmd.Name(), "eval") { // others may come with a lock held, which a bubble takes for work
-				time.Sleep(100 * time.Millisecond) // as a dial that fails
-			}
-			cmd.SetErr(syscall.ECONNREFUSED)
-			return syscall.ECONNREFUSED
-		}
-		return next(ctx, cmd)
+func (w *wire) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	select {
+	case <-ctx.Done():
+		cmd.SetErr(ctx.Err())
+		return ctx.Err()
+	case <-after(time.Duration(w.slow.Load())):
 	}
+	if w.cut.Load() {
+		if strings.HasPrefix(cmd.Name(), "eval") { // others may come with a lock held, which a bubble takes for work
+			time.Sleep(100 * time.Millisecond) // as a dial that fails
+		}
+		cmd.SetErr(syscall.ECONNREFUSED)
+		return syscall.ECONNREFUSED
+	}
+	return next(ctx, cmd)
 }
 
 // after is time.After, and at once for zero.
@@ -109,8 +101,8 @@ func TestOutages(t *testing.T) {
 				_, queues := redistest.Mini(t)
 				_, limiter := redistest.Mini(t)
 				var toQueues, toLimiter wire
-				queues.AddHook(&toQueues)
-				limiter.AddHook(&toLimiter)
+				queues.AddHook(redistest.Hook(toQueues.around))
+				limiter.AddHook(redistest.Hook(toLimiter.around))
 				var log journal
 				st := start(t, queues, settings{
 					config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, redis: limiter, log: log.logger(),
@@ -161,19 +153,11 @@ func TestOutagesOfOneMoment(t *testing.T) {
 // A tries hook hears of each write that is tried in an outage.
 type tries chan struct{}
 
-func (c tries) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c tries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "rpushx" {
-			defer func() { c <- struct{}{} }()
-		}
-		return next(ctx, cmd)
+func (c tries) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if cmd.Name() == "rpushx" {
+		defer func() { c <- struct{}{} }()
 	}
+	return next(ctx, cmd)
 }
 
 // told has what was logged, a line each.
@@ -197,7 +181,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Real(t)
 			tries := make(tries, 100)
-			rdb.AddHook(tries)
+			rdb.AddHook(redistest.Hook(tries.around))
 			told := make(told, 100)
 			ran := make(chan struct{}, 100)
 			st := start(t, rdb, settings{
@@ -259,7 +243,7 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 				_, queues := redistest.Mini(t)
 				_, limiter := redistest.Mini(t)
 				var toLimiter wire
-				limiter.AddHook(&toLimiter)
+				limiter.AddHook(redistest.Hook(toLimiter.around))
 				handle := func(ctx context.Context, _ *asynq.Task) error {
 					until, ok := ctx.Deadline()
 					if left := time.Until(until); !ok || left != 2*time.Second || ctx.Err() != nil {
@@ -351,7 +335,7 @@ func TestStartDuringAnOutage(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toLimiter wire
-		limiter.AddHook(&toLimiter)
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		toLimiter.cut.Store(true)
 		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}})
 		st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))

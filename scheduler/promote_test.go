@@ -287,7 +287,7 @@ func TestCheckFindsAnotherLayout(t *testing.T) {
 		if err := (promoter{rdb}).check(ctx); err != nil {
 			t.Errorf("asynq's own layout: %v", err)
 		}
-		rdb.AddHook(elsewhere{})
+		rdb.AddHook(redistest.Hook(elsewhere))
 		if err := (promoter{rdb}).check(ctx); !errors.Is(err, errLayout) {
 			t.Errorf("another layout: %v, want errLayout", err)
 		}
@@ -300,7 +300,7 @@ func TestCheckFindsAnotherLayout(t *testing.T) {
 // A check that ends before it hears that its job is there leaves nothing behind either.
 func TestCheckThatIsCutShort(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rdb.AddHook(cutShort{})
+		rdb.AddHook(redistest.Hook(cutShort))
 		if err := (promoter{rdb}).check(t.Context()); err == nil || !strings.Contains(err.Error(), "context canceled") {
 			t.Errorf("%v, want context canceled", err)
 		}
@@ -316,7 +316,7 @@ func TestCheckThatIsCutShortWithTheJobTaken(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		rdb.AddHook(afterTaking{cancel})
+		rdb.AddHook(redistest.Hook(afterTaking{cancel}.around))
 		if err := (promoter{rdb}).check(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want context canceled", err)
 		}
@@ -329,58 +329,30 @@ func TestCheckThatIsCutShortWithTheJobTaken(t *testing.T) {
 // afterTaking calls a function once a job is active.
 type afterTaking struct{ do func() }
 
-func (afterTaking) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (afterTaking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a afterTaking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "rpoplpush" {
-			a.do()
-		}
-		return err
+func (a afterTaking) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if cmd.Name() == "rpoplpush" {
+		a.do()
 	}
+	return err
 }
 
 // cutShort ends the context of whoever enqueues, when that is done.
-type cutShort struct{}
-
-func (cutShort) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (cutShort) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (cutShort) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 4 && strings.HasPrefix(fmt.Sprint(args[0]), "eval") && strings.HasSuffix(fmt.Sprint(args[4]), ":pending") {
-			err = context.Canceled
-		}
-		return err
+func cutShort(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if args := cmd.Args(); err == nil && len(args) > 4 && strings.HasPrefix(fmt.Sprint(args[0]), "eval") && strings.HasSuffix(fmt.Sprint(args[4]), ":pending") {
+		err = context.Canceled
 	}
+	return err
 }
 
 // elsewhere makes promote look for denied jobs where asynq keeps none.
-type elsewhere struct{}
-
-func (elsewhere) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (elsewhere) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (elsewhere) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		if strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(args[2]) == "3" && strings.HasSuffix(fmt.Sprint(args[4]), ":retry") {
-			args[4] = fmt.Sprint(args[4]) + "-elsewhere"
-		}
-		return next(ctx, cmd)
+func elsewhere(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	args := cmd.Args()
+	if strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(args[2]) == "3" && strings.HasSuffix(fmt.Sprint(args[4]), ":retry") {
+		args[4] = fmt.Sprint(args[4]) + "-elsewhere"
 	}
+	return next(ctx, cmd)
 }
 
 // A Redis that is flushed before any call of the check says nothing of asynq's

@@ -107,8 +107,8 @@ func TestAnOutageIsNoCrash(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
 		var toQueues, toLimiter wire
-		queues.AddHook(&toQueues)
-		limiter.AddHook(&toLimiter)
+		queues.AddHook(redistest.Hook(toQueues.around))
+		limiter.AddHook(redistest.Hook(toLimiter.around))
 		st := start(t, queues, settings{
 			config: asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}, redis: limiter,
 			limits: []throttle.Limit{perMinute(60, 4)}, options: []Option{WithForgivenCrashes(0)},

@@ -162,7 +162,7 @@ func leaderLosesQueues(t *testing.T) {
 		m, queues := redistest.Mini(t)
 		s := settings{config: quick, redis: limiter, limits: []throttle.Limit{funnel("api", 10, 10)}}
 		var cut wire
-		queues.AddHook(&cut)
+		queues.AddHook(redistest.Hook(cut.around))
 		leader := start(t, queues, s)
 		began := time.Now()
 		for i := range 1000 {

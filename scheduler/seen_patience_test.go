@@ -286,7 +286,7 @@ func TestImpatientJobsWhenTheClockStepsBack(t *testing.T) {
 		limiter, rdb := redistest.Mini(t)
 		clock, asked := &simClock{redis: limiter}, &lates{}
 		rdb.AddHook(clock)
-		rdb.AddHook(asked)
+		rdb.AddHook(redistest.Hook(asked.around))
 		st := start(t, redistest.MiniClient(t, queues), settings{
 			config: asynq.Config{Concurrency: 2}, redis: rdb, limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}},
 			rule: func(*asynq.Task) (Rule, error) {
@@ -312,18 +312,10 @@ func TestImpatientJobsWhenTheClockStepsBack(t *testing.T) {
 // stop the bubble's clock.
 type lates struct{ calls atomic.Int64 }
 
-func (*lates) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*lates) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *lates) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Late.Hash() {
-			l.calls.Add(1)
-			time.Sleep(time.Millisecond)
-		}
-		return next(ctx, cmd)
+func (l *lates) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Late.Hash() {
+		l.calls.Add(1)
+		time.Sleep(time.Millisecond)
 	}
+	return next(ctx, cmd)
 }

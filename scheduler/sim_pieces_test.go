@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // piece is something that the loop or a script does, and how to take it out where
@@ -125,35 +127,27 @@ func isCommand(cmd redis.Cmder, name, key string) bool {
 	return cmd.Name() == name && len(cmd.Args()) > 1 && cmd.Args()[1] == key
 }
 
-func (p *piece) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *piece) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (p *piece) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if p.instead != nil && p.instead(cmd) {
-			p.once.Do(p.tell)
-			return nil
-		}
-		if cmd.Name() != "eval" || p.with == "" {
-			return next(ctx, cmd)
-		}
-		// Redis never gets to know a script as it is, so each call is repeated with
-		// the text.
-		text, _ := cmd.Args()[1].(string)
-		if !strings.Contains(text, p.with) {
-			return next(ctx, cmd)
-		}
+func (p *piece) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if p.instead != nil && p.instead(cmd) {
 		p.once.Do(p.tell)
-		cmd.Args()[1] = strings.ReplaceAll(text, p.with, p.without)
-		err := next(ctx, cmd)
-		if breaksOff.MatchString(fmt.Sprint(err)) {
-			panic(fmt.Sprintf("without %q the script breaks off: %v", p.name, err))
-		}
-		return err
+		return nil
 	}
+	if cmd.Name() != "eval" || p.with == "" {
+		return next(ctx, cmd)
+	}
+	// Redis never gets to know a script as it is, so each call is repeated with
+	// the text.
+	text, _ := cmd.Args()[1].(string)
+	if !strings.Contains(text, p.with) {
+		return next(ctx, cmd)
+	}
+	p.once.Do(p.tell)
+	cmd.Args()[1] = strings.ReplaceAll(text, p.with, p.without)
+	err := next(ctx, cmd)
+	if breaksOff.MatchString(fmt.Sprint(err)) {
+		panic(fmt.Sprintf("without %q the script breaks off: %v", p.name, err))
+	}
+	return err
 }
 
 // tell has this process say that the piece was taken out of something.
@@ -175,7 +169,7 @@ func takeOut(clients ...redis.UniversalClient) {
 			continue
 		}
 		for _, rdb := range slices.Compact(clients) {
-			rdb.AddHook(p)
+			rdb.AddHook(redistest.Hook(p.around))
 		}
 	}
 }

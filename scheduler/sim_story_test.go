@@ -115,36 +115,28 @@ type teller struct {
 	p *simProcess
 }
 
-func (*teller) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*teller) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (t *teller) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		args := cmd.Args()
-		script, ok := cmd.(*redis.Cmd)
-		if err != nil || !ok || !strings.HasPrefix(cmd.Name(), "eval") {
-			return err
-		}
-		text := fmt.Sprint(args[1]) // or its hash
-		reply, _ := script.Slice()
-		t.w.mu.Lock()
-		defer t.w.mu.Unlock()
-		switch {
-		case text == lua.Lead.Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
-			if len(reply) > 2 && reply[1] == int64(1) {
-				t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
-			}
-		case text == lua.Grant.Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
-			t.turns(args[6:], reply)
-		case text == lua.Crash.Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
-			t.w.crashed(fmt.Sprint(args[7]))
-		}
-		return nil
+func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	args := cmd.Args()
+	script, ok := cmd.(*redis.Cmd)
+	if err != nil || !ok || !strings.HasPrefix(cmd.Name(), "eval") {
+		return err
 	}
+	text := fmt.Sprint(args[1]) // or its hash
+	reply, _ := script.Slice()
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	switch {
+	case text == lua.Lead.Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
+		if len(reply) > 2 && reply[1] == int64(1) {
+			t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
+		}
+	case text == lua.Grant.Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
+		t.turns(args[6:], reply)
+	case text == lua.Crash.Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
+		t.w.crashed(fmt.Sprint(args[7]))
+	}
+	return nil
 }
 
 // turns notes what became of turns: lane, ahead, held for each, and for each the

@@ -150,16 +150,16 @@ func (w *sim) startProcess() {
 		return p.doomed == 1
 	})
 	queues, limiter := redistest.MiniClient(w.t, w.queues), redistest.MiniClient(w.t, w.limiter)
-	queues.AddHook(idlePolls{w.queues})
+	queues.AddHook(redistest.Hook(idlePolls{w.queues}.around))
 	limiter.AddHook(w.clock)
 	limiter.AddHook(&w.wires)
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
 		rdb.AddHook(&p.hangs)
 		rdb.AddHook(p.fuse)
-		rdb.AddHook(&loser{w, p})
+		rdb.AddHook(redistest.Hook((&loser{w, p}).around))
 	}
-	queues.AddHook(&teller{w, p})
-	limiter.AddHook(&teller{w, p})
+	queues.AddHook(redistest.Hook((&teller{w, p}).around))
+	limiter.AddHook(redistest.Hook((&teller{w, p}).around))
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
 		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },
@@ -177,22 +177,14 @@ type loser struct {
 	p *simProcess
 }
 
-func (l *loser) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *loser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		l.w.mu.Lock()
-		defer l.w.mu.Unlock()
-		if l.p.lossy == 0 || err != nil || !strings.HasPrefix(cmd.Name(), "eval") {
-			return err
-		}
-		l.p.lossy--
-		cmd.SetErr(errLost)
-		return errLost
+func (l *loser) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.p.lossy == 0 || err != nil || !strings.HasPrefix(cmd.Name(), "eval") {
+		return err
 	}
+	l.p.lossy--
+	cmd.SetErr(errLost)
+	return errLost
 }

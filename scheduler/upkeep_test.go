@@ -27,20 +27,12 @@ type scriptCalls struct {
 	calls atomic.Int64
 }
 
-func (*scriptCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*scriptCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s *scriptCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); s.hash == "" || len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
-			s.calls.Add(1)
-			time.Sleep(s.lasts)
-		}
-		return next(ctx, cmd)
+func (s *scriptCalls) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if args := cmd.Args(); s.hash == "" || len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
+		s.calls.Add(1)
+		time.Sleep(s.lasts)
 	}
+	return next(ctx, cmd)
 }
 
 // A job that is called when it was told to be has a put-back that outlasts its
@@ -49,7 +41,7 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		moves := &scriptCalls{hash: lua.Postpone.Hash()}
-		rdb.AddHook(moves)
+		rdb.AddHook(redistest.Hook(moves.around))
 		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 10}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 20 * time.Millisecond}, limits: []throttle.Limit{limit}})
 		for range 200 {
@@ -69,7 +61,7 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 func TestCalledWhileBeingPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		rdb.AddHook(&scriptCalls{hash: lua.PutBack.Hash(), lasts: 35 * time.Millisecond})
+		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.PutBack.Hash(), lasts: 35 * time.Millisecond}).around))
 		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{limit}})
 		time.Sleep(10 * time.Second) // it gives turns
@@ -90,7 +82,7 @@ func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		slow := &scriptCalls{hash: lua.Postpone.Hash(), lasts: 100 * time.Millisecond}
-		rdb.AddHook(slow)
+		rdb.AddHook(redistest.Hook(slow.around))
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2}
 		host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 10, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{all, host}})
@@ -198,7 +190,7 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 		end := time.Now().Add(time.Minute).Unix()
 		rdb.HSet(t.Context(), "asynq:{default}:t:it", "state", "retry", "denied", end, "scope", "hg:{default}:")
 		rdb.ZAdd(t.Context(), "asynq:{default}:retry", redis.Z{Score: float64(end), Member: "it"})
-		rdb.AddHook(&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second})
+		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second}).around))
 		g := tender(rdb)
 		var log strings.Builder
 		g.log = slog.New(slog.NewTextHandler(&log, nil))
@@ -227,7 +219,7 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 			queues = append(queues, fmt.Sprintf("q%03d", i))
 			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
 		}
-		rdb.AddHook(&scriptCalls{lasts: 20 * time.Millisecond})
+		rdb.AddHook(redistest.Hook((&scriptCalls{lasts: 20 * time.Millisecond}).around))
 		g, began := tender(rdb, queues...), time.Now()
 		g.core.Made("q000\napi|", 1) // turns are due
 		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.begun.IsZero() && !g.upkeep.pass.underway() })
@@ -243,7 +235,7 @@ func TestComparesSoonAfterAnOutage(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		rdb.SAdd(t.Context(), "asynq:queues", "default")
 		var toRedis wire
-		rdb.AddHook(&toRedis)
+		rdb.AddHook(redistest.Hook(toRedis.around))
 		g := tender(rdb, "default")
 		toRedis.slow.Store(int64(25 * time.Second))
 		tendFor(t, g, time.Second, func() bool { return false })

@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // serve is the URL of a server that lives as long as the test.
@@ -345,20 +347,12 @@ type refusing struct {
 	refused func()
 }
 
-func (r *refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (r *refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
-			r.refused()
-			return errors.New("out of order")
-		}
-		return next(ctx, cmd)
+func (r *refusing) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
+		r.refused()
+		return errors.New("out of order")
 	}
+	return next(ctx, cmd)
 }
 
 // answered is what a job makes of a call that is answered with a status, where Redis
@@ -386,7 +380,7 @@ func answered(t *testing.T, status int, refused int64, patient bool) (kept bool,
 			refusing.refused = func() {}
 		}
 		refusing.left.Store(refused)
-		rdb.AddHook(refusing)
+		rdb.AddHook(redistest.Hook(refusing.around))
 		err := local().ProcessTask(ctx, task)
 		info, lost := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "call")
 		kept = lost == nil && len(info.Result) > 0

@@ -43,22 +43,13 @@ func TestBlocks(t *testing.T) {
 }
 
 // twice has each page of a scan tell all that is on it twice.
-type twice struct{}
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if scan, ok := cmd.(*redis.ScanCmd); ok {
-			page, cursor := scan.Val()
-			scan.SetVal(slices.Concat(page, page), cursor)
-		}
-		return err
+func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if scan, ok := cmd.(*redis.ScanCmd); ok {
+		page, cursor := scan.Val()
+		scan.SetVal(slices.Concat(page, page), cursor)
 	}
+	return err
 }
 
 // TestScansTellTwice: what a scan of Redis tells twice, as it may, counts once.
@@ -68,7 +59,7 @@ func TestScansTellTwice(t *testing.T) {
 		for i := range 3 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
-		s.rdb.AddHook(twice{})
+		s.rdb.AddHook(redistest.Hook(twice))
 		n, err := s.lanes.Waiters(background, "l", 0)
 		must(t, err)
 		expect(t, "who wait", n, 2)

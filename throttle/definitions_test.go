@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -86,7 +87,7 @@ func TestSetRepeated(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		l := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)}
 		lost := &lostReplies{}
-		s.rdb.AddHook(lost)
+		s.rdb.AddHook(redistest.Hook(lost.around))
 		define(t, s, l)
 		ask(t, s, "log", 2)
 		lost.next = true

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -59,7 +60,7 @@ func TestSettleAgain(t *testing.T) {
 func TestSettleAfterALostAnswer(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		lost := &lostReplies{}
-		s.rdb.AddHook(lost)
+		s.rdb.AddHook(redistest.Hook(lost.around))
 		for _, limit := range threes[:5] {
 			define(t, s, limit)
 			need := throttle.Need{Limit: limit.Name, Key: "k"}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,7 +43,7 @@ func TestSettleRepeated(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		lost := &lostReplies{}
-		s.rdb.AddHook(lost)
+		s.rdb.AddHook(redistest.Hook(lost.around))
 		for _, limit := range threes {
 			others, d := ask(t, s, limit.Name, 1), ask(t, s, limit.Name, 1)
 			lost.next = true

@@ -75,7 +75,7 @@ func realStage(t redistest.TB) *stage {
 	t.Helper()
 	rdb := redistest.Real(t)
 	hook := &testClock{}
-	rdb.AddHook(hook)
+	rdb.AddHook(redistest.Hook(hook.around))
 	return redisStage(t, rdb, func(now time.Time) {
 		hook.now = now
 		if err := rdb.Set(context.Background(), "clock", now.UnixMicro(), 0).Err(); err != nil {
@@ -117,23 +117,15 @@ func onRedis(t *testing.T, f func(t *testing.T, s *stage)) {
 // frame is put around.
 type testClock struct{ now time.Time }
 
-func (*testClock) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*testClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if time, ok := cmd.(*redis.TimeCmd); ok {
-			time.SetVal(c.now)
-			return nil
-		}
-		if args := cmd.Args(); strings.EqualFold(cmd.Name(), "eval") {
-			args[1] = fmt.Sprintf(frame, args[1])
-		}
-		return next(ctx, cmd)
+func (c *testClock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if time, ok := cmd.(*redis.TimeCmd); ok {
+		time.SetVal(c.now)
+		return nil
 	}
+	if args := cmd.Args(); strings.EqualFold(cmd.Name(), "eval") {
+		args[1] = fmt.Sprintf(frame, args[1])
+	}
+	return next(ctx, cmd)
 }
 
 // The frame gives scripts the test's time. It refuses numbers among a command's

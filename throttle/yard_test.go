@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -23,7 +24,7 @@ import (
 func TestWaitingJobs(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		lost := &lostReplies{}
-		s.rdb.AddHook(lost)
+		s.rdb.AddHook(redistest.Hook(lost.around))
 		rapid.Check(t, func(t *rapid.T) {
 			s.restart(t)
 			y := newYard(t, s, lost)

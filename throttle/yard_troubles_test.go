@@ -46,17 +46,9 @@ type lostReplies struct {
 	did  bool // whether the last was lost
 }
 
-func (*lostReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*lostReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *lostReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if l.next && next(ctx, cmd) == nil {
-			l.next, l.did = false, true
-		}
-		return next(ctx, cmd)
+func (l *lostReplies) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if l.next && next(ctx, cmd) == nil {
+		l.next, l.did = false, true
 	}
+	return next(ctx, cmd)
 }

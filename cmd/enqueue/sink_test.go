@@ -15,27 +15,17 @@ import (
 )
 
 // lossy has each script run twice, as a client does whose answer got lost.
-type lossy struct{}
-
-func (lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && next(ctx, cmd) == nil {
-			cmd.SetErr(nil)
-		}
-		return next(ctx, cmd)
+func lossy(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if strings.HasPrefix(cmd.Name(), "eval") && next(ctx, cmd) == nil {
+		cmd.SetErr(nil)
 	}
-}
-
-func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return next(ctx, cmd)
 }
 
 // A job of which the answer got lost is added, once, also if it is to be unique.
 func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	rdb.AddHook(lossy{})
+	rdb.AddHook(redistest.Hook(lossy))
 	var refused []error
 	sink := opener{config.Default(), io.Discard, func(_ line, err error) { refused = append(refused, err) }, queueSet{}}.queues(rdb)
 	for _, unique := range []time.Duration{0, time.Hour} {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -287,7 +288,7 @@ func TestHarmless(t *testing.T) {
 func TestViewers(t *testing.T) {
 	w := miniWorld(t)
 	counted := &counting{}
-	w.rdb.AddHook(counted)
+	w.rdb.AddHook(redistest.Hook(counted.around))
 	base := w.serve()
 	var viewers sync.WaitGroup
 	for i := range 200 {

@@ -22,22 +22,14 @@ func offline() redis.UniversalClient {
 // reader begins with, and for which limits there are.
 type counting struct{ times, limits atomic.Int64 }
 
-func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.Name() {
-		case "time":
-			c.times.Add(1)
-		case "smembers":
-			if args := cmd.Args(); strings.HasSuffix(fmt.Sprint(args[1]), "}:limits") {
-				c.limits.Add(1)
-			}
+func (c *counting) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	switch cmd.Name() {
+	case "time":
+		c.times.Add(1)
+	case "smembers":
+		if args := cmd.Args(); strings.HasSuffix(fmt.Sprint(args[1]), "}:limits") {
+			c.limits.Add(1)
 		}
-		return next(ctx, cmd)
 	}
-}
-
-func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return next(ctx, cmd)
 }

@@ -22,7 +22,7 @@ func TestLimitsAreReadWhenTheyChange(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		w := newWorld(t, rdb)
 		counted := &counting{}
-		rdb.AddHook(counted)
+		rdb.AddHook(redistest.Hook(counted.around))
 		p := w.page()
 		look := func(path string) string {
 			time.Sleep(2 * time.Second)

@@ -76,26 +76,17 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 
 // TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 // twice carries each call out twice, as a client does whose answers get lost.
-type twice struct{}
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := next(ctx, cmd); err != nil {
-			return err
-		}
-		return next(ctx, cmd)
+func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if err := next(ctx, cmd); err != nil {
+		return err
 	}
+	return next(ctx, cmd)
 }
 
 // TestWrittenOnce: a call that the client repeats counts once, and the next one too.
 func TestWrittenOnce(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rdb.AddHook(twice{})
+		rdb.AddHook(redistest.Hook(twice))
 		r := New(rdb, Prefix("s"))
 		for range 2 {
 			run(r, Task{"default", "mail"}, Done)

@@ -110,7 +110,7 @@ func newReplica(t testing.TB, m *miniredis.Miniredis, q Enqueuer, entries []Entr
 		prepare(r)
 	}
 	rdb := redistest.MiniClient(t, m)
-	rdb.AddHook(r)
+	rdb.AddHook(redistest.Hook(r.around))
 	r.Runner = New(rdb, r, Options{Scope: r.scope, Log: slog.New(slog.DiscardHandler)})
 	if err := r.Set(entries); err != nil {
 		t.Fatal(err)
@@ -163,28 +163,20 @@ func (r *replica) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 	return info, err
 }
 
-func (r *replica) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (r *replica) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (r *replica) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "hello" || cmd.Name() == "client" {
-			return next(ctx, cmd) // a new connection
-		}
-		if at := r.freezes.Load(); at > 0 && r.calls.Load()+1 == at {
-			time.Sleep(2 * retainFor)
-		}
-		err := r.call(func() error { return next(ctx, cmd) })
-		if err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		r.shiftTime(cmd)
-		return nil
+func (r *replica) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if cmd.Name() == "hello" || cmd.Name() == "client" {
+		return next(ctx, cmd) // a new connection
 	}
+	if at := r.freezes.Load(); at > 0 && r.calls.Load()+1 == at {
+		time.Sleep(2 * retainFor)
+	}
+	err := r.call(func() error { return next(ctx, cmd) })
+	if err != nil {
+		cmd.SetErr(err)
+		return err
+	}
+	r.shiftTime(cmd)
+	return nil
 }
 
 // shiftTime lets the replica see Redis's time off by its skew.

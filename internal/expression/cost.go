@@ -28,19 +28,7 @@ func (c Cost) Of(job *Job) (int, error) {
 	if c.formula == nil {
 		return 1, nil
 	}
-	env, err := job.env(c.formula)
-	if err != nil {
-		return 0, c.formula.wrap(err)
-	}
-	value, err := c.formula.run(env)
-	if err != nil {
-		return 0, err
-	}
-	cost, err := permits(value)
-	if err != nil {
-		return 0, c.formula.wrap(err)
-	}
-	return cost, nil
+	return answer(c.formula, job.sees, func(value any) (int, error) { return permits(value, 1, "at least 1") })
 }
 
 // Constant is the cost where it is the same for every job.
@@ -58,20 +46,21 @@ func (c *Cost) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func permits(value any) (int, error) {
+// permits is a value that is a number of them, at least so many.
+func permits(value any, least int, words string) (int, error) {
 	switch v := value.(type) {
 	case nil:
 		return 0, errors.New("there is no such field in it (or it is null)")
 	case int:
-		if v >= 1 {
+		if v >= least {
 			return v, nil
 		}
 	case float64:
-		if v >= 1 && v < exact && v == math.Trunc(v) {
+		if v >= float64(least) && v < exact && v == math.Trunc(v) {
 			return int(v), nil
 		}
 	default:
-		return 0, fmt.Errorf("it gives %s: want a whole number of permits, at least 1", describe(value))
+		return 0, fmt.Errorf("it gives %s: want a whole number of permits, %s", describe(value), words)
 	}
-	return 0, fmt.Errorf("it gives %v: want a whole number of permits, at least 1", value)
+	return 0, fmt.Errorf("it gives %v: want a whole number of permits, %s", value, words)
 }

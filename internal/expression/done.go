@@ -52,19 +52,13 @@ func (w When) Of(job *Done) (bool, error) {
 	if w.formula == nil {
 		return true, nil
 	}
-	env, err := job.env(w.formula)
-	if err != nil {
-		return false, w.formula.wrap(err)
-	}
-	value, err := w.formula.run(env)
-	if err != nil || value == nil {
-		return false, err
-	}
-	holds, ok := value.(bool)
-	if !ok {
-		return false, w.formula.wrap(fmt.Errorf("it gives %s: want true or false", describe(value)))
-	}
-	return holds, nil
+	return answer(w.formula, job.env, func(value any) (bool, error) {
+		holds, ok := value.(bool)
+		if !ok && value != nil {
+			return false, fmt.Errorf("it gives %s: want true or false", describe(value))
+		}
+		return holds, nil
+	})
 }
 
 // UnmarshalText is ParseWhen, for config files.

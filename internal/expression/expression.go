@@ -82,6 +82,24 @@ func (f *formula) run(env environment) (any, error) {
 	return value, nil
 }
 
+// answer is what a formula gives for what it sees, as read takes it.
+func answer[T any](f *formula, see func(*formula) (environment, error), read func(any) (T, error)) (T, error) {
+	var none T
+	env, err := see(f)
+	if err != nil {
+		return none, f.wrap(err)
+	}
+	value, err := f.run(env)
+	if err != nil {
+		return none, err
+	}
+	got, err := read(value)
+	if err != nil {
+		return none, f.wrap(err)
+	}
+	return got, nil
+}
+
 // environment is what a formula sees.
 type environment interface {
 	// with is the environment with the budget of one run in it.

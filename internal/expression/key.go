@@ -28,22 +28,13 @@ func (k Key) Of(job *Job) (string, error) {
 	if k.formula == nil {
 		return "", nil
 	}
-	env, err := job.env(k.formula)
-	if err != nil {
-		return "", k.formula.wrap(err)
-	}
-	value, err := k.formula.run(env)
-	if err != nil {
-		return "", err
-	}
-	key, err := scalar(value)
-	if err == nil {
-		err = checkKey(key)
-	}
-	if err != nil {
-		return "", k.formula.wrap(err)
-	}
-	return key, nil
+	return answer(k.formula, job.sees, func(value any) (string, error) {
+		key, err := scalar(value)
+		if err == nil {
+			err = checkKey(key)
+		}
+		return key, err
+	})
 }
 
 // ByHost reports whether the host that a job calls determines its key, as in

@@ -38,21 +38,16 @@ func (p Priority) Of(job *Job) (throttle.Priority, error) {
 	if p.formula == nil {
 		return throttle.Normal, nil
 	}
-	env, err := job.env(p.formula)
-	if err != nil {
-		return throttle.Normal, p.formula.wrap(err)
+	see := func(f *formula) (environment, error) {
+		env, err := job.env(f)
+		return priorityEnv{env, "high", "normal", "low"}, err
 	}
-	value, err := p.formula.run(priorityEnv{env, "high", "normal", "low"})
-	if err != nil {
-		return throttle.Normal, err
-	}
-	if text, ok := value.(string); ok {
-		var priority throttle.Priority
-		if priority.UnmarshalText([]byte(text)) == nil {
+	return answer(p.formula, see, func(value any) (priority throttle.Priority, err error) {
+		if text, ok := value.(string); ok && priority.UnmarshalText([]byte(text)) == nil {
 			return priority, nil
 		}
-	}
-	return throttle.Normal, p.formula.wrap(fmt.Errorf("it gives %s: want high, normal or low", quoted(value)))
+		return throttle.Normal, fmt.Errorf("it gives %s: want high, normal or low", quoted(value))
+	})
 }
 
 // UnmarshalText is ParsePriority, for config files.

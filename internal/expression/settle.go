@@ -1,11 +1,5 @@
 package expression
 
-import (
-	"errors"
-	"fmt"
-	"math"
-)
-
 // Settle says what a job has truly cost, by its payload and its result: that of
 // http:request has the answer's status and body, so a number in an answer in JSON is
 // fromJSON(result.body).usage.total_tokens. The zero Settle leaves the cost as it is.
@@ -30,44 +24,20 @@ func (s Settle) Of(job *Job, result []byte) (cost int, ok bool, err error) {
 	if s.formula == nil {
 		return 0, false, nil
 	}
-	env, err := job.env(s.formula)
-	if err != nil {
-		return 0, false, s.formula.wrap(err)
+	see := func(f *formula) (environment, error) {
+		env, err := job.env(f)
+		if err != nil {
+			return nil, err
+		}
+		decoded, err := decode("result", result)
+		return resultEnv{env, decoded}, err
 	}
-	decoded, err := decode("result", result)
-	if err != nil {
-		return 0, false, s.formula.wrap(err)
-	}
-	value, err := s.formula.run(resultEnv{env, decoded})
-	if err != nil {
-		return 0, false, err
-	}
-	if cost, err = spent(value); err != nil {
-		return 0, false, s.formula.wrap(err)
-	}
-	return cost, true, nil
+	cost, err = answer(s.formula, see, func(value any) (int, error) { return permits(value, 0, "0 or more") })
+	return cost, err == nil, err
 }
 
 // UnmarshalText is ParseSettle, for config files.
 func (s *Settle) UnmarshalText(text []byte) (err error) {
 	*s, err = ParseSettle(string(text))
 	return err
-}
-
-func spent(value any) (int, error) {
-	switch v := value.(type) {
-	case nil:
-		return 0, errors.New("there is no such field in it (or it is null)")
-	case int:
-		if v >= 0 {
-			return v, nil
-		}
-	case float64:
-		if v >= 0 && v < exact && v == math.Trunc(v) {
-			return int(v), nil
-		}
-	default:
-		return 0, fmt.Errorf("it gives %s: want a whole number of permits, 0 or more", describe(value))
-	}
-	return 0, fmt.Errorf("it gives %v: want a whole number of permits, 0 or more", value)
 }

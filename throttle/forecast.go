@@ -206,6 +206,16 @@ func (f *Forecast) Binding() (needs []Need) {
 	return needs
 }
 
+// Waiting is how many of Jobs wait, by queue.
+func (f *Forecast) Waiting() map[string]int {
+	jobs := map[string]int{}
+	for _, q := range f.order {
+		queue, _, _ := strings.Cut(q.name, "\n")
+		jobs[queue] += int(q.waiting)
+	}
+	return jobs
+}
+
 // Limits is when the last of all jobs would run that wait and need each limit, whatever
 // else they wait for. Limits that no waiting job needs are not in it.
 func (f *Forecast) Limits() map[string]Expected {

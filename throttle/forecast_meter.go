@@ -66,7 +66,10 @@ func (c *course) hold(now, held, slots int64, runs time.Duration) {
 	}
 	l := &slidingLog{n: slots, period: period}
 	for i := range held { // they end one after the other
-		ago, _ := span(held-1-i, held, min(period, far-1))
+		ago := int64(0)
+		if runs > 0 {
+			ago, _ = span(held-1-i, held, period)
+		}
 		l.times = append(l.times, now-ago)
 	}
 	c.meter = l

@@ -120,6 +120,9 @@ func TestForecastOfWhatWaits(t *testing.T) {
 		if e := s.forecast(t).Limits()["slots"]; e.Known {
 			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.In)
 		}
+		if e, ok := s.forecast(t).Job("default", []string{"slots|k"}, 1); !ok || e.Known {
+			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.In)
+		}
 		stops, err := s.lanes.Forecast(background, throttle.ForecastOptions{Stops: func(queue string) bool { return queue == "default" }})
 		must(t, err)
 		expect(t, "of a queue that takes nothing", stops.Limits()["l"].Known, false)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -31,6 +32,8 @@ type action struct {
 	Grave bool   // whether what is gone then does not come back
 	// fields are what the form asks for, beside what the link has named.
 	fields []string
+	// jobs is what is done to jobs; nil where it is done to something else.
+	jobs *inspect.Act
 	// do does it, put down to who ctx says, or fails with an error for who pressed the
 	// button. The form is as it came: what it names may be wrong, or gone.
 	do func(ctx context.Context, p *Page, f url.Values) error
@@ -47,10 +50,13 @@ var actions = map[string]*action{
 	"unblock": {Verb: "Unblock", Says: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"retry":           {Verb: "Retry", Says: "The job goes to the end of its queue, and obeys its limits as a new one does.", do: retry},
-	"delete":          {Verb: "Delete", Grave: true, Says: "The job and its payload are gone then.", do: remove},
-	"retry-all":       {Verb: "Retry all", Says: "All archived jobs of the queue go to its end, and obey their limits as new ones do.", do: retryAll},
-	"delete-all":      {Verb: "Delete all", Grave: true, Says: "All archived jobs of the queue and their payloads are gone then.", do: removeAll},
+	"run":             doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
+	"cancel":          doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
+	"archive":         doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
+	"delete":          doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
+	"pause-queue":     {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
+	"resume-queue":    {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
+	"delete-queue":    {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: removeQueue},
 	"run-schedule":    {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: runSchedule},
 	"pause-schedule":  {Verb: "Pause", Says: "It does not tick until it is resumed, in any process. The ticks of that time are gone.", do: pauseSchedule},
 	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: resumeSchedule},
@@ -78,7 +84,7 @@ type field struct{ Name, Label, Value, Hint string }
 
 // targets are what a link to an action names: what it is done to. They go with the form
 // as they came.
-var targets = []string{"limit", "key", "queue", "id", "schedule"}
+var targets = append([]string{"id", "schedule"}, filterWords...)
 
 // serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
 // is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
@@ -167,6 +173,8 @@ func whatOf(f url.Values) string {
 		return "schedule " + f.Get("schedule")
 	case f.Get("id") != "":
 		return "job " + f.Get("id") + " of queue " + f.Get("queue")
+	case actions[f.Get("action")].jobs != nil:
+		return "jobs: " + filterText(f)
 	case f.Get("queue") != "":
 		return "queue " + f.Get("queue")
 	case f.Get("key") != "":
@@ -187,6 +195,9 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 		d.Meant = costs.meant
 	}
 	fields, err := p.fields(r.Context(), a, f)
+	if err == nil && a.jobs != nil && wrong == nil {
+		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
+	}
 	if err != nil {
 		d.Wrong = visible(err.Error(), 500)
 	}
@@ -316,57 +327,6 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
-}
-
-// archived refuses a job that has left the archive since the page was made. asynq would
-// run one that waits for a permit, too, which had to ask and be denied anew, and delete
-// one that somebody has just saved from the archive.
-func archived(p *Page, f url.Values) error {
-	job, err := p.inspector.GetTaskInfo(f.Get("queue"), f.Get("id"))
-	if err == nil && job.State != asynq.TaskStateArchived {
-		err = fmt.Errorf("the job is not archived any more but %s", job.State)
-	}
-	return err
-}
-
-// retry and the next three do to one archived job, or to all of a queue, what asynq's
-// own tools do. retryAll and removeAll are one step of Redis however many there are.
-func retry(ctx context.Context, p *Page, f url.Values) error {
-	return p.one(ctx, f, "retried", p.inspector.RunTask)
-}
-
-func remove(ctx context.Context, p *Page, f url.Values) error {
-	return p.one(ctx, f, "deleted", p.inspector.DeleteTask)
-}
-
-func retryAll(ctx context.Context, p *Page, f url.Values) error {
-	return p.all(ctx, f, "retried", p.inspector.RunAllArchivedTasks)
-}
-
-func removeAll(ctx context.Context, p *Page, f url.Values) error {
-	return p.all(ctx, f, "deleted", p.inspector.DeleteAllArchivedTasks)
-}
-
-// one does something to an archived job, and tells the changelog. Where only the latter
-// fails the job was retried or deleted all the same, and the error is about the note.
-func (p *Page) one(ctx context.Context, f url.Values, what string, do func(queue, id string) error) error {
-	if err := archived(p, f); err != nil {
-		return err
-	}
-	if err := do(f.Get("queue"), f.Get("id")); err != nil {
-		return err
-	}
-	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: 1, Job: throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")}})
-}
-
-// all does something to all archived jobs of a queue, and tells the changelog, unless
-// there were none. It takes those that are there now, more perhaps than the page had.
-func (p *Page) all(ctx context.Context, f url.Values, what string, do func(queue string) (int, error)) error {
-	n, err := do(f.Get("queue"))
-	if err != nil || n == 0 {
-		return err
-	}
-	return p.Limiter.Note(ctx, throttle.Change{What: what, Jobs: n, Job: throttle.JobID{Queue: f.Get("queue")}})
 }
 
 // schedules is the runner, or an error where there is none: the same as that of a

@@ -119,7 +119,7 @@ func TestOperator(t *testing.T) {
 		}
 	}
 
-	for _, name := range []string{"waiting", "queues", "schedules", "archived", "changes"} {
+	for _, name := range []string{"waiting", "queues", "schedules", "jobs", "changes"} {
 		do(ctx, t, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
 	}
 	do(ctx, t, "sign out", chromedp.Click(`.out button`), chromedp.WaitVisible(`input[name=token]`))
@@ -203,10 +203,10 @@ func TestAccessible(t *testing.T) {
 	url := w.serve()
 	ctx := browse(t, 3*time.Minute)
 	do(ctx, t, "archive a job", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`), chromedp.SendKeys(`input[name=token]`, "open sesame\r"),
-		chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/archived"), until(`document.querySelector('.reason')`))
+		chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/jobs?state=archived"), until(`document.querySelector('.reason')`))
 	pages := []string{
-		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete-all&queue=default", "", "?open=host", "waiting", "waiting?" + neturl.Values{"lane": {"default\nhost|host-1.example"}}.Encode(), "job?queue=default&id=lost", "job?queue=default&id=job-1",
-		"queues", "schedules", "archived", "changes", "find?q=host", "find?q=nothing", "no-such-page",
+		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete&queue=default&state=archived", "jobs", "jobs?state=archived&queue=default", "jobs?state=nope", "jobs?type=none", "", "?open=host", "waiting", "waiting?" + neturl.Values{"lane": {"default\nhost|host-1.example"}}.Encode(), "job?queue=default&id=lost", "job?queue=default&id=job-1",
+		"queues", "schedules", "changes", "find?q=host", "find?q=nothing", "no-such-page",
 	}
 	for name, looks := range map[string]chromedp.Action{"light": view(1280, 900, false), "dark, on a phone": view(390, 844, true)} {
 		do(ctx, t, name, looks)

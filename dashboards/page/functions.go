@@ -15,7 +15,7 @@ var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
-	"spark": spark, "act": act, "to": to,
+	"spark": spark, "jobsIn": jobsIn, "act": act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
 	"zone": func(t time.Time) string { return t.Format("MST") },
 }

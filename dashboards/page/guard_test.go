@@ -182,7 +182,7 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%s: %d, want 403", name, got)
 		}
 	}
-	for _, path := range []string{"/", "/?open=mail", "/schedules", "/archived", "/changes"} {
+	for _, path := range []string{"/", "/?open=mail", "/schedules", "/jobs", "/jobs?state=archived", "/queues", "/changes"} {
 		if text := body(t, ask(p, request("GET", path, nil))); strings.Contains(text, "do?action") {
 			t.Errorf("%s has a link to an action", path)
 		}
@@ -257,7 +257,7 @@ func TestHarmless(t *testing.T) {
 	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: history.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{
-		"/", "/?open=mail", "/waiting", "/queues", "/archived", "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
+		"/", "/?open=mail", "/waiting", "/queues", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
 		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes),
 	}
 	for i := range 6 {

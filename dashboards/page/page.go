@@ -9,7 +9,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/hibiken/asynq"
+	"github.com/headgate/headgate/internal/inspect"
 )
 
 // Page is the handler of the page. It may be mounted at any prefix that ends with
@@ -17,9 +17,9 @@ import (
 // safe for concurrent use, as handlers are.
 type Page struct {
 	Options
-	// inspector reads asynq's queues from Options.Redis. It takes no contexts, so
-	// its calls end when they are answered, or by the Redis client's own timeouts.
-	inspector *asynq.Inspector
+	// queues are asynq's, in Options.Redis. Its Inspector takes no contexts, so its calls
+	// end when they are answered, or by the Redis client's own timeouts.
+	queues *inspect.Queues
 	// reader has what all views share, and cache what one of them reads for its own
 	// query. So neither grows with the number of those who look.
 	reader   *reader
@@ -49,7 +49,7 @@ func New(o Options) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	p := &Page{Options: o, inspector: asynq.NewInspectorFromRedisClient(o.Redis), redactor: redactor}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor}
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, p)

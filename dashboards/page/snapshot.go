@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,9 +95,9 @@ type wanted struct {
 // queues is what asynq says, with sums over all queues. Its numbers are up to five
 // seconds old.
 type queues struct {
-	Infos             []*asynq.QueueInfo // by name
-	Running, Archived int                // jobs
-	Servers           int                // processes with an asynq server, of any scope
+	Infos             []inspect.QueueInfo // by name
+	Running, Archived int                 // jobs
+	Servers           int                 // processes with an asynq server, of any scope
 }
 
 // read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
@@ -121,7 +122,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx, p), s.readLimits(ctx, p, start), s.readForecast(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start),
-		s.readQueues(p, start), s.readHistory(ctx, p, now),
+		s.readQueues(p, crowd, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
 		return nil, err
@@ -279,13 +280,18 @@ func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 }
 
 // readQueues asks asynq for its queues and servers, with three round trips for each
-// queue, and two for each server. A queue that was removed meanwhile is left out. The
-// Inspector takes no context: see readTimeout.
-func (s *state) readQueues(p *Page, now time.Time) error {
+// queue, and two for each server. How many of a queue's jobs wait is as the forecast has
+// it: the numbers of all lanes, or of those that were looked at as a sample. A queue that was
+// removed meanwhile is left out. The Inspector takes no context: see readTimeout.
+func (s *state) readQueues(p *Page, crowd crowd, now time.Time) error {
 	if now.Before(s.queuesAt) {
 		return nil
 	}
-	names, err := p.inspector.Queues()
+	waiting, jobs := map[string]int{}, 0
+	if s.forecast != nil {
+		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
+	}
+	names, err := p.queues.Inspector.Queues()
 	if err != nil {
 		return err
 	}
@@ -293,18 +299,20 @@ func (s *state) readQueues(p *Page, now time.Time) error {
 	slices.Sort(names)
 	var q queues
 	for _, name := range names {
-		info, err := p.inspector.GetQueueInfo(name)
+		info, err := p.queues.Inspector.GetQueueInfo(name)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		q.Infos = append(q.Infos, info)
+		waits := waiting[name] * crowd.Jobs / max(1, jobs)
+		info.Retry = max(0, info.Retry-waits)
+		q.Infos = append(q.Infos, inspect.QueueInfo{QueueInfo: info, Waiting: waits})
 		q.Running += info.Active
 		q.Archived += info.Archived
 	}
-	servers, err := p.inspector.Servers()
+	servers, err := p.queues.Inspector.Servers()
 	if err != nil {
 		return err
 	}

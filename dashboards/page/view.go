@@ -33,21 +33,22 @@ type view struct {
 }
 
 // views are those that there are, by their name in the address. What costs more is read
-// more seldom: a page of lanes is some thirty round trips, and archived jobs come with
-// their payloads. Queues and changes are in the snapshot.
+// more seldom: a page of lanes is some thirty round trips, and jobs of a list come
+// with their payloads. Queues and changes are in the snapshot.
 var views = map[string]*view{
 	"":          {"Limits", makeLimits, time.Second},
 	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
 	"job":       {"Job", makeJob, time.Second},
 	"queues":    {"Queues", func(context.Context, *Page, *snapshot, url.Values) (any, error) { return nil, nil }, 0},
 	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
-	"archived":  {"Archived", makeArchived, 5 * time.Second},
+	"jobs":      {"Jobs", makeList, 5 * time.Second},
 	"changes":   {"Changes", makeChanges, 0},
 }
 
 // parameters are what a view's query may have: the limit that is open, what its keys
-// are searched by, the page of a list, a lane by its name, and a job by queue and ID.
-var parameters = []string{"open", "q", "page", "lane", "queue", "id"}
+// are searched by, the page of a list, a lane by its name, a job by queue and ID, and which
+// jobs are meant, from where in their list on.
+var parameters = append([]string{"open", "q", "page", "lane", "id", "from"}, filterWords...)
 
 // maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
 // name is the longest that a link has.

@@ -16,12 +16,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// How many lanes, jobs and archived jobs one page shows. Redis does nothing else while
-// it works out the places of a page of jobs, so these are small.
+// How many lanes and jobs one page shows. Redis does nothing else while it works out the
+// places of a page of jobs, so these are small.
 const (
-	lanesPage    = 25
-	jobsPage     = 20
-	archivedPage = 20
+	lanesPage = 25
+	jobsPage  = 20
 )
 
 // waitingData is the lanes, or one lane's jobs where Lane is not nil.
@@ -124,7 +123,9 @@ type jobData struct {
 	// State is asynq's, or waiting or called of a job that waits for permits, which
 	// asynq calls retry or, once it was called and is in its queue, pending.
 	State string
+	Since time.Time       // when it came into that; zero where nobody knows
 	Place *throttle.Place // nil where it does not wait for a permit
+	Acts  []bulk          // what can be done to it
 	// Payload, Result and Error are blocks of text; empty where there is none.
 	Payload string
 	Result  string
@@ -141,14 +142,15 @@ type jobData struct {
 // since a viewer may look on while it ends.
 func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
 	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
-	info, err := p.inspector.GetTaskInfo(d.Queue, d.ID)
+	job, err := p.queues.Job(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
 		return d, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.Info, d.State = info, info.State.String()
+	info := job.TaskInfo
+	d.Info, d.State, d.Since = info, job.State, job.Since
 	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
 	d.Error = visible(p.redactor.text(info.LastErr), longText)
 	// Of a header whose name is a secret's nothing is shown; the others may have one in
@@ -165,40 +167,17 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
 		d.Failures++ // the last failure archived it
 	}
-	// asynq calls a denied job one to be retried: only the limiter knows better.
-	place, waits, err := p.Limiter.Waiting(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
-	if err != nil {
-		return nil, err
+	if job.Place != nil {
+		place := s.place(d.Queue, *job.Place)
+		d.Place = &place
 	}
-	if waits {
-		place = s.place(d.Queue, place)
-		d.Place, d.State = &place, "waiting"
-		if place.Called {
-			d.State = "called"
+	of, _, _ := place("job", q)
+	for _, name := range jobActions {
+		if a := actions[name]; a.jobs.Not(job.State) == "" {
+			d.Acts = append(d.Acts, bulk{a.Verb, act(name, of, "queue", d.Queue, "id", d.ID)})
 		}
 	}
 	return d, nil
-}
-
-// findJob returns the queues that have a job of an ID, by name: a round trip or two for
-// each queue there is. asynq has no index of IDs, and the same ID in two queues is two
-// jobs, so all are asked. An error of one ends the search: "not found" would be a guess.
-func (p *Page) findJob(id string) (queues []string, err error) {
-	names, err := p.inspector.Queues()
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(names)
-	// A job or a queue that goes meanwhile is not found, as a moment later.
-	for _, name := range names {
-		_, err := p.inspector.GetTaskInfo(name, id)
-		if err == nil {
-			queues = append(queues, name)
-		} else if !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
-			return nil, err
-		}
-	}
-	return queues, nil
 }
 
 // found is what a search has found: of limits and keys those of which the text is a
@@ -227,10 +206,13 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "./")
 		return
 	}
-	var err error
-	if f.Queues, err = p.findJob(f.Query); err != nil {
+	jobs, err := p.queues.Namesakes(r.Context(), f.Query, "")
+	if err != nil {
 		p.failRead(w, r, err)
 		return
+	}
+	for _, job := range jobs {
+		f.Queues = append(f.Queues, job.Queue)
 	}
 	// An ID is meant before a limit of the same name: who has one has copied it whole.
 	if len(f.Queues) == 1 {
@@ -258,53 +240,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f.More = max(0, len(f.Keys)-maxFound)
 	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
-}
-
-// archivedData is the archived jobs of one queue.
-type archivedData struct {
-	Queue string        // empty where no queue has any
-	Jobs  []archivedRow // the one that was archived first in front, as asynq has them
-	// Pages has a total that is as old as the snapshot's queues.
-	Pages pages
-}
-
-// archivedRow is an archived job and, without secrets, why it is there.
-type archivedRow struct {
-	*asynq.TaskInfo
-	// Reason is the beginning of its last error; empty of a job that was archived by
-	// hand.
-	Reason string
-}
-
-// makeArchived makes the view of a queue's archived jobs: of the one that the query
-// names, or else the first that has any. Of an error 2,000 bytes are freed of secrets
-// and 400 are shown, so one that begins before the cut is seen whole by the redactor.
-func makeArchived(_ context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := archivedData{Queue: q.Get("queue")}
-	for _, info := range s.Queues.Infos {
-		if d.Queue == "" && info.Archived > 0 {
-			d.Queue = info.Queue
-		}
-		if d.Queue == info.Queue {
-			d.Pages.Total = info.Archived
-		}
-	}
-	// newPages begins with a total of none.
-	total := d.Pages.Total
-	d.Pages = newPages("archived", q, archivedPage)
-	d.Pages.Total = total
-	if d.Queue == "" {
-		return d, nil
-	}
-	// A queue that was deleted since the snapshot has an empty page.
-	jobs, err := p.inspector.ListArchivedTasks(d.Queue, asynq.Page(d.Pages.Page), asynq.PageSize(archivedPage))
-	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
-		return nil, err
-	}
-	for _, job := range jobs {
-		d.Jobs = append(d.Jobs, archivedRow{job, visible(p.redactor.text(job.LastErr[:min(len(job.LastErr), 2000)]), 400)})
-	}
-	return d, nil
 }
 
 // scheduleRow is a schedule with its next ticks.

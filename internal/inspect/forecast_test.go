@@ -1,4 +1,4 @@
-package inspect
+package inspect_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -54,7 +55,7 @@ func TestAllSayTheSame(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second) // a survey is made each 5 s
 
-		q := New(rdb, limiter, "default")
+		q := inspect.New(rdb, limiter, "default")
 		f, err := q.Forecast(ctx, throttle.ForecastOptions{})
 		must(t, err)
 		foretold, _ := f.Last()
@@ -111,7 +112,7 @@ func must(t *testing.T, err error) {
 }
 
 // lastPlace is when the last of all waiting jobs would run, each by its place.
-func lastPlace(t *testing.T, q *Queues, f *throttle.Forecast) (last time.Time) {
+func lastPlace(t *testing.T, q *inspect.Queues, f *throttle.Forecast) (last time.Time) {
 	for i := range 250 {
 		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
 		must(t, err)

@@ -41,6 +41,7 @@
   function morph(to, html) {
     Idiomorph.morph(to, html, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks: {
       beforeNodeMorphed: (from, next) => {
+        if (from.classList && from.classList.contains('filter')) return false; // somebody writes in it
         if (!from.classList || !from.classList.contains('chart')) return true;
         if (from.dataset.chart !== next.dataset.chart) { from.dataset.chart = next.dataset.chart; draw(from); }
         return false;

@@ -1,0 +1,180 @@
+package page_test
+
+import (
+	"fmt"
+	"html"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
+)
+
+// listed has jobs of several states: 45 archived, 3 scheduled, 2 pending, and 2 that wait.
+func listed(w *world) {
+	w.t.Helper()
+	add := func(id string, opts ...asynq.Option) {
+		_, err := w.client.Enqueue(asynq.NewTask("mail:send", []byte(`{"to":"`+id+`"}`), append(opts, asynq.TaskID(id))...))
+		w.must(err)
+	}
+	inspector := asynq.NewInspectorFromRedisClient(w.rdb)
+	for i := range 45 {
+		add(fmt.Sprint("lost-", i))
+		w.must(inspector.ArchiveTask("default", fmt.Sprint("lost-", i)))
+	}
+	for i := range 3 {
+		add(fmt.Sprint("later-", i), asynq.ProcessIn(time.Hour), asynq.Queue("reports"))
+	}
+	for i := range 2 {
+		add(fmt.Sprint("next-", i))
+	}
+	for i := range 3 {
+		add(fmt.Sprint("denied-", i))
+		w.wait(fmt.Sprint("denied-", i), throttle.Need{Limit: "slots", Key: "shop", Cost: 2})
+	}
+}
+
+// TestJobs: the list shows what a filter means, page by page, and says what is wrong with it.
+func TestJobs(t *testing.T) {
+	w := miniWorld(t)
+	listed(w)
+	p := w.page()
+	for _, tt := range []struct {
+		query string
+		jobs  int
+		says  string
+	}{
+		{"", 30, "All <small class=\"num\">53</small>"},
+		{"state=archived", 25, "Archived <small class=\"num\">45</small>"},
+		{"state=archived&queue=reports", 0, "No job is meant"},
+		{"state=scheduled", 3, "runs "},
+		{"state=waiting,called", 1, "waits for slots of shop"},
+		{"limit=slots&key=shop", 1, "waits for slots of shop"},
+		{"limit=slots&key=other", 0, "No job is meant"},
+		{"payload=lost-4", 6, "lost-44"},
+		{"type=none", 0, "No job is meant"},
+		{"error=denied", 0, "No job is meant"},
+		{"older=1h&state=pending", 0, "No job is meant"},
+		{"state=nope", 0, "state nope: want active, called, waiting"},
+		{"older=soon", 0, "older soon: want a time such as 90s"},
+		{"limit=none", 0, "no such limit: none"},
+		{"state=pending&limit=slots", 0, "state pending: with a limit or a key want waiting or called"},
+		{"queue=none", 0, "No job is meant"},
+		{"from=nonsense&state=scheduled", 3, "runs "},
+	} {
+		text := body(t, ask(p, request("GET", "/jobs?"+tt.query, nil)))
+		if n := strings.Count(text, `<th scope="row">`); n != tt.jobs || !strings.Contains(text, tt.says) {
+			t.Errorf("%s: %d jobs, want %d and %q", tt.query, n, tt.jobs, tt.says)
+		}
+	}
+	seen, path := map[string]bool{}, "/jobs?state=archived"
+	for page := 0; path != "" && page < 4; page++ {
+		text := body(t, ask(p, request("GET", path, nil)))
+		for i := range 45 {
+			id := fmt.Sprint("lost-", i)
+			if shown := strings.Contains(text, ">"+id+"</a>"); shown && seen[id] {
+				t.Errorf("%s is on two pages", id)
+			} else if shown {
+				seen[id] = true
+			}
+		}
+		_, path, _ = strings.Cut(text, `rel="next" href=".`)
+		path, _, _ = strings.Cut(path, `"`)
+		path = html.UnescapeString(path)
+	}
+	if len(seen) != 45 {
+		t.Errorf("the pages have %d of 45 jobs", len(seen))
+	}
+}
+
+// TestTakeBack: an action says how many jobs it is about, does it to those and no others,
+// and is in the changelog.
+func TestTakeBack(t *testing.T) {
+	w := miniWorld(t)
+	listed(w)
+	p := w.page()
+	inspector := asynq.NewInspectorFromRedisClient(w.rdb)
+	for _, tt := range []struct {
+		form, asks string
+		code       int
+		answer     string
+		change     throttle.Change
+	}{
+		{"action=run&state=archived&payload=lost-4", "6 jobs: state archived, payload lost-4", 303, "", throttle.Change{What: "run", Jobs: 6}},
+		{"action=delete&state=archived&queue=default", "39 jobs: state archived, queue default", 303, "", throttle.Change{What: "deleted", Jobs: 39, Job: throttle.JobID{Queue: "default"}}},
+		{"action=delete&state=archived", "no job is meant", 422, "nothing was done", throttle.Change{}},
+		{"action=delete&id=later-1&queue=reports", "job later-1 of queue reports", 303, "", throttle.Change{What: "deleted", Jobs: 1, Job: throttle.JobID{Queue: "reports", ID: "later-1"}}},
+		{"action=delete&id=later-1&queue=reports", "not found", 404, "not found", throttle.Change{}},
+		{"action=run&id=denied-2&queue=default", "as soon as its limits let it", 422, "the job is waiting: it runs as soon as its limits let it", throttle.Change{}},
+		{"action=cancel&id=next-1&queue=default", "does not run", 422, "the job is pending: it does not run: archive or delete it", throttle.Change{}},
+		{"action=delete", "want some of", 422, "state of any sort: want some of", throttle.Change{}},
+		{"action=delete&state=active", "cancel it first", 422, "of a job that is active: it runs: cancel it first", throttle.Change{}},
+		{"action=run&limit=slots&state=waiting", "state waiting: want retry", 422, "state waiting: want retry, scheduled, archived", throttle.Change{}},
+		{"action=archive&limit=slots&state=waiting", "1 job: state waiting, limit slots", 303, "", throttle.Change{What: "archived", Jobs: 1, Job: throttle.JobID{Queue: "default", ID: "denied-2"}}},
+		{"action=pause-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "paused", Job: throttle.JobID{Queue: "reports"}}},
+		{"action=pause-queue&queue=reports", "queue reports", 422, "queue reports is paused already", throttle.Change{}},
+		{"action=resume-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "resumed", Job: throttle.JobID{Queue: "reports"}}},
+		{"action=delete-queue&queue=none", "queue none", 422, "there is no queue none", throttle.Change{}},
+		{"action=delete-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "deleted", Job: throttle.JobID{Queue: "reports"}}},
+	} {
+		form, err := url.ParseQuery(tt.form)
+		w.must(err)
+		if text := body(t, ask(p, request("GET", "/do?"+tt.form, nil))); !strings.Contains(text, tt.asks) {
+			t.Errorf("%s asks:\n%s\nwant %q", tt.form, text, tt.asks)
+		}
+		before, err := w.limiter.Changes(t.Context(), 1)
+		w.must(err)
+		got := ask(p, request("POST", "/do", form))
+		if text := body(t, got); got.StatusCode != tt.code || !strings.Contains(text, tt.answer) {
+			t.Errorf("%s: %d, want %d and %q:\n%s", tt.form, got.StatusCode, tt.code, tt.answer, text)
+		}
+		changes, err := w.limiter.Changes(t.Context(), 1)
+		w.must(err)
+		c := changes[0]
+		if c.ID == before[0].ID {
+			c = throttle.Change{}
+		}
+		if c.What != tt.change.What || c.Jobs != tt.change.Jobs || c.Job != tt.change.Job {
+			t.Errorf("%s: the changelog has %+v, want %+v", tt.form, c, tt.change)
+		}
+	}
+	info, err := inspector.GetQueueInfo("default")
+	w.must(err)
+	if info.Archived != 1 || info.Pending != 2+6+2 {
+		t.Errorf("%d are archived and %d pending, want 1 and 10", info.Archived, info.Pending)
+	}
+}
+
+// TestTakeBackInABrowser: jobs are found by a filter, run, and deleted, on a phone in the
+// dark and on a desk in the light.
+func TestTakeBackInABrowser(t *testing.T) {
+	w := realWorld(t)
+	listed(w)
+	_, err := scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("mail:send", nil, asynq.TaskID("one")))
+	w.must(err)
+	url := w.serve()
+	ctx := browse(t, 3*time.Minute)
+	do(ctx, t, "filter", chromedp.Navigate(url+"/jobs"), chromedp.WaitVisible(`.filter`),
+		chromedp.Click(`.tabs a[href*="state=archived"]`), chromedp.WaitVisible(`.tabs a[href*="state=archived"][aria-current]`),
+		chromedp.SendKeys(`.filter input[name=payload]`, "lost-4\r"), chromedp.WaitVisible(`.filter input[value="lost-4"]`), until(`document.querySelectorAll('.jobs tbody tr').length === 6`))
+	accessible(ctx, t, "the list")
+	do(ctx, t, "run some", chromedp.Click(`.all a[href*="action=run"]`), chromedp.WaitVisible(`dialog button`),
+		until(`document.querySelector('dialog h2').textContent.includes('6 jobs: state archived, payload lost-4')`))
+	accessible(ctx, t, "the question")
+	do(ctx, t, "run some", chromedp.Click(`dialog button`), chromedp.WaitNotPresent(`dialog[open]`), until(`document.querySelector('.empty')`))
+	do(ctx, t, "delete the rest", view(390, 844, true), chromedp.Navigate(url+"/jobs?state=archived"), chromedp.WaitVisible(`.jobs`),
+		chromedp.Click(`.all a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
+		chromedp.WaitNotPresent(`dialog[open]`), until(`document.querySelector('.empty')`))
+	do(ctx, t, "pause the queue", chromedp.Navigate(url+"/queues"), chromedp.WaitVisible(`table`),
+		chromedp.Evaluate(`document.querySelector('a[href*="pause-queue"][href*="default"]').click()`, nil), chromedp.WaitVisible(`dialog button`),
+		chromedp.Click(`dialog button`), until(`document.querySelector('main .chip.bad')?.textContent === 'paused'`))
+	do(ctx, t, "delete one", chromedp.Navigate(url+"/job?queue=default&id=one"), chromedp.WaitVisible(`.job .all`),
+		chromedp.Click(`.job a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
+		until(`document.querySelector('.job').innerText.includes('has no job of this ID')`))
+	accessible(ctx, t, "a job that is gone")
+}

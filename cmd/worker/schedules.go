@@ -131,10 +131,23 @@ func clock(t *time.Time) string {
 	return t.Format(tickFormat)
 }
 
-type schedulesRun struct {
+// oneSchedule is a command about a schedule.
+type oneSchedule struct {
 	Name string `arg:"" help:"Name of the schedule."`
 	confirming
 }
+
+// change does one thing to the schedule and says so.
+func (c *oneSchedule) change(ctx context.Context, g *cli.Globals, stdio cli.IO, done string, do func(*cron.Runner, context.Context, string) error) error {
+	return withRunner(ctx, g, func(runner *cron.Runner) error {
+		if err := do(runner, ctx, c.Name); err != nil {
+			return err
+		}
+		return c.say(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
+	})
+}
+
+type schedulesRun struct{ oneSchedule }
 
 // Run implements "worker schedules run".
 func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
@@ -147,32 +160,16 @@ func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 	})
 }
 
-type schedulesPause struct {
-	Name string `arg:"" help:"Name of the schedule."`
-	confirming
-}
+type schedulesPause struct{ oneSchedule }
 
 // Run implements "worker schedules pause".
 func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withRunner(ctx, g, func(runner *cron.Runner) error {
-		if err := runner.Pause(ctx, c.Name); err != nil {
-			return err
-		}
-		return c.say(stdio.Out, confirmation{Done: "paused", Schedule: c.Name}, "paused "+c.Name)
-	})
+	return c.change(ctx, g, stdio, "paused", (*cron.Runner).Pause)
 }
 
-type schedulesResume struct {
-	Name string `arg:"" help:"Name of the schedule."`
-	confirming
-}
+type schedulesResume struct{ oneSchedule }
 
 // Run implements "worker schedules resume".
 func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withRunner(ctx, g, func(runner *cron.Runner) error {
-		if err := runner.Resume(ctx, c.Name); err != nil {
-			return err
-		}
-		return c.say(stdio.Out, confirmation{Done: "resumed", Schedule: c.Name}, "resumed "+c.Name)
-	})
+	return c.change(ctx, g, stdio, "resumed", (*cron.Runner).Resume)
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -159,27 +160,51 @@ const (
 	maxRetryBackoff = time.Second
 )
 
+// options are those that clients of all kinds have.
+type options struct {
+	tls            **tls.Config
+	retries        *int
+	backoff        *time.Duration
+	user, password *string
+}
+
+// options are r's own; it must not be zero.
+func (r Redis) options() options {
+	if o := r.sentinel; o != nil {
+		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
+	}
+	if o := r.cluster; o != nil {
+		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
+	}
+	o := r.single
+	return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
+}
+
+// clone is r with options of its own.
+func (r Redis) clone() Redis {
+	switch {
+	case r.single != nil:
+		r.single = new(*r.single)
+	case r.sentinel != nil:
+		r.sentinel = new(*r.sentinel)
+	case r.cluster != nil:
+		r.cluster = new(*r.cluster)
+	}
+	return r
+}
+
 // tune fills in patience, and turns off go-redis's watch for maintenance of
 // managed servers, which looks up names of its own.
 func (r *Redis) tune() {
+	o := r.options()
+	*o.retries = cmp.Or(*o.retries, maxRetries)
+	*o.backoff = cmp.Or(*o.backoff, maxRetryBackoff)
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	patience := func(retries *int, backoff *time.Duration) {
-		if *retries == 0 {
-			*retries = maxRetries
-		}
-		if *backoff == 0 {
-			*backoff = maxRetryBackoff
-		}
-	}
-	switch {
+	switch { // a sentinel's client has no such watch
 	case r.single != nil:
 		r.single.MaintNotificationsConfig = off
-		patience(&r.single.MaxRetries, &r.single.MaxRetryBackoff)
-	case r.sentinel != nil: // has no such watch
-		patience(&r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
 	case r.cluster != nil:
 		r.cluster.MaintNotificationsConfig = off
-		patience(&r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
 	}
 }
 
@@ -197,7 +222,7 @@ func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.
 // UseTLS has connections trust and show what t says, beside what the URL says. The files
 // are read by Client. A URL that is not by TLS is refused.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && r.byTLS() == nil {
+	if t != (TLS{}) && !r.IsZero() && *r.options().tls == nil {
 		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
 	}
 	r.tls = t
@@ -206,71 +231,45 @@ func (r *Redis) UseTLS(t TLS) error {
 
 // Impatient is r with clients that try each command once.
 func (r Redis) Impatient() Redis {
-	switch {
-	case r.single != nil:
-		opts := *r.single
-		opts.MaxRetries, r.single = -1, &opts
-	case r.sentinel != nil:
-		opts := *r.sentinel
-		opts.MaxRetries, r.sentinel = -1, &opts
-	case r.cluster != nil:
-		opts := *r.cluster
-		opts.MaxRedirects, r.cluster = -1, &opts
+	if r = r.clone(); r.cluster != nil {
+		r.cluster.MaxRedirects = -1
+	} else if !r.IsZero() {
+		*r.options().retries = -1
 	}
 	return r
-}
-
-// byTLS is what the URL says of TLS, nil for one without.
-func (r Redis) byTLS() *tls.Config {
-	switch {
-	case r.single != nil:
-		return r.single.TLSConfig
-	case r.sentinel != nil:
-		return r.sentinel.TLSConfig
-	case r.cluster != nil:
-		return r.cluster.TLSConfig
-	}
-	return nil
 }
 
 // Client makes a client; it connects with its first command. The error is
 // ErrNoRedis if there is none to connect to, or begins with redis_tls.
 func (r Redis) Client() (redis.UniversalClient, error) {
-	by := r.byTLS()
-	if own, err := r.tls.config(); err != nil {
+	own, err := r.tls.config()
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("redis_tls.%w", err)
-	} else if own != nil && by != nil {
-		own.ServerName, own.MinVersion = by.ServerName, max(own.MinVersion, by.MinVersion)
-		by = own
+	case r.IsZero():
+		return nil, ErrNoRedis
+	}
+	r = r.clone()
+	if by := r.options().tls; own != nil && *by != nil {
+		own.ServerName, own.MinVersion = (*by).ServerName, max(own.MinVersion, (*by).MinVersion)
+		*by = own
 	}
 	switch {
-	case r.single != nil:
-		opts := *r.single
-		opts.TLSConfig = by
-		return redis.NewClient(&opts), nil
 	case r.sentinel != nil:
-		opts := *r.sentinel
-		opts.TLSConfig = by
-		return redis.NewFailoverClient(&opts), nil
+		return redis.NewFailoverClient(r.sentinel), nil
 	case r.cluster != nil:
-		opts := *r.cluster
-		opts.TLSConfig = by
-		return redis.NewClusterClient(&opts), nil
+		return redis.NewClusterClient(r.cluster), nil
 	}
-	return nil, ErrNoRedis
+	return redis.NewClient(r.single), nil
 }
 
 // SignsIn says as whom commands are sent, and whether by a password.
 func (r Redis) SignsIn() (user string, password bool) {
-	switch {
-	case r.single != nil:
-		return r.single.Username, r.single.Password != ""
-	case r.sentinel != nil:
-		return r.sentinel.Username, r.sentinel.Password != ""
-	case r.cluster != nil:
-		return r.cluster.Username, r.cluster.Password != ""
+	if r.IsZero() {
+		return "", false
 	}
-	return "", false
+	o := r.options()
+	return *o.user, *o.password != ""
 }
 
 // String is the URL without user, password and options.

@@ -22,16 +22,25 @@ import (
 // TestJobsThatAskTogether: the script tells jobs of one call what it tells those of
 // many, and leaves the same behind, whatever they need and however they stand.
 func TestJobsThatAskTogether(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		stage func(redistest.TB) *stage
-	}{{"miniredis", miniStage}, {"redis", realStage}} {
-		t.Run(tt.name, func(t *testing.T) {
-			alone, together := tt.stage(t), tt.stage(t)
+	aloneAndTogether(t, (*asking).ask, (*asking).ask, (*asking).askAll, (*asking).askAll)
+}
+
+// Calls of Allow that go together are answered as if they had been made one after the other,
+// also where jobs wait.
+func TestCallsOfAllowTogether(t *testing.T) {
+	aloneAndTogether(t, (*asking).ask, (*asking).allow, (*asking).allow)
+}
+
+// aloneAndTogether takes some of the steps, and some that change what is asked for.
+func aloneAndTogether(t *testing.T, steps ...func(*asking, *rapid.T)) {
+	steps = append(steps, (*asking).wait, (*asking).call, (*asking).pause)
+	for name, stage := range map[string]func(redistest.TB) *stage{"miniredis": miniStage, "redis": realStage} {
+		t.Run(name, func(t *testing.T) {
+			alone, together := stage(t), stage(t)
 			rapid.Check(t, func(t *rapid.T) {
 				w := newAsking(t, alone, together)
 				for range rapid.IntRange(1, 12).Draw(t, "steps") {
-					rapid.SampledFrom([]func(*rapid.T){w.ask, w.ask, w.askAll, w.askAll, w.wait, w.call, w.pause}).Draw(t, "step")(t)
+					rapid.SampledFrom(steps).Draw(t, "step")(w, t)
 				}
 				w.same(t)
 			})
@@ -294,26 +303,6 @@ func TestManyAskAtOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Calls of Allow that go together are answered as if they had been made one after the other,
-// also where jobs wait.
-func TestCallsOfAllowTogether(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		stage func(redistest.TB) *stage
-	}{{"miniredis", miniStage}, {"redis", realStage}} {
-		t.Run(tt.name, func(t *testing.T) {
-			alone, together := tt.stage(t), tt.stage(t)
-			rapid.Check(t, func(t *rapid.T) {
-				w := newAsking(t, alone, together)
-				for range rapid.IntRange(1, 12).Draw(t, "steps") {
-					rapid.SampledFrom([]func(*rapid.T){w.ask, w.allow, w.allow, w.wait, w.call, w.pause}).Draw(t, "step")(t)
-				}
-				w.same(t)
-			})
-		})
-	}
 }
 
 // allow makes some calls, of which some only look.

@@ -117,7 +117,7 @@ func (c *Core) fill(l *lane) {
 	if l.at != nil && !c.without(filling) {
 		l.full = true
 		c.letGo(l)
-		l.at.queue.remove(&l.turn)
+		l.step()
 	}
 }
 
@@ -125,7 +125,7 @@ func (c *Core) fill(l *lane) {
 func (c *Core) unfill(l *lane) {
 	if l.full {
 		l.full = false
-		l.at.queue.put(&l.turn, l.turn.key)
+		c.stand(l)
 		c.wake(l.at, 0)
 	}
 }

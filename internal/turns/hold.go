@@ -22,10 +22,11 @@ func (h hold) next() int64 {
 // how far ahead of their time jobs are called.
 const slack = 40_000
 
-// held is how many permits of a meter older lanes hold: to them a lane yields.
+// held is how many permits of a meter lanes hold whose turn comes before: to them a lane
+// yields.
 func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	for _, h := range m.holds {
-		if h.lane != l && h.from <= now && h.till > now && (h.lane.turn.key < l.turn.key || c.without(yielding)) {
+		if h.lane != l && h.from <= now && h.till > now && (c.before(m, h.lane, l) || c.without(yielding)) {
 			sum += h.cost
 		}
 	}
@@ -161,6 +162,9 @@ func (m *meter) holding() bool {
 }
 
 // need returns what a lane needs of a meter.
-func (l *lane) need(m *meter) need {
-	return l.needs[slices.IndexFunc(l.needs, func(n need) bool { return n.meter == m })]
+func (l *lane) need(m *meter) need { return l.needs[l.index(m)] }
+
+// index says which of its needs that is.
+func (l *lane) index(m *meter) int {
+	return slices.IndexFunc(l.needs, func(n need) bool { return n.meter == m })
 }

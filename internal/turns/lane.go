@@ -6,6 +6,9 @@ import "strings"
 type lane struct {
 	name  string
 	queue *queue
+	// key is the one for which jobs of its queue take turns by weight, if any.
+	key    string
+	weight int64
 	// turn holds its key, the number of its last turn or of its making, and its
 	// place in the queue of the meter at which it waits.
 	turn place[*lane]
@@ -19,12 +22,17 @@ type lane struct {
 	// holds is how many meters it holds, trying how many of its turns wait for
 	// their answers.
 	holds, trying int
+	// paid are those of its needs, by bit, at whose meters its next turn counts already: it
+	// had come there, and then the lane had to wait elsewhere.
+	paid uint64
+	in   *line[*lane] // where it stands
 	calls
 }
 
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
+	share       *share // the lane's of it
 	cost, worth int64
 	// asked is for how many permits, those included that were held, the meter was
 	// last asked, and how many turns it had given by then.
@@ -79,6 +87,7 @@ func (c *Core) lane(name string) *lane {
 	if l == nil {
 		queue, _, _ := strings.Cut(name, "\n")
 		l = &lane{name: name, queue: c.queue(queue)}
+		l.key, l.weight = Fair(name)
 		l.turn.of, l.recall.of = l, l
 		c.lanes[name] = l
 	}
@@ -86,7 +95,7 @@ func (c *Core) lane(name string) *lane {
 }
 
 // meters are the names of its meters.
-func (l *lane) meters() []string { return strings.Split(l.name, "\n")[1:] }
+func (l *lane) meters() []string { return Meters(l.name) }
 
 // waits reports whether a job of the lane waits.
 func (l *lane) waits() bool { return l.at != nil || l.parked }
@@ -104,7 +113,7 @@ func (c *Core) enter(l *lane, key int64) {
 	var join *meter
 	for i, name := range names {
 		m := c.meter(name)
-		l.needs[i] = need{meter: m, cost: 1}
+		l.needs[i] = need{meter: m, cost: 1, share: c.share(m, l, key)}
 		m.lanes++
 		if len(names) > 1 {
 			m.wide++
@@ -133,28 +142,52 @@ func (c *Core) leave(l *lane) {
 		return
 	}
 	c.letGo(l)
+	c.payBack(l, l.needs, l.paid)
 	c.part(l)
 	for _, n := range l.needs {
 		n.lanes--
+		n.share.drop()
 		if len(l.needs) > 1 {
 			n.wide--
 		}
 		c.touch(n.meter)
 	}
-	l.needs, l.full = nil, false
+	l.needs, l.full, l.paid = nil, false, 0
+}
+
+// stand has a lane stand among those that wait at its meter and can be called, by its key.
+func (c *Core) stand(l *lane) {
+	l.step()
+	l.turn.rank = l.queue.rank
+	if i := l.index(l.at); c.returns(l, i) {
+		l.in = &l.at.dues
+	} else {
+		l.in = &l.needs[i].share.queue
+		defer l.needs[i].share.enter()
+	}
+	l.in.put(&l.turn, l.turn.key)
+}
+
+// step has it stand there no more.
+func (l *lane) step() {
+	if l.turn.position > 0 {
+		l.in.remove(&l.turn)
+		l.need(l.at).share.leave()
+	}
 }
 
 // join has a lane wait at a meter.
 func (c *Core) join(l *lane, m *meter, key int64) {
 	l.at = m
 	m.waiting++
-	m.queue.put(&l.turn, key)
+	l.turn.key = key
+	c.stand(l)
 	c.touch(m)
 }
 
 // part has it not wait there any more.
 func (c *Core) part(l *lane) {
-	l.at.queue.remove(&l.turn)
+	l.step()
 	l.at.waiting--
 	c.touch(l.at)
 	l.at = nil

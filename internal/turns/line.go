@@ -1,6 +1,9 @@
 package turns
 
-import "container/heap"
+import (
+	"cmp"
+	"container/heap"
+)
 
 // line is what stands in order of a key: lanes by their last turn, meters by
 // when they are due. What stands in it knows its place, and can leave or move.
@@ -8,8 +11,9 @@ type line[T any] []*place[T]
 
 // place is a place in a line. Its zero value stands in none.
 type place[T any] struct {
-	of  T
-	key int64
+	of T
+	// What stands here comes by rank, then by key, then by tie.
+	rank, key, tie int64
 	// position counts from one; zero is nowhere.
 	position int
 }
@@ -47,10 +51,15 @@ func (l line[T]) next() int64 {
 	return l[0].key
 }
 
+// compare is negative where p comes before o.
+func (p *place[T]) compare(o *place[T]) int {
+	return cmp.Or(cmp.Compare(p.rank, o.rank), cmp.Compare(p.key, o.key), cmp.Compare(p.tie, o.tie))
+}
+
 // The methods of [heap.Interface].
 
 func (l line[T]) Len() int           { return len(l) }
-func (l line[T]) Less(i, j int) bool { return l[i].key < l[j].key }
+func (l line[T]) Less(i, j int) bool { return l[i].compare(l[j]) < 0 }
 
 func (l line[T]) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]

@@ -9,8 +9,11 @@ import (
 // meter is what is known of one limit and key, and who waits there.
 type meter struct {
 	name string
-	// queue holds the lanes that wait here and can be called, by key.
-	queue line[*lane]
+	// turns are all that it gives: the lanes that wait here and can be called.
+	turns share
+	// dues are those that have come back here: their turn had come, and they had to wait
+	// elsewhere. They go first, the one served longest ago in front.
+	dues line[*lane]
 	// waiting is how many wait here, those included that are full; lanes is how
 	// many lanes need the meter, wherever they wait; wide how many of these need
 	// other meters too.
@@ -84,13 +87,13 @@ func (c *Core) wake(m *meter, at int64) {
 	}
 }
 
-// first returns the lane that waits at a meter, can be called and was served
-// longest ago; nil if there is none.
+// first returns the lane that waits at a meter, can be called and is next; nil if there
+// is none.
 func (m *meter) first() *lane {
-	if len(m.queue) == 0 {
-		return nil
+	if len(m.dues) > 0 && (len(m.turns.line) == 0 || m.dues[0].rank <= m.turns.line[0].rank) {
+		return m.dues[0].of
 	}
-	return m.queue[0].of
+	return m.turns.first()
 }
 
 // touch notes that Sharing may have news of a meter.

@@ -8,6 +8,9 @@ import (
 // queue is one of asynq's.
 type queue struct {
 	name string
+	// weight is how many turns it has while another one has one. Queues of another rank
+	// come before it whatever their weight.
+	weight, rank int64
 	// stopped says that the queue takes nothing: it is paused, has no server, or
 	// all workers are busy. Its lanes are passed over.
 	stopped bool
@@ -18,13 +21,51 @@ type queue struct {
 	probed int64
 }
 
+// Weight is how a queue takes turns beside others.
+type Weight struct {
+	// Turns is how many it has while another one has as many as its own weight.
+	Turns int
+	// Strict says that it goes before all queues that weigh less, and behind all strict
+	// ones that weigh more, whatever turns they had. One that is not strict is behind all
+	// strict ones but those of weight 1.
+	Strict bool
+}
+
+// Weigh says how queues take turns from now on. Those that are not named weigh 1.
+func (c *Core) Weigh(weights map[string]Weight) {
+	for name := range weights {
+		c.queue(name)
+	}
+	for name, q := range c.queues {
+		w := weights[name]
+		q.weight, q.rank = int64(max(1, w.Turns)), 0
+		if w.Strict && !c.without(ranking) {
+			q.rank = 1 - q.weight
+		}
+	}
+	for _, l := range c.lanes {
+		if l.at != nil && l.turn.position > 0 {
+			c.stand(l)
+		}
+	}
+	for _, m := range c.meters {
+		for _, s := range m.turns.parts {
+			s.place.rank, s.place.key = c.queue(s.name).rank, max(s.place.key, m.turns.begun)
+			if s.place.position > 0 {
+				m.turns.line.put(&s.place, s.place.key)
+			}
+		}
+		c.wake(m, 0)
+	}
+}
+
 // probePause lies between two lanes of a stopped queue that are asked about.
 const probePause = 1_000_000
 
 func (c *Core) queue(name string) *queue {
 	q := c.queues[name]
 	if q == nil {
-		q = &queue{name: name}
+		q = &queue{name: name, weight: 1}
 		c.queues[name] = q
 	}
 	return q

@@ -18,7 +18,8 @@ func TestAnyLanes(t *testing.T) {
 			meters = append(meters, drawMeter(t, w))
 		}
 		for range rapid.IntRange(1, 8).Draw(t, "lanes") {
-			l := w.lane(rapid.SampledFrom([]string{"q", "r"}).Draw(t, "queue"), drawNeeds(t, meters)...)
+			queue, key := rapid.SampledFrom([]string{"q", "r"}).Draw(t, "queue"), rapid.SampledFrom([]string{"", "x"}).Draw(t, "key")
+			l := w.fairLane(queue, key, rapid.Int64Range(1, 3).Draw(t, "weight"), drawNeeds(t, meters)...)
 			w.enqueueAt(rapid.Int64Range(0, 2*second).Draw(t, "at"), l, rapid.IntRange(1, 200).Draw(t, "jobs"))
 		}
 		for range rapid.IntRange(0, 4).Draw(t, "troubles") {
@@ -56,7 +57,7 @@ func drawNeeds(t *rapid.T, meters []*worldMeter) (needs []worldNeed) {
 
 func drawTrouble(t *rapid.T, w *world, m *worldMeter, l *worldLane) {
 	at, last := rapid.Int64Range(0, 20*second).Draw(t, "from"), rapid.Int64Range(1, 10*second).Draw(t, "for")
-	switch rapid.SampledFrom([]string{"stop", "pause", "speed", "takeover", "careless"}).Draw(t, "trouble") {
+	switch rapid.SampledFrom([]string{"stop", "pause", "speed", "takeover", "careless", "weigh"}).Draw(t, "trouble") {
 	case "stop":
 		w.at(at, func() { w.stop(l.queue) })
 		w.at(at+last, func() { w.resume(l.queue) })
@@ -65,6 +66,9 @@ func drawTrouble(t *rapid.T, w *world, m *worldMeter, l *worldLane) {
 		w.at(at+last, func() { w.pause(m, false) })
 	case "speed":
 		w.at(at, func() { w.speed(m, 1, 3) })
+	case "weigh":
+		weight := rapid.IntRange(1, 10).Draw(t, "weight")
+		w.at(at, func() { w.weigh(weight > 5, map[string]int{l.queue: weight}) })
 	case "takeover":
 		w.at(at, w.takeover)
 	case "careless":

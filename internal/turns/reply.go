@@ -2,7 +2,6 @@ package turns
 
 import (
 	"slices"
-	"strings"
 )
 
 // readResults reads what grant.lua replies: a row for each turn, then one for each
@@ -55,22 +54,4 @@ func readOutlook(lane string, row []any) *outlook {
 		})
 	}
 	return o
-}
-
-// Meters lists the meters that a lane's jobs need.
-func Meters(lane string) []string {
-	_, meters, _ := strings.Cut(lane, "\n")
-	return strings.Split(meters, "\n")
-}
-
-// IsLane reports whether a text can be the name of a lane.
-func IsLane(name string) bool {
-	_, meters, found := strings.Cut(name, "\n")
-	return found && !slices.ContainsFunc(strings.Split(meters, "\n"), func(meter string) bool { return !strings.Contains(meter, "|") })
-}
-
-// Queue is the queue whose jobs wait in a lane.
-func Queue(lane string) string {
-	queue, _, _ := strings.Cut(lane, "\n")
-	return queue
 }

@@ -23,6 +23,14 @@ const (
 	filling
 	// passingOver: lanes of a queue that takes nothing are passed over.
 	passingOver
+	// weighing: queues and fairness keys take turns by weight.
+	weighing
+	// ranking: queues of a higher rank go first.
+	ranking
+	// comingLast: a queue or key that comes goes behind those that wait.
+	comingLast
+	// comingBack: a lane whose turn had come at a meter goes first where it comes back.
+	comingBack
 	// tellingAgain: a called job that does not come is told again.
 	tellingAgain
 )

@@ -18,6 +18,10 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a full lane is passed over", filling},
 		{"a queue that takes nothing is passed over", passingOver},
 		{"called jobs are told again", tellingAgain},
+		{"queues and keys take turns by weight", weighing},
+		{"queues of a higher rank go first", ranking},
+		{"who comes goes behind", comingLast},
+		{"who had a turn and had to wait elsewhere goes first", comingBack},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

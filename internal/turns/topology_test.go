@@ -72,11 +72,32 @@ func overlapping(seed uint64) *world {
 	for range 2 + r.IntN(5) {
 		meters = append(meters, w.funnel(r))
 	}
+	w.endlessLanes(r, seed, meters)
+	return w
+}
+
+// endlessLanes is lanes with endless backlogs, in half of the worlds some of a queue or of
+// a key together, which have weights.
+func (w *world) endlessLanes(r *rand.Rand, seed uint64, meters []*worldMeter) {
+	weighs := seed%2 == 1
+	weights, keys := map[string]int{}, []int64{1 + r.Int64N(5), 1 + r.Int64N(5), 1 + r.Int64N(5)}
 	for i := range 2 + r.IntN(11) {
-		l := w.lane(fmt.Sprintf("q%d", i), anyNeeds(r, meters)...)
+		queue, key := i, 0
+		if weighs {
+			queue, key = r.IntN(3), r.IntN(3)
+		}
+		name := fmt.Sprintf("q%d", queue)
+		weights[name] = 1
+		if weighs {
+			weights[name] += queue * 2
+		}
+		l := w.fairLane(name, []string{"", "x", "y"}[key], keys[key], anyNeeds(r, meters)...)
+		if key == 0 {
+			l.weight = 1
+		}
 		w.enqueueAt(r.Int64N(2*second), l, endless)
 	}
-	return w
+	w.weigh(false, weights)
 }
 
 // anyMeters is two to six limits of all kinds.
@@ -91,11 +112,7 @@ func (w *world) anyMeters(r *rand.Rand) (meters []*worldMeter) {
 // mixed is the same on limits of all kinds.
 func mixed(seed uint64) *world {
 	w, r := newTopology(seed)
-	meters := w.anyMeters(r)
-	for i := range 2 + r.IntN(11) {
-		l := w.lane(fmt.Sprintf("q%d", i), anyNeeds(r, meters)...)
-		w.enqueueAt(r.Int64N(2*second), l, endless)
-	}
+	w.endlessLanes(r, seed, w.anyMeters(r))
 	return w
 }
 
@@ -124,28 +141,30 @@ func hosts(seed uint64) *world {
 	return w
 }
 
-// stoppedQueue is a lane that shares a limit with many of a queue that has never
-// taken anything.
+// stoppedQueue is a lane that shares a limit with many of a queue that weighs as much as
+// all of these, and has never taken anything.
 func stoppedQueue(seed uint64) *world {
 	w, r := newTopology(seed)
 	shared := w.rate("shared", 5+float64(r.IntN(20)), 10)
-	for i := range 50 + r.IntN(100) {
+	n := 50 + r.IntN(100)
+	for i := range n {
 		w.enqueueAt(0, w.lane("stopped", one(w.rate(fmt.Sprintf("tenant%d", i), 1, 10), shared)...), endless)
 	}
 	w.enqueueAt(r.Int64N(second), w.lane("q", one(shared)...), endless)
+	w.weigh(false, map[string]int{"stopped": n, "q": 1})
 	w.stop("stopped")
 	return w
 }
 
 // troubled is bursts of jobs on limits of all kinds, while queues stop, limits
-// are paused and changed, jobs get lost or late, answers get lost and processes
+// are paused and changed, queues weigh more or less, jobs get lost or late, answers get lost and processes
 // take over from each other. After two minutes the trouble ends.
 func troubled(seed uint64) *world {
 	w, r := newTopology(seed)
 	w.careless = r.IntN(30)
 	meters := w.anyMeters(r)
 	for i := range 2 + r.IntN(11) {
-		l := w.lane(fmt.Sprintf("q%d", i%3), anyNeeds(r, meters)...)
+		l := w.fairLane(fmt.Sprintf("q%d", i%3), []string{"", "x", "y"}[r.IntN(3)], 1+r.Int64N(9), anyNeeds(r, meters)...)
 		for range 1 + r.IntN(5) {
 			w.enqueueAt(r.Int64N(60*second), l, 1+r.IntN(30))
 		}
@@ -154,7 +173,10 @@ func troubled(seed uint64) *world {
 		at, last := r.Int64N(100*second), r.Int64N(20*second)
 		m := meters[r.IntN(len(meters))]
 		queue := w.lanes[r.IntN(len(w.lanes))].queue
-		switch r.IntN(4) {
+		switch r.IntN(5) {
+		case 4:
+			weight := 1 + r.IntN(20)
+			w.at(at, func() { w.weigh(weight%3 == 0, map[string]int{queue: weight}) })
 		case 0:
 			w.at(at, func() { w.stop(queue) })
 			w.at(at+last, func() { w.resume(queue) })

@@ -40,6 +40,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 			c.leave(l)
 		}
 	case Empty:
+		c.payBack(l, t.needs, t.paid)
 		c.leave(l)
 	case Full:
 		c.takeBack(t)
@@ -77,16 +78,18 @@ func (c *Core) refused(now int64, t try) {
 	m.tell(now, c.held(m, l, now), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
 }
 
-// takeBack gives a lane its key back. A later turn of a batch never gives back
-// more than an earlier one.
+// takeBack gives a lane its key back, and what it has paid; a later turn of a batch counts
+// for nobody.
 func (c *Core) takeBack(t try) {
 	l := t.lane
-	if t.key >= l.turn.key {
+	if l.at == nil || t.key >= l.turn.key {
+		c.payBack(l, t.needs, t.paid)
 		return
 	}
-	l.turn.key = t.key
-	if l.turn.position > 0 {
-		l.at.queue.put(&l.turn, t.key)
+	c.payBack(l, l.needs, l.paid)
+	l.turn.key, l.paid = t.key, t.paid
+	if !l.full {
+		c.stand(l)
 	}
 }
 

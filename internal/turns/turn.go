@@ -6,6 +6,9 @@ type try struct {
 	from *meter
 	// key is the lane's before the turn, which it gets back if it is not called.
 	key int64
+	// needs and paid are the lane's, too.
+	needs []need
+	paid  uint64
 	Turn
 }
 
@@ -48,6 +51,9 @@ func (c *Core) serve(m *meter, now int64) {
 			c.await(l, wait{m, ready, false}, now)
 			c.rest(m, min(ready.at, m.askAt()))
 			return
+		}
+		if !early {
+			c.pay(l, l.index(m))
 		}
 		x := c.blocker(l, m, now)
 		if x.meter != nil && l.trying > 0 {
@@ -119,12 +125,15 @@ type wait struct {
 // blocker returns what a lane whose turn has come on m must wait for elsewhere;
 // no meter if it can be called.
 func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
-	for _, n := range l.needs {
+	for i, n := range l.needs {
 		if n.meter == m {
 			continue
 		}
 		f := n.first()
-		behind := f != nil && f.turn.key < l.turn.key && !c.without(notPassing)
+		behind := f != nil && c.before(n.meter, f, l) && !c.without(notPassing)
+		if !behind {
+			c.pay(l, i)
+		}
 		b := c.ready(n.meter, l, now)
 		b.at = max(b.at, now)
 		if (behind || b.at > now) && (w.meter == nil || behind && !w.behind || behind == w.behind && b.at > w.at) {
@@ -147,7 +156,10 @@ func (c *Core) move(l *lane, x wait) {
 
 // try gives a lane a turn. As if it were granted, it goes behind the others.
 func (c *Core) try(l *lane, m *meter, now int64) {
-	t := try{lane: l, from: m, key: l.turn.key, Turn: Turn{Lane: l.name, Ahead: m.ahead(now)}}
+	for i := range l.needs {
+		c.pay(l, i)
+	}
+	t := try{lane: l, from: m, key: l.turn.key, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.ahead(now)}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -163,5 +175,6 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	}
 	l.trying++
 	m.left--
-	m.queue.put(&l.turn, c.number())
+	l.turn.key, l.paid = c.number(), 0
+	c.stand(l)
 }

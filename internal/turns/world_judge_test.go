@@ -37,7 +37,7 @@ func (w *world) idle(l *worldLane) (at int64) {
 	for i, n := range l.needs {
 		held := int64(0)
 		if m := w.known(known, i, n.name); m != nil {
-			if f := m.first(); f != nil && f.turn.key < known.turn.key {
+			if f := m.first(); f != nil && w.core.before(m, f, known) {
 				return never
 			}
 			held = w.core.held(m, known, w.now)
@@ -107,8 +107,8 @@ func (w *world) judgeShares() {
 	}
 }
 
-// roundsOf is a lane's worst wait in full rounds of its slowest meter: every lane
-// that needs the meter has one turn.
+// roundsOf is a lane's worst wait in full rounds of its slowest meter: it has one turn, and
+// every other lane that needs the meter as many as it has by its weights.
 func (w *world) roundsOf(l *worldLane) float64 {
 	round := int64(0)
 	for _, n := range l.needs {
@@ -117,11 +117,40 @@ func (w *world) roundsOf(l *worldLane) float64 {
 			if o.in.stopped {
 				continue
 			}
-			sum += o.turnAt(n.worldMeter) + w.latency
+			if busy := o.turnAt(n.worldMeter); busy > 0 {
+				turns := w.shareAt(o, n.worldMeter) / w.shareAt(l, n.worldMeter)
+				sum += int64(turns * float64(busy+w.latency))
+			}
 		}
 		round = max(round, sum)
 	}
 	return float64(w.history.Lane(l.name).Worst) / float64(round)
+}
+
+// shareAt is which part of a meter's turns a lane has if all lanes have jobs.
+func (w *world) shareAt(l *worldLane, m *worldMeter) float64 {
+	queues, keys, lanes := map[string]float64{}, map[string]float64{}, 0.0
+	for _, o := range w.lanes {
+		if o.turnAt(m) == 0 {
+			continue
+		}
+		queues[o.queue] = float64(o.in.Turns)
+		if o.queue == l.queue {
+			keys[o.key] = float64(o.weight)
+			if o.key == l.key {
+				lanes++
+			}
+		}
+	}
+	share := float64(l.in.Turns) * float64(l.weight) / lanes
+	for _, of := range []map[string]float64{queues, keys} {
+		sum := 0.0
+		for _, weight := range of {
+			sum += weight
+		}
+		share /= sum
+	}
+	return share
 }
 
 // turnAt is for how long a turn of a lane keeps a meter busy. A slot is kept too

@@ -54,6 +54,11 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 		n.reserved += n.cost
 	}
 	w.granted++
+	w.judgeRank(l)
+	if l.last > 0 {
+		l.gap = max(l.gap, w.granted-l.last)
+	}
+	l.last = w.granted
 	l.idleSince = never
 	l.waiting--
 	l.made++
@@ -220,7 +225,7 @@ func (w *world) enqueue(l *worldLane, jobs int) {
 	l.waiting += jobs
 	if l.waiting == jobs {
 		w.number++
-		l.number = w.number
+		l.number, l.since = w.number, w.now
 		w.history.Waits(w.now, l.name)
 		w.core.Made(l.name, w.number)
 	}

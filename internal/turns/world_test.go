@@ -52,15 +52,21 @@ func (f figures) String() string {
 
 type worldLane struct {
 	name, queue string
+	key         string // for which it takes turns by weight
+	weight      int64
 	in          *worldQueue
 	needs       []worldNeed
 	// waiting is how many jobs wait, made how many there ever were.
 	waiting, made int
 	called        []worldCall
 	idleSince     int64
+	since         int64 // when it got its first job
 	done          int
-	number        int64
-	where         string
+	// last is how many turns all had had when it had its last; gap is how many they had
+	// between two of its own at most.
+	last, gap int
+	number    int64
+	where     string
 }
 
 type worldNeed struct {
@@ -83,6 +89,7 @@ type worldQueue struct {
 	passedOver bool
 	since      int64
 	pending    []func()
+	Weight
 }
 
 type worldEvent struct {
@@ -107,21 +114,37 @@ func (w *world) meter(m worldMeter) *worldMeter {
 
 // lane adds a lane. Its needs are "meter" or "meter cost", any number of them.
 func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
+	return w.fairLane(queue, "", 1, needs...)
+}
+
+// fairLane adds a lane of a fairness key.
+func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *worldLane {
 	slices.SortFunc(needs, func(a, b worldNeed) int { return cmp.Compare(a.name, b.name) })
-	name := queue
-	for _, n := range needs {
-		name += "\n" + n.name
+	meters := make([]string, len(needs))
+	for i, n := range needs {
+		meters[i] = n.name
 	}
+	name := Lane(queue, meters, FairLine(key, weight))
 	if there := w.byName[name]; there != nil {
 		return there
 	}
 	if w.queues[queue] == nil {
-		w.queues[queue] = &worldQueue{}
+		w.queues[queue] = &worldQueue{Weight: Weight{Turns: 1}}
 	}
-	l := &worldLane{queue: queue, in: w.queues[queue], needs: needs, name: name, idleSince: never}
+	l := &worldLane{queue: queue, key: key, weight: weight, in: w.queues[queue], needs: needs, name: name, idleSince: never}
 	w.lanes = append(w.lanes, l)
 	w.byName[l.name] = l
 	return l
+}
+
+// weigh says how queues take turns from now on.
+func (w *world) weigh(strict bool, weights map[string]int) {
+	told := map[string]Weight{}
+	for queue, turns := range weights {
+		told[queue] = Weight{turns, strict}
+		w.queues[queue].Weight = told[queue]
+	}
+	w.core.Weigh(told)
 }
 
 // at has something happen at a time, or now if that is over.

@@ -1,0 +1,63 @@
+package turns
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MostWeight is the most that a fairness key can weigh.
+const MostWeight = 1000
+
+// Lane is the name of a lane: its queue and its meters, limit|key, one a line, and in the
+// last line what a fairness key says, if there is one.
+func Lane(queue string, meters []string, fair string) string {
+	name := queue + "\n" + strings.Join(meters, "\n")
+	if fair != "" {
+		name += "\n" + fair
+	}
+	return name
+}
+
+// FairLine is the line of a fairness key that weighs so much in the name of a lane: as
+// no limit is without a name it is no meter's. Without a key there is none.
+func FairLine(key string, weight int64) string {
+	if key == "" {
+		return ""
+	}
+	return fmt.Sprintf("|%d|%s", max(1, weight), key)
+}
+
+// Fair is the fairness key of a lane and its weight. Jobs that have none are one key's.
+func Fair(lane string) (key string, weight int64) {
+	lines := strings.Split(lane, "\n")
+	last, found := strings.CutPrefix(lines[len(lines)-1], "|")
+	if !found {
+		return "", 1
+	}
+	text, key, _ := strings.Cut(last, "|")
+	weight, _ = strconv.ParseInt(text, 10, 64)
+	return key, min(max(1, weight), MostWeight)
+}
+
+// Meters lists the meters that a lane's jobs need.
+func Meters(lane string) []string {
+	meters := strings.Split(lane, "\n")[1:]
+	if last := len(meters) - 1; last > 0 && strings.HasPrefix(meters[last], "|") {
+		return meters[:last]
+	}
+	return meters
+}
+
+// IsLane reports whether a text can be the name of a lane.
+func IsLane(name string) bool {
+	meters := Meters(name)
+	return len(meters) > 0 && !slices.ContainsFunc(meters, func(meter string) bool { return strings.Index(meter, "|") < 1 })
+}
+
+// Queue is the queue whose jobs wait in a lane.
+func Queue(lane string) string {
+	queue, _, _ := strings.Cut(lane, "\n")
+	return queue
+}

@@ -57,8 +57,8 @@ func (s simulation) story(seed uint64) string {
 var simulations = []simulation{
 	{name: "shares", build: sharing, until: 60, shares: true, of: 20},
 	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12, of: 20},
-	{name: "weights", build: weighted, until: 60, also: (*world).judgeWeights, of: 5},
-	{name: "strict queues", build: strict, until: 60, of: 10},
+	{name: "weights", build: weighted, until: 60, also: (*world).judgeWeights, of: 10},
+	{name: "strict queues", build: strict, until: 60, of: 25},
 	{name: "newcomers", build: comers, until: 20, also: (*world).judgeComers, of: 50},
 	{name: "troubles", build: troubled, until: 100_000, ends: true, of: 1},
 	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 50},

@@ -122,7 +122,7 @@ func (w *world) judgeWeights() {
 	}
 	for _, l := range w.lanes {
 		its := lanes[l.queue+l.key] / (share[l.queue] * share[l.queue+l.key])
-		if most := 1.5*its + float64(len(w.lanes)); float64(l.gap) > most {
+		if most := 2*its + float64(len(w.lanes)); float64(l.gap) > most {
 			w.breaks(l, "waited while others had %d turns; its share is one in %.1f", l.gap, its)
 		}
 	}

@@ -19,12 +19,10 @@ type apiCommand struct {
 // closeTimeout is how long calls may take to end when the API has.
 const closeTimeout = 2 * time.Second
 
-// Help is the manual of "worker api".
 func (apiCommand) Help() string {
 	return `Answers any call, and 429 with Retry-After to those beyond its rate, by its own clock. Each second with calls it prints a line on how many it served and refused. It is the other side for a try: docker compose up runs one.`
 }
 
-// Run implements "worker api".
 func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if c.Rate < 1 {
 		return cli.Usagef("--rate %d: want at least 1", c.Rate)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
@@ -17,13 +19,19 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// connect returns the limiter of the config's Redis; the caller must call done.
-func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Lanes, done func(), err error) {
+// open reads the config and connects to its Redis; the caller must close it.
+func open(ctx context.Context, g *cli.Globals) (*config.Config, redis.UniversalClient, error) {
 	c, err := g.Load()
 	if err != nil {
 		return nil, nil, err
 	}
 	rdb, err := dial.Config(ctx, c)
+	return c, rdb, err
+}
+
+// connect returns the limiter of the config's Redis; the caller must call done.
+func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Lanes, done func(), err error) {
+	c, rdb, err := open(ctx, g)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,24 +46,9 @@ func badUnlessDown(err error) error {
 	return cli.Usagef("%w", err)
 }
 
-// in writes a time ahead as people read it.
-func in(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "now"
-	case d < time.Minute:
-		return d.Round(time.Millisecond).String()
-	}
-	return fmt.Sprintf("%s (%s)", d.Round(time.Second), time.Now().Add(d).Format(time.DateTime))
-}
-
 // openQueues connects to the config's Redis; the caller must close it.
 func openQueues(ctx context.Context, g *cli.Globals) (*inspect.Queues, error) {
-	c, err := g.Load()
-	if err != nil {
-		return nil, err
-	}
-	rdb, err := dial.Config(ctx, c)
+	c, rdb, err := open(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -102,4 +95,15 @@ func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.
 		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
 	}
 	return jobs[0], nil
+}
+
+// find looks a limit up by its name.
+func find(ctx context.Context, limiter *throttle.Lanes, name string) (throttle.Limit, bool, error) {
+	limits, err := limiter.Limits(ctx)
+	for _, l := range limits {
+		if l.Name == name {
+			return l, true, err
+		}
+	}
+	return throttle.Limit{Name: name}, false, err
 }

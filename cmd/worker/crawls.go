@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
@@ -15,18 +14,12 @@ type crawlsCommand struct {
 	JSON bool   `help:"Print a JSON array of crawls, or the object of the one."`
 }
 
-// Help is the manual of "worker crawls".
 func (crawlsCommand) Help() string {
 	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run, and "beyond" says how often links were left out because the crawl or their host has as many pages as crawl.max_pages and crawl.max_host_pages allow. A crawl is forgotten 90 days after its last job.`
 }
 
-// Run implements "worker crawls".
 func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	conf, err := g.Load()
-	if err != nil {
-		return err
-	}
-	rdb, err := dial.Config(ctx, conf)
+	conf, rdb, err := open(ctx, g)
 	if err != nil {
 		return err
 	}

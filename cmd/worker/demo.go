@@ -28,20 +28,20 @@ type demoCommand struct {
 	JSON   bool          `help:"Print one JSON object instead of a table."`
 }
 
-// Help is the manual of "worker demo".
 func (demoCommand) Help() string {
 	return `Starts a small API that counts the calls that arrive within any second by its own clock, and answers 429 to those above its limit. Then enqueues jobs that call it, under a limit for all of them and one for each of four accounts, and runs them.
 
 The exit code is 0 only if the API had nothing to refuse and every job ran once. Without --redis it runs on a Redis of its own; in another it uses a queue and limits of its own, and removes them.`
 }
 
-// Run implements "worker demo".
 func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	jobs := 200
 	if c.Watch {
 		jobs = 2000
 	}
-	assign(&jobs, c.Jobs)
+	if c.Jobs != nil {
+		jobs = *c.Jobs
+	}
 	if jobs < 1 || c.Rate < 1 {
 		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", jobs, c.Rate)
 	}

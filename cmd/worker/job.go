@@ -13,7 +13,6 @@ type jobCommand struct {
 	JSON  bool   `help:"Print a JSON object for each job of that id."`
 }
 
-// Help is the manual of "worker job".
 func (jobCommand) Help() string {
 	return `Says all that is known of a job, whatever its state:
 
@@ -31,7 +30,6 @@ Of an http:request the answer to the last attempt is shown, if there was one: st
 A job without retention is forgotten when it is done; there is no job of its id then.`
 }
 
-// Run implements "worker job".
 func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	q, err := openQueues(ctx, g)
 	if err != nil {

@@ -66,12 +66,3 @@ func (p *place) lines() [][2]string {
 		{"expected", expected},
 	}
 }
-
-// meterName is limit|key for people.
-func meterName(meter string) string {
-	limit, key, _ := strings.Cut(meter, "|")
-	if key == "" {
-		return limit
-	}
-	return limit + " of " + key
-}

@@ -172,11 +172,3 @@ func (v *jobView) stateText() string {
 	}
 	return v.State
 }
-
-// dateTime is a time where people are, and nothing for none.
-func dateTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Local().Format(time.DateTime)
-}

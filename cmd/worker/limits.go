@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/throttle"
@@ -51,18 +50,10 @@ func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.
 	}
 }
 
-func text(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
-}
-
 type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-// Run implements "worker limits list".
 func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {
@@ -98,13 +89,6 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return cli.Table(stdio.Out, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows)
 }
 
-func number(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
 type limitsShow struct {
 	Name string `arg:"" help:"Name of the limit."`
 	JSON bool   `help:"Print a JSON object."`
@@ -118,7 +102,6 @@ type backlog struct {
 	About   bool     `json:"about,omitempty"`
 }
 
-// Run implements "worker limits show".
 func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	q, err := openQueues(ctx, g)
 	if err != nil {
@@ -170,23 +153,4 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return nil
 	}
 	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows)
-}
-
-// keyName is a key for people: the empty one is that of limits without keys.
-func keyName(key string) string {
-	if key == "" {
-		return "(all)"
-	}
-	return key
-}
-
-// find looks a limit up by its name.
-func find(ctx context.Context, limiter *throttle.Lanes, name string) (throttle.Limit, bool, error) {
-	limits, err := limiter.Limits(ctx)
-	for _, l := range limits {
-		if l.Name == name {
-			return l, true, err
-		}
-	}
-	return throttle.Limit{Name: name}, false, err
 }

@@ -15,7 +15,6 @@ type limitsDelete struct {
 	confirming
 }
 
-// Run implements "worker limits delete".
 func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "deleted", Limit: c.Name}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
@@ -35,7 +34,6 @@ type limitsPause struct {
 	confirming
 }
 
-// Run implements "worker limits pause".
 func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "paused", Limit: c.Name}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Pause(ctx, c.Name) })
@@ -46,7 +44,6 @@ type limitsResume struct {
 	confirming
 }
 
-// Run implements "worker limits resume".
 func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "resumed", Limit: c.Name}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Resume(ctx, c.Name) })
@@ -58,7 +55,6 @@ type limitsReset struct {
 	confirming
 }
 
-// Run implements "worker limits reset".
 func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "reset", Limit: c.Name, Key: cli.Text(c.Key)}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {

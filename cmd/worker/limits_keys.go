@@ -97,12 +97,10 @@ type limitsUnset struct {
 	confirming
 }
 
-// Help is the manual of "worker limits unset".
 func (limitsUnset) Help() string {
 	return `What the config file says of the key counts again when the file changes there.`
 }
 
-// Run implements "worker limits unset".
 func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "unset", Limit: c.Name, Key: cli.Text(c.Key)}
 	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {

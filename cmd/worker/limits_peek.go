@@ -15,7 +15,6 @@ type limitsPeek struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
-// Run implements "worker limits peek".
 func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {

@@ -26,14 +26,12 @@ type limitsSet struct {
 	confirming
 }
 
-// Help is the manual of "worker limits set".
 func (limitsSet) Help() string {
 	return `Of a limit that exists, what no flag names stays as it is. A config file that has the limit replaces it, with a warning, when a worker reads it for the first time and when it changes there.
 
 With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
 
-// Run implements "worker limits set".
 func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {

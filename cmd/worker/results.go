@@ -20,7 +20,6 @@ type resultsCommand struct {
 	JSON   bool          `help:"Print JSON lines: one object a line."`
 }
 
-// Help is the manual of "worker results".
 func (resultsCommand) Help() string {
 	return `Lists the results of jobs that are done, the oldest first where all are kept for the same time: of an http:request the answer's status, kept headers and body, of any other type what its handler wrote.
 
@@ -40,7 +39,6 @@ func (c *resultsCommand) check() error {
 	return nil
 }
 
-// Run implements "worker results".
 func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	if err := c.check(); err != nil {
 		return err

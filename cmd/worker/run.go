@@ -26,7 +26,6 @@ type runCommand struct {
 	cli.LogFlags
 }
 
-// Help is the manual of "worker run".
 func (runCommand) Help() string {
 	return `SIGTERM or an interrupt stops it: no new jobs start, running ones have shutdown_timeout to finish, and then go back to their queue. A second signal ends it at once.
 
@@ -35,7 +34,6 @@ When the config file changes, and on SIGHUP, limits, rules and schedules are rea
 A call that is refused with 429, or with 503 and Retry-After, shuts the limits that its job has a key of (where no limit has a key, all of its limits; or those under "blocks") for every worker: until the time that the answer's Retry-After, RateLimit or X-RateLimit fields say, or, where none does, for a second, twice as long with each refusal in a row, up to five minutes. That time counts for limits whose key is the job's host(payload.url) and for those under "blocks", for all of them with "trust: all", and for no longer than the limit's max_block. The job goes back to the head of those that wait, and no attempt is spent.`
 }
 
-// Run implements "worker run".
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	if c.Check || c.JSON {
 		return c.run(ctx, g, c.Logger(stdio.Err), stdio)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
@@ -22,11 +21,7 @@ type schedulesCommand struct {
 
 // withRunner calls do with the config's schedules.
 func withRunner(ctx context.Context, g *cli.Globals, do func(*cron.Runner) error) error {
-	c, err := g.Load()
-	if err != nil {
-		return err
-	}
-	rdb, err := dial.Config(ctx, c)
+	c, rdb, err := open(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -77,14 +72,6 @@ func newScheduleStatus(s cron.Status) scheduleStatus {
 	return status
 }
 
-func zoneName(zone string) string {
-	if zone == "" {
-		return "UTC"
-	}
-	return zone
-}
-
-// Run implements "worker schedules list".
 func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	return withRunner(ctx, g, func(runner *cron.Runner) error {
 		list, err := runner.List(ctx, 1)
@@ -120,17 +107,6 @@ schedules:
 	return err
 }
 
-// tickFormat shows the offset, which tells the two hours of an autumn night
-// apart.
-const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
-
-func clock(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.Format(tickFormat)
-}
-
 // oneSchedule is a command about a schedule.
 type oneSchedule struct {
 	Name string `arg:"" help:"Name of the schedule."`
@@ -149,7 +125,6 @@ func (c *oneSchedule) change(ctx context.Context, g *cli.Globals, stdio cli.IO, 
 
 type schedulesRun struct{ oneSchedule }
 
-// Run implements "worker schedules run".
 func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	return withRunner(ctx, g, func(runner *cron.Runner) error {
 		id, err := runner.Trigger(ctx, c.Name)
@@ -162,14 +137,12 @@ func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) er
 
 type schedulesPause struct{ oneSchedule }
 
-// Run implements "worker schedules pause".
 func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	return c.change(ctx, g, stdio, "paused", (*cron.Runner).Pause)
 }
 
 type schedulesResume struct{ oneSchedule }
 
-// Run implements "worker schedules resume".
 func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	return c.change(ctx, g, stdio, "resumed", (*cron.Runner).Resume)
 }

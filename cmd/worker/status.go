@@ -19,7 +19,6 @@ type statusCommand struct {
 	JSON  bool          `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
-// Help is the manual of "worker status".
 func (statusCommand) Help() string {
 	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and since the scope began those that are done and the attempts that failed. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
 
@@ -34,7 +33,6 @@ Then come the workers: where each runs, which headgate it is and which config it
 With --since it is told instead what became of jobs, in steps of a minute to a day: minutes are known of one day, hours of thirty. The waits are of those jobs that waited for permits: half waited no longer than P50, and one in a hundred longer than P99, as near as that was counted.`
 }
 
-// Run implements "worker status".
 func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	if c.Since < 0 || c.Since > history.Reach {
 		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", c.Since, history.Reach.Hours())
@@ -182,5 +180,3 @@ func printLimits(out io.Writer, limits []inspect.Limit) error {
 	}
 	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -18,12 +18,10 @@ type throttleCommand struct {
 	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s and never."`
 }
 
-// Help is the manual of "worker throttle".
 func (throttleCommand) Help() string {
 	return `Prints redis-cell's five lines: 0 if it may pass and 1 if not, the most that can pass at once (MAX-BURST + 1), how many are left, the seconds until a retry can pass (-1 if it passed, or never will), and the seconds until the key is as if never used. The exit code is 0 for both answers.`
 }
 
-// Run implements "worker throttle".
 func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {

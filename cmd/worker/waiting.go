@@ -14,7 +14,6 @@ type waitingCommand struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-// Help is the manual of "worker waiting".
 func (waitingCommand) Help() string {
 	return `LAST RUNS IN is when the last of the jobs would run that want permits of a limit, whatever else they wait for, if nothing else comes.
 
@@ -30,7 +29,6 @@ type summary struct {
 	About   bool     `json:"about,omitempty"`
 }
 
-// Run implements "worker waiting".
 func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	q, err := openQueues(ctx, g)
 	if err != nil {
@@ -74,24 +72,4 @@ func summaries(wants []throttle.Want, lasts map[string]throttle.Expected) []summ
 		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits
 	}
 	return found
-}
-
-// lastIn says when a job would run, if anybody knows.
-func lastIn(e throttle.Expected) string {
-	switch {
-	case !e.Known:
-		return "unknown"
-	case e.About:
-		return "about " + in(e.In)
-	}
-	return in(e.In)
-}
-
-// lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(e throttle.Expected) *float64 {
-	if !e.Known {
-		return nil
-	}
-	s := e.In.Seconds()
-	return &s
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// in writes a time ahead as people read it.
+func in(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "now"
+	case d < time.Minute:
+		return d.Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("%s (%s)", d.Round(time.Second), time.Now().Add(d).Format(time.DateTime))
+}
+
+// lastIn says when a job would run, if anybody knows.
+func lastIn(e throttle.Expected) string {
+	switch {
+	case !e.Known:
+		return "unknown"
+	case e.About:
+		return "about " + in(e.In)
+	}
+	return in(e.In)
+}
+
+// lastSeconds is lastIn in JSON: null where nobody knows.
+func lastSeconds(e throttle.Expected) *float64 {
+	if !e.Known {
+		return nil
+	}
+	return new(e.In.Seconds())
+}
+
+// dateTime is a time where people are, and nothing for none.
+func dateTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// tickFormat shows the offset, which tells the two hours of an autumn night
+// apart.
+const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
+
+// clock is a tick, if there is one.
+func clock(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Format(tickFormat)
+}
+
+// zoneName is that of a schedule, which may name none.
+func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// text is a duration, and nothing for none.
+func text(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// number is a number, and nothing for none.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// keyName is a key for people: the empty one is that of limits without keys.
+func keyName(key string) string { return cmp.Or(key, "(all)") }
+
+// meterName is limit|key for people.
+func meterName(meter string) string {
+	limit, key, _ := strings.Cut(meter, "|")
+	if key == "" {
+		return limit
+	}
+	return limit + " of " + key
+}

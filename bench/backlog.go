@@ -19,7 +19,7 @@ type backlogCommand struct {
 	Hosts       int      `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
 	HostRate    int      `default:"1" help:"Permits a second of each host, one at a time."`
 	Arrive      int      `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
-	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js), asynq (no limit at all), asynq-paced (the same with jobs arriving at the limit's rate, enqueuing not counted)."`
+	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js)."`
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
 	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
@@ -183,9 +183,6 @@ func newBacklogRow(system system, s spec, out outcome) backlogRow {
 		CPU:      float64(out.spent.cpu) / float64(time.Millisecond) / float64(done),
 		Commands: float64(out.spent.commands) / float64(done),
 		Elapsed:  elapsed(out).Seconds(),
-	}
-	if system.free {
-		return row
 	}
 	ideal := s.ideal().Seconds()
 	row.Ideal = &ideal

@@ -69,6 +69,29 @@ func (b *bench) usage() (usage, error) {
 	return usage{time.Duration((user + system) * 1e9), commands}, errors.Join(err1, err2, err3)
 }
 
+// spent is what the redis-server spends while f runs.
+func (b *bench) spent(f func() error) (usage, error) {
+	before, err := b.usage()
+	if err == nil {
+		err = f()
+	}
+	if err != nil {
+		return usage{}, err
+	}
+	after, err := b.usage()
+	return after.since(before), err
+}
+
+// sleep waits, or until the program is to end.
+func (b *bench) sleep(d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
+}
+
 // dataset is the memory of all keys that stay, by Redis's own count. Keys that
 // expire are not in it, nor are connections and the table of keys.
 func (b *bench) dataset() (int64, error) {

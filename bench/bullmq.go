@@ -56,18 +56,13 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	if err := expectLine(lines, "ready"); err != nil {
 		return outcome{}, err
 	}
-	before, err := b.usage()
-	if err != nil {
-		return outcome{}, err
-	}
 	begin := time.Now()
-	if _, err := fmt.Fprintln(stdin, "go"); err != nil {
-		return outcome{}, err
-	}
-	if err := expectLine(lines, "done"); err != nil {
-		return outcome{}, err
-	}
-	after, err := b.usage()
+	spent, err := b.spent(func() error {
+		if _, err := fmt.Fprintln(stdin, "go"); err != nil {
+			return err
+		}
+		return expectLine(lines, "done")
+	})
 	if err != nil {
 		return outcome{}, err
 	}
@@ -75,7 +70,7 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	if err := json.NewDecoder(lines).Decode(&moments); err != nil {
 		return outcome{}, fmt.Errorf("the starts that BullMQ's worker reports: %w", err)
 	}
-	out := outcome{begin: begin.UnixMicro(), spent: after.since(before)}
+	out := outcome{begin: begin.UnixMicro(), spent: spent}
 	for i, at := range moments {
 		out.starts = append(out.starts, start{job{Number: i}, at, at})
 	}

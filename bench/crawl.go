@@ -133,7 +133,7 @@ func (c *crawlCommand) measure(b *bench, with crawler, killed bool) (row crawlRo
 // again.
 func restart(b *bench, site *crawlsite.Site, crawl crawl, process *exec.Cmd, pages int) (*exec.Cmd, error) {
 	for site.Fetched() < pages {
-		if err := pass(b, 10*time.Millisecond); err != nil {
+		if err := b.sleep(10 * time.Millisecond); err != nil {
 			return nil, errors.Join(err, kill(process))
 		}
 	}

@@ -77,14 +77,14 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 	if err := limiter.Set(b.ctx, s.limit()); err != nil {
 		return err
 	}
-	if err := pass(b, c.Settle); err != nil { // both work as usual by then
+	if err := b.sleep(c.Settle); err != nil { // both work as usual by then
 		return err
 	}
 	killed := time.Now().UnixMicro()
 	if err := first.kill(); err != nil {
 		return err
 	}
-	if err := pass(b, c.Observe); err != nil {
+	if err := b.sleep(c.Observe); err != nil {
 		return err
 	}
 	starts, err := second.startsAfter(b, killed+c.Observe.Microseconds())
@@ -130,19 +130,9 @@ func (c *failoverCommand) fill(b *bench) error {
 		if err != nil || info.Retry == c.Jobs {
 			return err
 		}
-		if err := pass(b, 100*time.Millisecond); err != nil {
+		if err := b.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
-	}
-}
-
-// pass lets time pass.
-func pass(b *bench, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-b.ctx.Done():
-		return b.ctx.Err()
 	}
 }
 

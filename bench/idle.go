@@ -117,16 +117,6 @@ func spentBy(b *bench, workers []*idler) (usage, time.Duration, error) {
 	return u, sum, err
 }
 
-// sleep waits, or until the program is to end.
-func (b *bench) sleep(d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-b.ctx.Done():
-		return context.Cause(b.ctx)
-	}
-}
-
 // idler is a worker process that tells what it has spent.
 type idler struct {
 	process *exec.Cmd

@@ -120,28 +120,26 @@ func (c *pageCommand) watch(b *bench, limiter *throttle.Lanes, viewers int) (pag
 		return row, err
 	}
 
-	before, err := b.usage()
-	if err != nil {
-		return row, err
-	}
-	ctx, cancel := context.WithTimeout(b.ctx, c.For)
-	defer cancel()
-	var all sync.WaitGroup
 	counts := make([]int, viewers)
-	for i := range viewers {
-		all.Go(func() { counts[i] = updates(ctx, server.URL+"/events?of="+c.Path) })
-	}
-	<-ctx.Done()
-	all.Wait()
-	after, err := b.usage()
+	spent, err := b.spent(func() error {
+		ctx, cancel := context.WithTimeout(b.ctx, c.For)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range viewers {
+			all.Go(func() { counts[i] = updates(ctx, server.URL+"/events?of="+c.Path) })
+		}
+		<-ctx.Done()
+		all.Wait()
+		return nil
+	})
 	if err != nil {
 		return row, err
 	}
 	for _, n := range counts {
 		row.Updates += float64(n) / c.For.Seconds() / float64(viewers)
 	}
-	row.RedisCPU = (after.cpu - before.cpu).Seconds() / c.For.Seconds()
-	row.Commands = float64(after.commands-before.commands) / c.For.Seconds()
+	row.RedisCPU = spent.cpu.Seconds() / c.For.Seconds()
+	row.Commands = float64(spent.commands) / c.For.Seconds()
 	return row, b.ctx.Err()
 }
 

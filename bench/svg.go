@@ -20,7 +20,7 @@ const svgStyle = `text { font: 13px system-ui, -apple-system, "Segoe UI", Helvet
 
 // colours are told apart by people with any colour vision, and in grey.
 var colours = map[string]string{
-	"headgate": "#0072b2", "bullmq": "#d55e00", "wiki": "#999999", "wiki-stock": "#cc79a7", "asynq": "#009e73", "asynq-paced": "#56b4e9",
+	"headgate": "#0072b2", "bullmq": "#d55e00", "wiki": "#999999", "wiki-stock": "#cc79a7",
 }
 
 // The anchors of a text.

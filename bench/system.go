@@ -17,7 +17,6 @@ type system struct {
 	// waiting is what a waiting job costs in Redis beyond one that is
 	// scheduled, in bytes; nil where the system has no such jobs.
 	waiting func(b *bench, s spec) (int64, error)
-	free    bool // nothing limits it
 }
 
 // outcome is what one run gave.
@@ -35,8 +34,6 @@ var systems = []system{
 	asynqSystem("wiki", startWiki),
 	asynqSystem("wiki-stock", startWikiStock),
 	{name: "bullmq", run: runBullMQ},
-	{name: "asynq", run: drainer(startBare), free: true},
-	{name: "asynq-paced", run: runPaced, free: true},
 }
 
 // pick finds systems by name, and headgate before them.
@@ -50,7 +47,7 @@ func pick(names []string) ([]system, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq, asynq, asynq-paced", name)
+			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq", name)
 		}
 	}
 	return picked, nil
@@ -113,72 +110,38 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 				}
 			}
 		}
-		before, err := b.usage()
-		if err != nil {
-			return outcome{}, err
-		}
 		begin := time.Now()
-		stop, err := start(b, s, false, h)
-		if err != nil {
-			return outcome{}, err
-		}
-		defer stop()
-		if s.Arrive > 0 {
-			if err := b.arrive(jobs, s.Arrive, h); err != nil {
-				return outcome{}, err
+		spent, err := b.spent(func() error {
+			stop, err := start(b, s, false, h)
+			if err != nil {
+				return err
 			}
-		}
-		if err := b.await(h.all, s, begin); err != nil {
-			return outcome{}, err
-		}
-		after, err := b.usage()
+			defer stop()
+			if s.Arrive > 0 {
+				if err := b.arrive(jobs, s.Arrive, h); err != nil {
+					return err
+				}
+			}
+			return b.await(h.all, s, begin)
+		})
 		if err != nil {
 			return outcome{}, err
 		}
 		_, denials := h.count()
 		starts := h.byAdmission()
 		return outcome{
-			starts: starts, denials: denials, begin: begin.UnixMicro(), spent: after.since(before),
+			starts: starts, denials: denials, begin: begin.UnixMicro(), spent: spent,
 			late: latenesses(s, begin.UnixMicro(), starts, h.enqueued),
 		}, nil
 	}
-}
-
-// runPaced has jobs arrive at the rate of the limit at a bare asynq that polls as
-// often as headgate: what asynq itself costs at that pace. What enqueuing costs
-// is measured by itself and taken off.
-func runPaced(b *bench, s spec) (outcome, error) {
-	s.Arrive = s.Rate
-	out, err := drainer(startPolling)(b, s)
-	if err != nil {
-		return outcome{}, err
-	}
-	if err := b.empty(); err != nil {
-		return outcome{}, err
-	}
-	before, err := b.usage()
-	if err != nil {
-		return outcome{}, err
-	}
-	jobs := s.jobs()
-	if err := b.arrive(jobs, s.Arrive, newHistory(len(jobs))); err != nil {
-		return outcome{}, err
-	}
-	after, err := b.usage()
-	out.spent = out.spent.since(after.since(before))
-	return out, err
 }
 
 // arrive enqueues the jobs evenly, so many a second.
 func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
 	begin := time.Now()
 	for i, j := range jobs {
-		if wait := time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond))); wait > 0 {
-			select {
-			case <-time.After(wait):
-			case <-b.ctx.Done():
-				return context.Cause(b.ctx)
-			}
+		if err := b.sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond)))); err != nil {
+			return err
 		}
 		h.enqueuedAt(time.Now().UnixMicro())
 		if err := b.enqueue(j); err != nil {

@@ -23,15 +23,9 @@ func isLimited(err error) bool {
 // with asynq's polls as short as headgate has them: at its own ones most of the
 // limit is lost.
 func startWiki(b *bench, s spec, shut bool, h *history) (func(), error) {
-	return startWikiServer(b, s, shut, h, polling(s))
-}
-
-// polling is asynq's configuration with polls as short as headgate sets them.
-func polling(s spec) asynq.Config {
 	config := serverConfig(s)
-	config.TaskCheckInterval = 10 * time.Millisecond
-	config.DelayedTaskCheckInterval = time.Second
-	return config
+	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
+	return startWikiServer(b, s, shut, h, config)
 }
 
 // startWikiStock is the same at asynq's own polls.
@@ -94,16 +88,6 @@ func wikiLimited(limiter *redis_rate.Limiter, s spec, limit redis_rate.Limit, h 
 
 // startBare is asynq without any limit.
 func startBare(b *bench, s spec, _ bool, h *history) (func(), error) {
-	return startUnlimited(b, serverConfig(s), h)
-}
-
-// startPolling is the same with headgate's polls.
-func startPolling(b *bench, s spec, _ bool, h *history) (func(), error) {
-	return startUnlimited(b, polling(s), h)
-}
-
-func startUnlimited(b *bench, config asynq.Config, h *history) (func(), error) {
-	srv := asynq.NewServerFromRedisClient(b.rdb, config)
-	err := srv.Start(handler(h))
-	return srv.Shutdown, err
+	srv := asynq.NewServerFromRedisClient(b.rdb, serverConfig(s))
+	return srv.Shutdown, srv.Start(handler(h))
 }

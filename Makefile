@@ -66,9 +66,11 @@ quick: ## vet, check the format and run the tests that are quick
 race: deps ## run all tests with the race detector
 	$(GOTEST) -race work
 
-# make test runs each target on its seeds and on what is kept in the package's testdata/fuzz,
-# and fuzzes nothing: 19 targets would take longer than all other tests. What is found here
-# is kept there, and tested from then on.
+# make test runs each target on its seeds, on 10,000 inputs made of them (internal/mutate, 7 s
+# of one core for all 19), and on what is kept in the package's testdata/fuzz. It does not fuzz:
+# that compiles all dependencies once more, which is two minutes of one core and doubles what a
+# new machine compiles, and 10 s for each target are three minutes more. What is found here is
+# kept there, and tested from then on.
 FUZZTIME ?= 60s
 fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \

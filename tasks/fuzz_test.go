@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // No payload makes a decoder panic, and what is valid is written as the same again.
-func FuzzPayloads(f *testing.F) {
+func FuzzPayloads(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{
 		`{"url":"https://example.com/","method":"POST","headers":{"A":"${env:TOKEN}"},"body":"x"}`,
 		`{"crawl":"docs","url":"https://example.com/","depth":3,"allow":["same-host","*.example.org"],"sitemap":true,"nested":1,"hops":2}`,
@@ -38,7 +41,8 @@ func FuzzPayloads(f *testing.F) {
 }
 
 // A secret is in no text that is kept or said, wherever it stands and wherever that is cut.
-func FuzzHide(f *testing.F) {
+func FuzzHide(target *testing.F) {
+	f := mutate.More(target)
 	f.Add("before ", " after", uint16(10))
 	f.Add("hunter2", "hunter2", uint16(0))
 	f.Fuzz(func(t *testing.T, before, after string, most uint16) {

@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // A secret with its name beside it is not shown, whatever stands around it.
-func FuzzRedact(f *testing.F) {
+func FuzzRedact(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range [][2]string{
 		{"an error:", " at the end"}, {`{"url":"https://u:p@h/","headers":{"Authorization":"Bearer `, `"}}`}, {"token:", "&"}, {"\\\"", "\\"},
 	} {
@@ -29,7 +32,8 @@ func FuzzRedact(f *testing.F) {
 }
 
 // No text is a session but one that was signed, in its one spelling.
-func FuzzSession(f *testing.F) {
+func FuzzSession(target *testing.F) {
+	f := mutate.More(target)
 	s := newSessions(Options{Token: "correct horse battery staple"})
 	signed := s.sign(time.Unix(1785555555, 0), "number", "user")
 	for _, seed := range []string{signed[:len(signed)-1], signed + "A", strings.ToUpper(signed), "1.2.3.4", "....", "-1.a.dXNlcg."} {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/internal/mutate"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
@@ -252,7 +253,8 @@ func TestTooDeep(t *testing.T) {
 
 // No file makes Parse panic, and its errors stand within the file and say
 // something.
-func FuzzParse(f *testing.F) {
+func FuzzParse(target *testing.F) {
+	f := mutate.More(target)
 	files, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil {
 		f.Fatal(err)

@@ -3,10 +3,13 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // No Redis URL shows its password, whatever is wrong with the rest of it.
-func FuzzParseRedisURL(f *testing.F) {
+func FuzzParseRedisURL(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range [][2]string{
 		{"redis", "localhost:6379/0"},
 		{"rediss-cluster", "a,b:1"},

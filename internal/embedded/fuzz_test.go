@@ -11,10 +11,13 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // Whatever a client sends is a request or an error, and a request is what was written.
-func FuzzReadRequest(f *testing.F) {
+func FuzzReadRequest(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{
 		"*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$0\r\n\r\n", "*0\r\n", "*1\r\n$9223372036854775807\r\n", "*1\r\n$4\r\nPINGPONG\r\n",
 	} {
@@ -38,7 +41,8 @@ func FuzzReadRequest(f *testing.F) {
 }
 
 // A file of kept keys that is damaged is an error, and what it gives can be kept again.
-func FuzzKept(f *testing.F) {
+func FuzzKept(target *testing.F) {
+	f := mutate.More(target)
 	m := miniredis.NewMiniRedis()
 	db := m.DB(0)
 	_ = db.Set("text", "value")

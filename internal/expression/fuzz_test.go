@@ -1,9 +1,14 @@
 package expression
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/mutate"
+)
 
 // Whatever an expression and a payload are, each ends in a value or an error.
-func FuzzExpressions(f *testing.F) {
+func FuzzExpressions(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range [][2]string{
 		{"host(payload.url)", `{"url":"https://example.com/"}`},
 		{"payload.a[0].b ?? 'x'", `{"a":[{}]}`},

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 func TestTemplate(t *testing.T) {
@@ -63,7 +65,8 @@ func TestTemplateDoesNotCompile(t *testing.T) {
 
 // No text makes the parser panic, and what compiles evaluates to something or
 // an error.
-func FuzzTemplate(f *testing.F) {
+func FuzzTemplate(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{"a ${tick} b", "${", "$${x}", "${'}'}", "${{}}", "${tick.Format(`2`)}"} {
 		f.Add(seed)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/mutate"
 	"github.com/headgate/headgate/tasks/links"
 )
 
@@ -94,7 +95,8 @@ func TestNoHosts(t *testing.T) {
 
 // What is one form stays it, and no URL is of one host here and of another to a crawl or
 // to net/http.
-func FuzzOf(f *testing.F) {
+func FuzzOf(target *testing.F) {
+	f := mutate.More(target)
 	for _, host := range spellings {
 		for _, name := range host {
 			f.Add("http://" + name + ":8080/a@b?c#d")

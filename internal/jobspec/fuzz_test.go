@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // What Parse takes is written as a line that it takes again for the same job: that is
 // how jobs wait in a file.
-func FuzzParse(f *testing.F) {
+func FuzzParse(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{
 		`{"type":"http:request","payload":{"url":"https://example.com/?a=<b>&c"},"id":"1"}`,
 		`{"type":"a","queue":"b","in":"90s","max_retry":0,"priority":"high","timeout":"1s","unique":"1h","retention":"24h"}`,

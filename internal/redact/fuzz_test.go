@@ -3,10 +3,13 @@ package redact
 import (
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // A key in a URL is not shown, whatever stands around the URL, and what is shown stays as it is.
-func FuzzQuery(f *testing.F) {
+func FuzzQuery(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range [][2]string{{"", ""}, {"?api_key=${env:A}&", "&q=1"}, {"key=", "#there"}, {"%", "=${file:/a}"}} {
 		f.Add(seed[0], seed[1])
 	}

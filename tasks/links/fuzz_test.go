@@ -3,6 +3,8 @@ package links
 import (
 	"bytes"
 	"testing"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 const fuzzedAt = "https://h.example/dir/"
@@ -20,7 +22,8 @@ func wantCanonical(t *testing.T, urls []string, once bool) {
 }
 
 // No sitemap makes the reader panic, and what it lists can be crawled.
-func FuzzReadSitemap(f *testing.F) {
+func FuzzReadSitemap(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{
 		"<urlset><url><loc>/a</loc><lastmod>2026-03-01</lastmod></url></urlset>",
 		"<sitemapindex><sitemap><loc>https://h.example/b.xml.gz</loc></sitemap></sitemapindex>",
@@ -42,7 +45,8 @@ func FuzzReadSitemap(f *testing.F) {
 }
 
 // No page makes the reader panic, and its links can be crawled.
-func FuzzFromPage(f *testing.F) {
+func FuzzFromPage(target *testing.F) {
+	f := mutate.More(target)
 	for _, seed := range []string{
 		`<base href="/new/"><a href=a><a href="a#b"><link rel=next href=c>`, `<meta name=robots content="noindex, nofollow">`,
 		"<a href=' \x00//o.example\\a'><iframe src=javascript:x>", "\xff<<a/href='b'>\x80</",

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 func TestCanonical(t *testing.T) {
@@ -76,7 +78,8 @@ func TestURLsOfTwoHosts(t *testing.T) {
 	}
 }
 
-func FuzzCanonical(f *testing.F) {
+func FuzzCanonical(target *testing.F) {
+	f := mutate.More(target)
 	f.Add("https://h.example/a", "../b?%41#c")
 	f.Add("", "http://%68/%2e/%")
 	f.Fuzz(func(t *testing.T, base, reference string) {

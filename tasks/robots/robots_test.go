@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // The cases of RFC 9309 §2 and §5, and what files in the wild hold.
@@ -219,7 +221,8 @@ func TestAllowedIsTheLongestRule(t *testing.T) {
 }
 
 // The two ways to write a URL have one answer, and no file makes Parse fail.
-func FuzzAllowed(f *testing.F) {
+func FuzzAllowed(target *testing.F) {
+	f := mutate.More(target)
 	f.Add("User-agent: *\nDisallow: /a*b$\n", "/axb")
 	f.Add("User-agent: *\nAllow: /%zz\nDisallow: *?\n", "/%zz?%2F")
 	f.Fuzz(func(t *testing.T, text, path string) {

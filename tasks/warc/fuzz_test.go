@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/mutate"
 )
 
 // Whatever a process left behind its whole records is cut off, and nothing of these.
-func FuzzWhole(f *testing.F) {
+func FuzzWhole(target *testing.F) {
+	f := mutate.More(target)
 	var file bytes.Buffer
 	if _, err := NewWriter(&file, 0).WriteInfo("a.warc.gz", time.Unix(0, 0), Field{"software", "headgate"}); err != nil {
 		f.Fatal(err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/trouble"
 )
 
 // outageLog logs the start and the end of each time in which one Redis cannot
@@ -56,11 +58,11 @@ func (o *outageLog) note(ctx context.Context, began time.Time, err error) {
 	}
 	now := time.Now()
 	if err != nil {
-		o.log.ErrorContext(WithOutage(context.Background(), OutageBegins), o.what+" is unavailable; jobs wait", "error", err)
+		o.log.ErrorContext(WithOutage(context.Background(), OutageBegins), o.what+" is unavailable; jobs wait", "why", trouble.Of(err).Says(), "error", err)
 	} else {
 		o.log.InfoContext(WithOutage(context.Background(), OutageEnds), o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
 	}
-	o.down, o.changed, o.refused = err != nil, now, refusesWrites(err)
+	o.down, o.changed, o.refused = err != nil, now, trouble.Of(err).RefusesWrites()
 }
 
 // OutageLine is what a line of a Server's log says of an outage of Redis.
@@ -138,36 +140,31 @@ func (s *Server) tryLimiter(ctx context.Context) error {
 // tryWrite returns why Redis takes no writes at keys that begin so, if it does not. The
 // write changes nothing: it adds to a list that is never there.
 func tryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
-	return unreachable(rdb.RPushX(ctx, prefix+"probe", "").Err())
-}
-
-// unreachable returns err if it means that Redis cannot be used, and nil if it
-// answered, with whatever. That a Redis loads its data, takes no writes or has no
-// memory left is an answer, too, but no use.
-func unreachable(err error) error {
-	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, errLayout) ||
-		errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
-		return nil
-	}
-	if _, answered := errors.AsType[redis.Error](err); !answered {
+	try := once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}
+	if err := rdb.Process(ctx, try); trouble.Of(err) != trouble.None {
 		return err
-	}
-	for _, unusable := range []func(error) bool{
-		redis.IsLoadingError, redis.IsClusterDownError, redis.IsMasterDownError,
-		redis.IsMaxClientsError, redis.IsAuthError, refusesWrites,
-	} {
-		if unusable(err) {
-			return err
-		}
 	}
 	return nil
 }
 
-// refusesWrites reports whether an error says that Redis answers and takes no writes:
-// its memory is full, it is a replica, has too few of them, or cannot save what it has.
-func refusesWrites(err error) bool {
-	return redis.IsOOMError(err) || redis.IsReadOnlyError(err) || redis.IsNoReplicasError(err) ||
-		err != nil && redis.HasErrorPrefix(err, "MISCONF")
+// once is a command that the client does not repeat: at the end of its patience it would
+// say no more than that its time is up.
+type once struct{ *redis.IntCmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+// unreachable returns err if it means that Redis cannot be used, and nil if it
+// answered, with whatever. That a Redis loads its data, takes no writes or has no
+// memory left is an answer, too, but no use. Rights may be missing for some commands only.
+func unreachable(err error) error {
+	if errors.Is(err, errLayout) || errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
+		return nil
+	}
+	if of := trouble.Of(err); of == trouble.None || of == trouble.Rights {
+		return nil
+	}
+	return err
 }
 
 // A watch tells an outage of the calls of one goroutine, of which each begins

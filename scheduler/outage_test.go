@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -199,7 +200,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			if err := rdb.ConfigSet(t.Context(), set.option, set.refuse).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.server.Ready(t.Context()); !refusesWrites(err) {
+			if err := st.server.Ready(t.Context()); !trouble.Of(err).RefusesWrites() {
 				t.Errorf("ready: %v, want that Redis takes no writes", err)
 			}
 			wantLine := func(want string) {

@@ -105,7 +105,7 @@ func TestMetricsExist(t *testing.T) {
 		return string(text)
 	}
 	want := []string{ // the worker's own
-		"headgate_config_last_reload_success_timestamp_seconds", "headgate_config_reloads_total",
+		"headgate_config_last_reload_success_timestamp_seconds", "headgate_config_reloads_total", "headgate_config_taken",
 	}
 	for line := range strings.Lines(read("../metrics/testdata/metrics.txt")) {
 		want = append(want, strings.Fields(line)[0])

@@ -90,5 +90,11 @@ func processes(b *dashboard.DashboardBuilder) {
 		WithPanel(graph("What waits was counted before", "If this is above a minute the numbers of waiting jobs are old.",
 			seconds, over(told("survey_age_seconds", ""), "counted"))).
 		WithPanel(graph("The config was read before", "How long ago each process has read its config file without errors.",
-			seconds, over("time() - "+each("config_last_reload_success_timestamp_seconds"), "{{instance}}")))
+			seconds, over("time() - "+each("config_last_reload_success_timestamp_seconds"), "{{instance}}"))).
+		WithPanel(graph("What is wrong with Redis", "What processes find of a Redis that they use: nothing, if there is no line above 0.",
+			count, over(each("redis_trouble"), "{{instance}}: {{trouble}}"))).
+		WithPanel(graph("Workers", "Processes that run jobs. Those that are gone ended within the last hour without stopping as they should, or reach Redis no more.",
+			count, over(told("workers", "state"), "{{state}}"))).
+		WithPanel(graph("The config file is in force", "1 while it is; 0 where it has errors, and what was read before holds.",
+			count, over(each("config_taken"), "{{instance}}")))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -20,11 +21,17 @@ type Options struct {
 	// Schedules are those whose ticks are told of. Nil means none. Where processes run
 	// different ones, each tells of its own.
 	Schedules *cron.Runner
-	// Timeout bounds what a scrape asks Redis. The zero value means 2 s. asynq's
-	// Inspector knows no timeouts: of its calls the one that is underway is waited
-	// for, as long as the Redis client has patience.
+	// Timeout bounds what a scrape asks a Redis that answers. The zero value means 2 s.
+	// asynq's Inspector knows no timeouts: of its calls the one that is underway is waited
+	// for, as long as the Redis client has patience. Before that Redis is asked whether it
+	// can be used: one that does not answer within 0.4 s counts as away, and is asked nothing
+	// more.
 	Timeout time.Duration
 }
+
+// answerTimeout is how long Redis may take to say that it can be used: a scrape is done
+// soon after, and Prometheus may come each second.
+const answerTimeout = 400 * time.Millisecond
 
 // Collector collects the metrics of a server and of its scope. It is a
 // prometheus.Collector for any registry, and safe for concurrent use: two scrapes at
@@ -34,10 +41,12 @@ type Options struct {
 // process that nobody scrapes asks Redis nothing for it.
 type Collector struct {
 	history   *history.Recorder     // what this process did
+	probe     probe                 // of both Redises
 	scope     string                // of the limiter, and the label of all
 	rdb       redis.UniversalClient // the limiter's
 	limiter   *throttle.Redis       // which asks as no app, so it sees all limits
 	queues    *asynq.Inspector
+	both      redis.UniversalClient // that of the queues
 	schedules *cron.Runner
 	timeout   time.Duration
 }
@@ -48,7 +57,7 @@ type Collector struct {
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
 	c := &Collector{
 		history: server.History(), queues: asynq.NewInspectorFromRedisClient(queues),
-		schedules: opts.Schedules, timeout: opts.Timeout,
+		schedules: opts.Schedules, timeout: opts.Timeout, both: queues, probe: probe{try: server.Ready},
 	}
 	c.rdb, c.scope = c.history.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
@@ -83,21 +92,41 @@ func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect tells what the process did and then, part by part, what Redis says. The first
-// error ends it: a Redis that did not answer once would use up the time of the scrape
-// part after part, and Prometheus would have nothing at all.
+// Collect tells what the process did, what is wrong with Redis, and then, part by part, what
+// it says. The first error ends it: a Redis that did not answer once would use up the time
+// of the scrape part after part, and Prometheus would have nothing at all.
 func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
+	found := trouble.Of(c.probe.ask(answerTimeout))
+	readable := found == trouble.None || found.RefusesWrites()
+	up := readable && c.scopes(out) == nil
+	out <- scopeUp.value(one(up))
+	for _, t := range trouble.All() {
+		is := t == found
+		if t == trouble.Evicts {
+			is = readable && c.evicts()
+		}
+		out <- troubles.value(one(is), string(t))
+	}
+}
+
+// scopes tells what Redis says.
+func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
-	up := 1.0
-	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.queueStates, c.ticks} {
+	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.workers, c.queueStates, c.ticks} {
 		if err := part(ctx, out); err != nil {
-			up = 0
-			break
+			return err
 		}
 	}
-	out <- scopeUp.value(up)
+	return nil
+}
+
+// evicts reports whether one of both Redises deletes keys when its memory is full.
+func (c unlabelled) evicts() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	return trouble.EvictionPolicy(ctx, c.rdb) != "" || trouble.EvictionPolicy(ctx, c.both) != ""
 }
 
 // metric is one of the metrics that there are. A collector keeps none of their values:

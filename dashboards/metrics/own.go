@@ -45,6 +45,7 @@ var (
 	jobs         = own(counter, "jobs_total", "Attempts to run jobs by how they ended: done, failed (to be tried again), archived, dropped, put_back (denied: it did not run), retry_after (put back by its handler).", "queue", "task", "outcome")
 	running      = own(gauge, "jobs_running", "Jobs that run now in this process.", "queue", "task")
 	jobDurations = own(histogram, "job_duration_seconds", "How long jobs ran, however they ended.", "queue", "task")
+	troubles     = own(gauge, "redis_trouble", "1 while this process finds that of a Redis that it uses: away, out_of_memory, read_only, wrong_password and others, with which jobs wait; or evicts, which is a maxmemory-policy that deletes jobs and limits when its memory is full.", "trouble")
 	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
 )
 

@@ -37,6 +37,7 @@ var (
 	perSecond   = scoped(gauge, "permits_per_second", "Permits that come back in a second in the long run, for jobs that have no key of the limit; 0 of a concurrency limit.", "limit")
 	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
 	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
+	processes   = scoped(gauge, "workers", "Processes that run jobs, by state: here, or gone: within the last hour they ended without a word, or could not reach Redis any more.", "state")
 	giver       = scoped(gauge, "turn_giver_alive", "1 if any process gives waiting jobs their turns.")
 )
 
@@ -142,4 +143,21 @@ func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) err
 		out <- giver.value(float64(n))
 	}
 	return err
+}
+
+// workers tells how many processes live, and how many are gone without a word.
+func (c *Collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
+	found, err := history.Processes(ctx, c.rdb, c.scope)
+	if err != nil {
+		return err
+	}
+	gone := 0
+	for _, p := range found {
+		if p.Gone {
+			gone++
+		}
+	}
+	out <- processes.value(float64(len(found)-gone), "here")
+	out <- processes.value(float64(gone), "gone")
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -66,7 +67,11 @@ func Redis(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = cmp.Or(once(ctx, r), err)
 		}
-		return nil, errors.Join(fmt.Errorf("cannot reach Redis at %s: %w", r, err), rdb.Close())
+		what := "cannot reach Redis at %s: %w"
+		if trouble.Of(err) == trouble.Password {
+			what = "Redis at %s refuses the password, or there is no such user: %w"
+		}
+		return nil, errors.Join(fmt.Errorf(what, r, err), rdb.Close())
 	}
 	return rdb, nil
 }

@@ -3,21 +3,20 @@ package worker
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/trouble"
 )
 
 // evictionWarning is a line about a Redis that deletes jobs and limits when its
 // memory is full, with the command that mends it. It is empty where Redis keeps
 // everything, and where it does not say.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Redis) string {
-	policy := evictionPolicy(ctx, rdb)
-	if policy == "" || policy == "noeviction" {
+	policy := trouble.EvictionPolicy(ctx, rdb)
+	if policy == "" {
 		return ""
 	}
 	cli, where := "redis-cli", ""
@@ -37,27 +36,14 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Re
 		" to mend that: %s CONFIG SET maxmemory-policy noeviction%s", policy, cli, where)
 }
 
-var policyLine = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
-
-// evictionPolicy is the maxmemory-policy, of a cluster the first that evicts.
-// INFO tells it also where managed servers refuse CONFIG.
-func evictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
-	var mu sync.Mutex
-	ask := func(ctx context.Context, rdb redis.Cmdable) {
-		found := policyLine.FindStringSubmatch(rdb.Info(ctx, "memory").Val())
-		mu.Lock()
-		defer mu.Unlock()
-		if found != nil && (policy == "" || policy == "noeviction") {
-			policy = found[1]
-		}
+// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
+// operator may change that at any time, or a failover to another server.
+func (w *Worker) lookAtEviction(ctx context.Context) {
+	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
+	switch before := w.health.evicts.Swap(&text); {
+	case text != "" && (before == nil || text != *before):
+		w.log.Warn(text)
+	case text == "" && before != nil && *before != "":
+		w.log.Info("Redis keeps jobs and limits again when its memory is full")
 	}
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			ask(ctx, node)
-			return nil
-		})
-	} else {
-		ask(ctx, rdb)
-	}
-	return policy
 }

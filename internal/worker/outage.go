@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -18,6 +20,8 @@ type outage struct {
 	next  slog.Handler
 	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
 	down  atomic.Bool
+	mu    sync.Mutex
+	why   trouble.Trouble // that was told last; mu guards it
 	// dropped counts the outages of which package scheduler has told and that were
 	// dropped, so that their ends are.
 	dropped atomic.Int32
@@ -30,8 +34,8 @@ func (o *outage) check(err error) {
 		err = o.ask(context.Background())
 	}
 	switch {
-	case err != nil && !o.down.Swap(true):
-		slog.New(o.next).Error("Redis cannot be used: jobs wait", "error", err)
+	case err != nil:
+		o.begins(err)
 	case err == nil && o.down.Load():
 		o.ended.Store(time.Now().UnixNano())
 		if !o.down.Swap(false) {
@@ -39,6 +43,20 @@ func (o *outage) check(err error) {
 		}
 		slog.New(o.next).Info("Redis is back: jobs go on")
 	}
+}
+
+// begins says that Redis cannot be used, and why, and says so again where it is something
+// else by now that somebody has to mend.
+func (o *outage) begins(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := trouble.Of(err)
+	if o.down.Load() && (of == o.why || of.Passes()) {
+		return
+	}
+	o.why = of
+	o.down.Store(true)
+	slog.New(o.next).Error("Redis cannot be used: jobs wait", "why", of.Says(), "error", err)
 }
 
 // ask returns why jobs cannot run now.

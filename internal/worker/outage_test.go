@@ -42,7 +42,7 @@ func TestComplaintsThatOutlastAnOutage(t *testing.T) {
 			_, message, _ := strings.Cut(strings.TrimSpace(line), " msg=")
 			lines = append(lines, message)
 		}
-		want := []string{`"Redis cannot be used: jobs wait" error="no Redis"`, `"Redis is back: jobs go on"`, `"what waited is lost"`, `"Dequeue error: another"`}
+		want := []string{`"Redis cannot be used: jobs wait" why="it does not answer" error="no Redis"`, `"Redis is back: jobs go on"`, `"what waited is lost"`, `"Dequeue error: another"`}
 		if got := strings.Join(lines, "\n"); got != strings.Join(want, "\n") {
 			t.Errorf("said:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 		}

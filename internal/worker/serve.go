@@ -91,7 +91,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
-	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success)
+	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, w.health.taken)
 	guard := p.Guard
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
@@ -105,6 +105,9 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 			return
 		}
 		fmt.Fprintln(out, "ok")
+		if text := w.health.warning(); text != "" {
+			fmt.Fprintln(out, "but: "+text)
+		}
 	})))
 	mux.Handle("/", p)
 	return mux

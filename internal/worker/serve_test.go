@@ -23,6 +23,13 @@ import (
 // where it listens and the path of its config.
 func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path string) {
 	t.Helper()
+	url, path, _ = runLogged(t, rdb, text)
+	return url, path
+}
+
+// runLogged is runWorker with what the worker logs.
+func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path string, log *running.Log) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "headgate.yaml")
 	running.Replace(t, path, text)
 	load := func() (*config.Config, error) {
@@ -37,13 +44,13 @@ func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(running.Log)
+	log = new(running.Log)
 	w, err := New(conf, Options{File: path, Text: []byte(text), Load: load, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	running.Start(t, log, w.Run)
-	return log.URL(t), path
+	return log.URL(t), path, log
 }
 
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"

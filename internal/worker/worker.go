@@ -54,6 +54,7 @@ type Worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	health  *health
+	outage  *outage
 	handlers
 }
 
@@ -86,9 +87,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.store.close()
 	defer w.store.warnAtStop(ctx)()
 	c := w.config.Load()
-	if text := evictionWarning(ctx, w.store.UniversalClient, c.Redis); text != "" {
-		w.log.Warn(text)
-	}
+	w.lookAtEviction(ctx)
 	l, err := w.listen(ctx, c.Listen)
 	if err != nil {
 		return err
@@ -110,6 +109,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.store
 	outage := &outage{next: w.log.Handler()}
+	w.outage = outage
 	quiet := slog.New(outage)
 
 	w.limiter = throttle.NewLanes(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
@@ -160,6 +160,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("running jobs")
 	var others sync.WaitGroup
 	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
+	others.Go(func() { w.watchRedis(ctx) })
 	if w.options.File != "" {
 		others.Go(func() { w.watch(ctx) })
 	}
@@ -172,6 +173,25 @@ func (w *Worker) serve(ctx context.Context) error {
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
+}
+
+// redisEach is how often Redis is asked whether it can be used, and what it would do with
+// a full memory. That it answers asynq asks each second.
+const redisEach = 10 * time.Second
+
+// watchRedis tells of a Redis that cannot be used also where nothing runs that could find out.
+func (w *Worker) watchRedis(ctx context.Context) {
+	tick := time.NewTicker(redisEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.outage.check(w.outage.ask(ctx))
+			w.lookAtEviction(ctx)
+		}
+	}
 }
 
 // logFailure says what becomes of a job that failed.

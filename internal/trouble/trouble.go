@@ -1,0 +1,89 @@
+// Package trouble says what is wrong with a Redis that jobs cannot run with, or that may
+// lose them.
+package trouble
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Trouble is what is wrong with a Redis, as labels have it. The zero value is nothing.
+type Trouble string
+
+// The troubles.
+const (
+	None        Trouble = ""
+	Away        Trouble = "away"
+	Loading     Trouble = "loading"
+	Full        Trouble = "out_of_memory"
+	ReadOnly    Trouble = "read_only"
+	FewReplicas Trouble = "too_few_replicas"
+	Unsaved     Trouble = "cannot_save"
+	Password    Trouble = "wrong_password"
+	Rights      Trouble = "no_rights"
+	Clients     Trouble = "too_many_clients"
+	Cluster     Trouble = "cluster_down"
+	// Evicts is of a Redis that can be used: until its memory is full.
+	Evicts Trouble = "evicts"
+)
+
+// All lists them.
+func All() []Trouble {
+	return []Trouble{Away, Loading, Full, ReadOnly, FewReplicas, Unsaved, Password, Rights, Clients, Cluster, Evicts}
+}
+
+var says = map[Trouble]string{
+	Away:        "it does not answer",
+	Loading:     "it is loading its data",
+	Full:        "its memory is full",
+	ReadOnly:    "it is a replica, which takes no writes",
+	FewReplicas: "it has fewer replicas than its min-replicas-to-write, and takes no writes",
+	Unsaved:     "it cannot save to its disk, and takes no writes",
+	Password:    "it refuses the password, or there is no such user",
+	Rights:      "its user has not the rights",
+	Clients:     "it has as many connections as its maxclients",
+	Cluster:     "its cluster, or the master of this replica, is down",
+	Evicts:      "its maxmemory-policy deletes jobs and limits when its memory is full",
+}
+
+// Says is the trouble in words, which go on after a colon.
+func (t Trouble) Says() string { return says[t] }
+
+// RefusesWrites reports whether such a Redis answers what only reads.
+func (t Trouble) RefusesWrites() bool {
+	return t == Full || t == ReadOnly || t == FewReplicas || t == Unsaved
+}
+
+// Passes reports whether it may pass by itself: nobody need mend anything.
+func (t Trouble) Passes() bool { return t == None || t == Away || t == Loading || t == Cluster }
+
+// Of is what a call of Redis that failed so says. An answer of whatever else is none.
+func Of(err error) Trouble {
+	if err == nil || errors.Is(err, redis.Nil) {
+		return None
+	}
+	if _, answered := errors.AsType[redis.Error](err); !answered {
+		return Away
+	}
+	for _, known := range []struct {
+		is func(error) bool
+		Trouble
+	}{
+		{redis.IsOOMError, Full},
+		{redis.IsReadOnlyError, ReadOnly},
+		{redis.IsNoReplicasError, FewReplicas},
+		{func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }, Unsaved},
+		{redis.IsLoadingError, Loading},
+		{redis.IsAuthError, Password},
+		{redis.IsPermissionError, Rights},
+		{redis.IsMaxClientsError, Clients},
+		{redis.IsClusterDownError, Cluster},
+		{redis.IsMasterDownError, Cluster},
+	} {
+		if known.is(err) {
+			return known.Trouble
+		}
+	}
+	return None
+}

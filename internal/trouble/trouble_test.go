@@ -1,0 +1,54 @@
+package trouble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestOf: each error of a real Redis is taken for what it is, wrapped or not.
+func TestOf(t *testing.T) {
+	rdb := redistest.Run(t)
+	admin := rdb.Client()
+	defer admin.Close()
+	ctx := t.Context()
+	do := func(args ...any) {
+		t.Helper()
+		if err := admin.Do(ctx, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func() error { return admin.Set(ctx, "k", "v", 0).Err() }
+	check := func(want Trouble, err error) {
+		t.Helper()
+		if got := Of(fmt.Errorf("the limiter: %w", err)); got != want || (want != None) != (got.Says() != "") {
+			t.Errorf("%v is %q, %q; want %q", err, got, got.Says(), want)
+		}
+	}
+	check(None, admin.Get(ctx, "none").Err())
+	do("CONFIG", "SET", "maxmemory", "1")
+	check(Full, write())
+	do("CONFIG", "SET", "maxmemory", "0")
+	do("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+get", "+ping")
+	as := func(password string) *redis.Client {
+		return redis.NewClient(&redis.Options{Addr: rdb.Addr(), Username: "reader", Password: password, MaxRetries: -1})
+	}
+	check(Password, as("wrong").Get(ctx, "none").Err())
+	check(Rights, as("secret").Set(ctx, "k", "v", 0).Err())
+	check(Away, context.DeadlineExceeded)
+	check(Away, errors.New("connection refused"))
+	check(None, admin.Do(ctx, "NOSUCH").Err())
+	if Of(nil) != None {
+		t.Error("no error is a trouble")
+	}
+	for _, trouble := range All() {
+		if trouble.Says() == "" {
+			t.Errorf("%s says nothing", trouble)
+		}
+	}
+}

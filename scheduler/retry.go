@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"time"
+
+	"github.com/headgate/headgate/internal/words"
 )
 
 // Growth is how the delays before retries grow. As text, in config files too, it
@@ -18,16 +20,16 @@ const (
 	Constant                  // Base, Base …
 )
 
-var growths = names{"exponential", "linear", "constant"}
+var growths = words.Words{"exponential", "linear", "constant"}
 
 // String is the growth in lower case.
-func (g Growth) String() string { return growths.text(int(g)) }
+func (g Growth) String() string { return growths.Text(int(g)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (g Growth) MarshalText() ([]byte, error) { return growths.marshal(int(g)) }
+func (g Growth) MarshalText() ([]byte, error) { return growths.Marshal(int(g)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (g *Growth) UnmarshalText(text []byte) error { return growths.unmarshal(text, (*int)(g)) }
+func (g *Growth) UnmarshalText(text []byte) error { return growths.Unmarshal(text, (*int)(g)) }
 
 // Jitter is how much of a delay is left to chance, so that jobs that failed
 // together do not come back together. As text it is one of full, equal and none;
@@ -42,16 +44,16 @@ const (
 	None                // the delay itself
 )
 
-var jitters = names{"full", "equal", "none"}
+var jitters = words.Words{"full", "equal", "none"}
 
 // String is the jitter in lower case.
-func (j Jitter) String() string { return jitters.text(int(j)) }
+func (j Jitter) String() string { return jitters.Text(int(j)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (j Jitter) MarshalText() ([]byte, error) { return jitters.marshal(int(j)) }
+func (j Jitter) MarshalText() ([]byte, error) { return jitters.Marshal(int(j)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (j *Jitter) UnmarshalText(text []byte) error { return jitters.unmarshal(text, (*int)(j)) }
+func (j *Jitter) UnmarshalText(text []byte) error { return jitters.Unmarshal(text, (*int)(j)) }
 
 // Backoff spaces attempts: how the delays grow, from which on and up to which,
 // and how much of them is left to chance. The zero value is 1 s, doubled each time

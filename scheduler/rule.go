@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -89,13 +90,13 @@ const (
 	Run                   // run it without a permit
 )
 
-var actions = names{"archive", "drop", "run"}
+var actions = words.Words{"archive", "drop", "run"}
 
 // String is the action in lower case.
-func (a Action) String() string { return actions.text(int(a)) }
+func (a Action) String() string { return actions.Text(int(a)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (a Action) MarshalText() ([]byte, error) { return actions.marshal(int(a)) }
+func (a Action) MarshalText() ([]byte, error) { return actions.Marshal(int(a)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Action) UnmarshalText(text []byte) error { return actions.unmarshal(text, (*int)(a)) }
+func (a *Action) UnmarshalText(text []byte) error { return actions.Unmarshal(text, (*int)(a)) }

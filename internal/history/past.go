@@ -15,8 +15,8 @@ import (
 // one hash, hours of each day in another. lua/history/record.lua has the same.
 const (
 	day = 24 * time.Hour
-	// MinutesReach is how far back Past knows minutes, and Reach hours.
-	MinutesReach, Reach = day, 30 * day
+	// Reach is how far back Past knows hours.
+	Reach = 30 * day
 )
 
 // What is counted of a limit.

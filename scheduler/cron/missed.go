@@ -1,5 +1,7 @@
 package cron
 
+import "github.com/headgate/headgate/internal/words"
+
 // Missed says what becomes of missed ticks: those that are more than 30
 // seconds late when a process comes back to look, as after an outage of Redis or of
 // all replicas. Ticks during a Pause are not missed.
@@ -15,17 +17,13 @@ const (
 	MissedAll
 )
 
-var missedTexts = []string{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
+var missedWords = words.Words{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
 
-// String is the text as config files write it: skip, once or all.
-func (m Missed) String() string { return choiceText(missedTexts, int(m)) }
+// String is the word as config files write it: skip, once or all.
+func (m Missed) String() string { return missedWords.Text(int(m)) }
 
 // MarshalText writes what String does. It fails for what is not one of the three.
-func (m Missed) MarshalText() ([]byte, error) { return marshalChoice(missedTexts, int(m)) }
+func (m Missed) MarshalText() ([]byte, error) { return missedWords.Marshal(int(m)) }
 
 // UnmarshalText reads what String writes. Its error lists the three.
-func (m *Missed) UnmarshalText(text []byte) error {
-	n, err := parseChoice(missedTexts, string(text))
-	*m = Missed(n)
-	return err
-}
+func (m *Missed) UnmarshalText(text []byte) error { return missedWords.Unmarshal(text, (*int)(m)) }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/words"
 )
 
 // Overlap says whether jobs of one entry may wait or run at the same time.
@@ -18,20 +20,16 @@ const (
 	OverlapSkip
 )
 
-var overlapTexts = []string{OverlapAllow: "allow", OverlapSkip: "skip"}
+var overlapWords = words.Words{OverlapAllow: "allow", OverlapSkip: "skip"}
 
-// String is the text as config files write it: allow or skip.
-func (o Overlap) String() string { return choiceText(overlapTexts, int(o)) }
+// String is the word as config files write it: allow or skip.
+func (o Overlap) String() string { return overlapWords.Text(int(o)) }
 
 // MarshalText writes what String does. It fails for what is neither.
-func (o Overlap) MarshalText() ([]byte, error) { return marshalChoice(overlapTexts, int(o)) }
+func (o Overlap) MarshalText() ([]byte, error) { return overlapWords.Marshal(int(o)) }
 
 // UnmarshalText reads what String writes. Its error names both.
-func (o *Overlap) UnmarshalText(text []byte) error {
-	n, err := parseChoice(overlapTexts, string(text))
-	*o = Overlap(n)
-	return err
-}
+func (o *Overlap) UnmarshalText(text []byte) error { return overlapWords.Unmarshal(text, (*int)(o)) }
 
 // unfinished reports whether any of the jobs still waits or runs. One that was
 // completed, archived or deleted is finished; one that asynq will try again is not.

@@ -51,9 +51,9 @@ func (e Entry) Validate() error {
 		"must not be blank: leave it out for the default queue")
 	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(),
 		"must be whole seconds, such as 30s")
-	wrong(!isChoice(missedTexts, int(e.Missed)), "missed", e.Missed.String(), "must be "+wantChoice(missedTexts))
+	wrong(!missedWords.Has(int(e.Missed)), "missed", e.Missed.String(), "must be one of "+missedWords.String())
 	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
-	wrong(!isChoice(overlapTexts, int(e.Overlap)), "overlap", e.Overlap.String(), "must be "+wantChoice(overlapTexts))
+	wrong(!overlapWords.Has(int(e.Overlap)), "overlap", e.Overlap.String(), "must be one of "+overlapWords.String())
 	return errors.Join(append(errs, e.validateOptions()...)...)
 }
 

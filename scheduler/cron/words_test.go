@@ -31,10 +31,10 @@ func TestChoicesAreText(t *testing.T) {
 		got  error
 		want string
 	}{
-		{new(Missed).UnmarshalText([]byte("always")), `want skip, once or all, not "always"`},
-		{new(Overlap).UnmarshalText(nil), `want allow or skip, not ""`},
-		{marshalError(Missed(3)), "want skip, once or all, not 3"},
-		{marshalError(Overlap(-1)), "want allow or skip, not -1"},
+		{new(Missed).UnmarshalText([]byte("always")), `"always": want one of skip, once, all`},
+		{new(Overlap).UnmarshalText(nil), `"": want one of allow, skip`},
+		{marshalError(Missed(3)), "3: want 0 to 2"},
+		{marshalError(Overlap(-1)), "-1: want 0 to 1"},
 	} {
 		if tc.got == nil || tc.got.Error() != tc.want {
 			t.Errorf("got %v, want %s", tc.got, tc.want)

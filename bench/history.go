@@ -99,7 +99,7 @@ func visited(next asynq.Handler) asynq.Handler {
 // visitOf is the moment of the last decision on the job of a context, by Redis's clock.
 func visitOf(ctx context.Context) int64 {
 	if d, ok := scheduler.GetDecision(ctx); ok {
-		return d.At.UnixMicro()
+		return d.At.Add(d.BeginIn).UnixMicro()
 	}
 	if v, ok := ctx.Value(visitKey{}).(*visit); ok {
 		return v.at

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,6 +29,7 @@ type asking struct {
 	panicked any       // what a rule panicked with, or nil
 	began    time.Time // when the limiter was asked, by this process's clock
 	ended    time.Time // when it had answered
+	begins   time.Time // from when on the job may begin that was allowed
 }
 
 const (
@@ -164,6 +166,7 @@ func (q *asking) needsAnswer() bool {
 // answer has it known what becomes of the job.
 func (q *asking) answer() {
 	q.ended = time.Now()
+	q.begins = q.ended.Add(q.decision.BeginIn)
 	close(q.answered)
 }
 
@@ -215,7 +218,7 @@ func (s *Server) answers(ctx context.Context, asks []throttle.Ask) (answers []th
 // asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
 // that one that waits until then is archived with the reason why it waited.
 func (s *Server) asks(a attempt) throttle.Job {
-	j := throttle.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant}
+	j := throttle.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant, Ahead: 2 * turns.Ahead}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)
 	}
@@ -282,9 +285,20 @@ func (q *asking) wait(ctx context.Context) error {
 	}
 }
 
+// waitToBegin returns when the job's permits exist, or the context is over. A job is called
+// some milliseconds before, so that many can be called together.
+func (q *asking) waitToBegin(ctx context.Context) {
+	timer := time.NewTimer(time.Until(q.begins))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // stale reports whether permits were taken too long ago for the job to begin under them.
 func (q *asking) stale() bool {
-	return q.decision.OK() && time.Since(q.ended) > freshTime
+	return q.decision.OK() && time.Since(q.begins) > freshTime
 }
 
 // waste gives up permits with which a job will not begin: leases go back, all else counts

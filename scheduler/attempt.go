@@ -106,6 +106,7 @@ func (s *Server) answer(ctx context.Context, q *asking) (*asking, error) {
 	if q.panicked != nil {
 		panic(q.panicked)
 	}
+	q.waitToBegin(ctx)
 	return q, q.err
 }
 

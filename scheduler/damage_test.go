@@ -232,7 +232,7 @@ func (w *world) asked(_ throttle.Job, needs []throttle.Need, d throttle.Decision
 	defer w.mu.Unlock()
 	for _, n := range needs {
 		meter := n.Limit + "|" + n.Key
-		w.taken[meter] = append(w.taken[meter], throttletest.Admission{At: d.At.UnixMicro(), Cost: max(1, n.Cost)})
+		w.taken[meter] = append(w.taken[meter], throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: max(1, n.Cost)})
 	}
 }
 

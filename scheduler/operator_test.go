@@ -121,7 +121,7 @@ func (st *stack) wantNotOver(limit throttle.Limit, lost time.Time) {
 	st.t.Helper()
 	var before, after []throttletest.Admission
 	for _, d := range st.limiter.allowed {
-		a := throttletest.Admission{At: d.At.UnixMicro(), Cost: 1}
+		a := throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: 1}
 		if d.At.Before(lost) {
 			before = append(before, a)
 		} else {

@@ -161,7 +161,7 @@ func onePausedQueue(t *testing.T) {
 			st.enqueue(needing(""))
 		}
 		time.Sleep(10 * time.Second)
-		st.wantLastBy(began, done+50, 1500*time.Millisecond)
+		st.wantLastBy(began, done+50, 1100*time.Millisecond)
 		st.must(st.tasks.UnpauseQueue("other"))
 		time.Sleep(10 * time.Second)
 		st.wantOnceEach(110)

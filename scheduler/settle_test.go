@@ -25,7 +25,7 @@ func TestSettledTokens(t *testing.T) {
 		handle := func(ctx context.Context, _ *asynq.Task) error {
 			h, _ := handlingOf(ctx)
 			used := 20 + random.IntN(most-40)
-			history = append(history, throttletest.Admission{At: h.decision.At.UnixMicro(), Cost: used})
+			history = append(history, throttletest.Admission{At: h.decision.At.Add(h.decision.BeginIn).UnixMicro(), Cost: used})
 			time.Sleep(time.Duration(1000+random.IntN(3000)) * time.Millisecond)
 			if settles == 0 {
 				return nil

@@ -194,7 +194,7 @@ func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decisio
 // admit notes that permits of a meter were given.
 func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) {
 	meter := need.Limit + "|" + need.Key
-	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At, cost: need.Cost, holder: d.Holder, job: id})
+	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id})
 	w.judgeShut(meter, id, d)
 }
 

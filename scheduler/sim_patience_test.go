@@ -44,8 +44,8 @@ func (w *sim) oneClock() bool {
 // judgePatience sees that nobody is let by whose patience is over. Where a job may have
 // been let by and nobody heard of it, nobody knows since when it waits.
 func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
-	if end := job.over(); !end.IsZero() && d.At.After(end) && w.oneClock() && !w.unheard() {
-		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Sub(end))
+	if end := job.over(); !end.IsZero() && d.At.Add(d.BeginIn).After(end) && w.oneClock() && !w.unheard() {
+		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Add(d.BeginIn).Sub(end))
 	}
 }
 

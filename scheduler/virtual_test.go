@@ -68,9 +68,13 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 // some milliseconds after its permit, and where permits are spaced that moves
 // the next one's.
 func TestLateJobsCostNoSecondDenial(t *testing.T) {
-	for _, capacity := range []int{1, 2, 10} {
-		t.Run(fmt.Sprint("capacity ", capacity), func(t *testing.T) {
-			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: capacity}
+	for name, limit := range map[string]throttle.Limit{
+		"capacity 1":     funnel("api", 50, 1),
+		"capacity 2":     funnel("api", 50, 2),
+		"capacity 10":    funnel("api", 50, 10),
+		"one each 20 ms": {Name: "api", Kind: throttle.SlidingLog, Rate: throttle.Every(20 * time.Millisecond)},
+	} {
+		t.Run(name, func(t *testing.T) {
 			virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{limit}}, func(_ *testing.T, st *stack) {
 				for range 100 {
 					st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))

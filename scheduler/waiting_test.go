@@ -40,8 +40,8 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 		var history []throttletest.Admission
 		perDay := map[string]int{}
 		for _, d := range st.limiter.allowed {
-			history = append(history, throttletest.Admission{At: d.At.UnixMicro(), Cost: 1})
-			perDay[d.At.In(newYork).Format(time.DateOnly)]++
+			history = append(history, throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: 1})
+			perDay[d.At.Add(d.BeginIn).In(newYork).Format(time.DateOnly)]++
 		}
 		if err := throttletest.Check(limit, history); err != nil {
 			t.Error(err)

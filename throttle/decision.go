@@ -98,6 +98,9 @@ type Decision struct {
 	// case that nobody calls it: longer than RetryAfter, since a job that comes
 	// early is denied a second time.
 	PutBack time.Duration
+	// BeginIn is how long until the permits exist of a job that said that it may have them
+	// Ahead: it begins no sooner. It is 0 where they are there.
+	BeginIn time.Duration
 	// ResetAfter is how long until the meter is as if never used, if nothing more
 	// is taken of it.
 	ResetAfter time.Duration

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,9 +19,9 @@ func perMinute(name string, n int) throttle.Limit {
 	return throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerMinute(n)}
 }
 
-// job is one of the default queue.
+// job is one of the default queue, which may have its permits early.
 func job(id string) throttle.Job {
-	return throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
+	return throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Ahead: 2 * turns.Ahead}
 }
 
 // acquire asks for a job of that ID.

@@ -64,6 +64,10 @@ type Job struct {
 	// comes; one that comes later than that may be denied again. The zero value
 	// means DefaultGrant.
 	Grant time.Duration
+	// Ahead is how long before they exist the job may have permits of a funnel or a token
+	// bucket once it is called. It must begin when they do: in the decision's BeginIn.
+	// The zero value means that it begins at once.
+	Ahead time.Duration
 }
 
 // DefaultGrant is how long permits are reserved for a called job that does not
@@ -188,7 +192,7 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 		if grant <= 0 {
 			grant = DefaultGrant
 		}
-		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), len(a.needs)}, a.needs)
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), len(a.needs)}, a.needs)
 	}
 	l.sendAsks(ctx, asks)
 	for _, a := range asks {
@@ -210,7 +214,7 @@ func (r *Redis) sendAsks(ctx context.Context, asks []*ask) {
 	c.calls++
 	args := []any{r.app, c.name, c.calls, new(lua.Sent)}
 	for _, group := range inGroups(asks) {
-		const needs = 5 // where they begin
+		const needs = 6 // where they begin
 		like := group[0].like
 		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
 		for _, a := range group {

@@ -239,6 +239,9 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.RetryAfter, d.PutBack = microseconds(max(0, n[3]-n[2])), microseconds(n[7])
 		d.Unknown = len(reply) > 8 && n[8] == 0
 	}
+	if d.Outcome == Allowed {
+		d.BeginIn = microseconds(max(0, n[3]-n[2]))
+	}
 	if d.Outcome == Allowed && len(reply) > 8 {
 		after := 9 + 2*len(needs)
 		d.Heard, d.Taken = n[8] == 1, taken(n[9:after], needs)

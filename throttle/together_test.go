@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
@@ -59,6 +60,7 @@ type asking struct {
 type askingKind struct {
 	headStart int
 	maxWait   time.Duration
+	ahead     time.Duration
 	needs     []throttle.Need
 }
 
@@ -88,6 +90,9 @@ func newAsking(t *rapid.T, alone, together *stage) *asking {
 		if rapid.IntRange(0, 3).Draw(t, "patient") == 0 {
 			k.maxWait = time.Duration(rapid.IntRange(1, 3).Draw(t, "max wait")) * time.Second
 		}
+		if rapid.Bool().Draw(t, "ahead") {
+			k.ahead = 2 * turns.Ahead
+		}
 		for i := range limits {
 			if i == 0 || rapid.Bool().Draw(t, "needs more") {
 				k.needs = append(k.needs, throttle.Need{Limit: fmt.Sprintf("l%d", i), Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), Cost: rapid.IntRange(1, 3).Draw(t, "cost")})
@@ -112,7 +117,7 @@ func (w *asking) ask(t *rapid.T) {
 		}
 		ids := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 6).Draw(t, "jobs")
 		group := func(ids ...int) []any {
-			args := []any{"default", k.headStart, maxWait, grant.Microseconds(), len(k.needs), len(ids)}
+			args := []any{"default", k.headStart, maxWait, grant.Microseconds(), k.ahead.Microseconds(), len(k.needs), len(ids)}
 			for _, n := range k.needs {
 				args = append(args, n.Limit, n.Key, n.Cost)
 			}

@@ -9,30 +9,46 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestJobsAreCalledAhead: a turn is given for a permit of the next 40 ms, which
-// newcomers do not get, and its job is told when the permit exists.
+// TestJobsAreCalledAhead: turns are given for the permits of the next 40 ms, which
+// newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
 func TestJobsAreCalledAhead(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		for i := range 16 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
-		s.wait(10 * time.Millisecond)
+		s.wait(30 * time.Millisecond)
 		called, next := s.pump(t)
-		expect(t, "called", called, []string{"8"})
-		if next <= 9*time.Millisecond || next > 10*time.Millisecond {
-			t.Errorf("due in %v, not when the next permit exists", next)
-		}
-		reserved := s.rdb.HGet(background, hg("meters"), "l|k").Val()
-		expect(t, "reserved now and for 40 ms", reserved, "5")
-		for i := 8; i <= 12; i++ {
+		expect(t, "called", called, []string{"8", "9", "10", "11", "12", "13", "14"})
+		expect(t, "due a little before the next permit exists", next, 45*time.Millisecond)
+		expect(t, "reserved now and for 40 ms", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "7")
+		for i, id := range called {
 			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
 			expect(t, "for others", ask(t, s, "l", 0).Remaining, 0)
-			s.wantTaken(t, []string{fmt.Sprint(i)}, one("l"))
-			s.wait(next)
-			called, next = s.pump(t)
-			expect(t, "called", called, []string{fmt.Sprint(i + 1)})
+			d := s.acquire(t, id, one("l"))
+			expect(t, "a called job", d.Outcome, allowed)
+			expect(t, "begins in", d.BeginIn, time.Duration(max(0, i-2))*10*time.Millisecond)
 		}
+		s.wait(next)
+		expect(t, "called", s.pumped(t), []string{"15", "new"})
+	})
+}
+
+// TestWhoBeginsAtOnceIsNotLetByEarly: a job that does not say that it may have its permits
+// ahead has them when they exist.
+func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 1})
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		expect(t, "called", s.pumped(t), []string{"1"})
+		job := throttle.Job{JobID: job("1").JobID}
+		expect(t, "before its permit exists", s.acquireJob(t, job, one("l")).Outcome, denied)
+		s.wait(20 * time.Millisecond)
+		expect(t, "called again", s.pumped(t), []string{"1"})
+		expect(t, "when its permit exists", s.acquireJob(t, job, one("l")).Outcome, allowed)
 	})
 }
 
@@ -48,7 +64,7 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 			{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8},
 			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1000), Capacity: 1000},
 		}},
-		{"spaced permits", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 1}}},
+		{"spaced permits of a window", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Every(10 * time.Millisecond)}}},
 		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +78,7 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 					s.acquire(t, fmt.Sprint(i), needs...)
 				}
 				s.wait(tt.first)
-				expect(t, "called", s.pumped(t), []string{fmt.Sprint(tt.limits[0].Capacity)})
+				expect(t, "called", s.pumped(t), []string{fmt.Sprint(max(1, tt.limits[0].Capacity))})
 				expect(t, "reserved", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "1")
 			})
 		})

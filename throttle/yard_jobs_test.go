@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -35,6 +36,7 @@ func (y *yard) submit(t *rapid.T) {
 	j := &yardJob{Job: throttle.Job{JobID: throttle.JobID{Queue: fmt.Sprint("q", y.count%2), ID: fmt.Sprint("j", y.count/2)}}}
 	y.count++
 	j.Priority = rapid.SampledFrom([]throttle.Priority{throttle.Normal, throttle.Normal, throttle.High, throttle.Low}).Draw(t, "priority")
+	j.Ahead = 2 * turns.Ahead
 	j.Grant = rapid.SampledFrom([]time.Duration{throttle.DefaultGrant, 10 * time.Millisecond, 30 * time.Second}).Draw(t, "grant")
 	if rapid.IntRange(0, 3).Draw(t, "is patient") == 0 {
 		j.MaxWait = time.Duration(rapid.IntRange(1, 1000).Draw(t, "max wait")) * time.Second
@@ -118,7 +120,7 @@ func (y *yard) keepsTicket(t *rapid.T, j *yardJob) {
 
 func (y *yard) run(j *yardJob, d throttle.Decision) {
 	j.state, j.held, j.holder = "running", map[string]int{}, d.Holder
-	now := d.At.UnixMicro()
+	now := d.At.Add(d.BeginIn).UnixMicro()
 	for _, need := range j.needs {
 		meter := need.Limit + "|" + need.Key
 		a := throttletest.Admission{At: now, Cost: need.Cost}

@@ -57,6 +57,8 @@ type Result struct {
 	// microsecond until which they are reserved.
 	Job       string
 	At, Until int64
+	// Early is whether it may take its permits before they exist, and begin when they do.
+	Early bool
 	// Next is what the lane's first job needs now, in the order of the lane's
 	// meters; nil if none waits.
 	Next []Need

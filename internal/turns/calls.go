@@ -20,8 +20,8 @@ type calls struct {
 // call is a called job.
 type call struct {
 	id string
-	// at is when it was told, till when it is waited for.
-	at, till int64
+	// at is when it was told, due when its permits exist, till when it is waited for.
+	at, due, till int64
 	// pause is how long a late one was waited for since it was told again.
 	pause int64
 }
@@ -43,13 +43,22 @@ func (c *Core) call(now int64, l *lane, r Result) {
 		r.At, r.Until = now, now+leastPause
 	}
 	at := r.At
-	if at > now && l.dense() {
+	if r.Early && !l.behind(now) {
+		at = now
+	} else if at > now && l.dense() {
 		at += (step - at%step) % step
 	}
 	l.called++
-	l.fresh = append(l.fresh, call{id: r.Job, at: at, till: r.Until})
+	l.fresh = append(l.fresh, call{id: r.Job, at: at, due: r.At, till: r.Until})
 	c.tell(at, l, r.Job)
 	c.recallBy(l, r.Until)
+}
+
+// behind reports whether workers are: a called job of the lane has not come that should
+// have. Those that come take the oldest permits.
+func (l *lane) behind(now int64) bool {
+	n := min(l.called, len(l.fresh))
+	return len(l.late) > 0 || n > 0 && l.fresh[len(l.fresh)-n].due+coming < now
 }
 
 // CalledAt is how many jobs are called that need each of some meters, and the lanes that

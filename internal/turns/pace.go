@@ -12,6 +12,8 @@ type pace struct {
 	// exact is until when nobody is called ahead: a lane whose jobs never are has
 	// had a turn.
 	exact int64
+	// early is whether the last job that it gave a turn could have its permits early.
+	early bool
 }
 
 func newPace() pace { return pace{left: 1, step: 1} }

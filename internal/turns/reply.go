@@ -19,6 +19,7 @@ func readResults(turns []Turn, rows []any) []Result {
 		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Exact: lane.exact, Called: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
+			r.Early = len(row) > 4 && row[4].(int64) == 1
 			lane.called-- // as before this turn
 		}
 		out[i] = r

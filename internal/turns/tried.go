@@ -34,7 +34,9 @@ func (c *Core) tried(now int64, t try, r Result) {
 	switch r.Outcome {
 	case Granted, Learn:
 		t.from.gave++
+		t.from.early = r.Early
 		c.letGo(l)
+		c.count(now, l, r.Called-1)
 		c.call(now, l, r)
 		if r.Next == nil {
 			c.leave(l)

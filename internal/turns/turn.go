@@ -49,7 +49,7 @@ func (c *Core) serve(m *meter, now int64) {
 		early := ready.at > m.horizon(now)
 		if early && now < m.askAt() {
 			c.await(l, wait{m, ready, false}, now)
-			c.rest(m, min(ready.at, m.askAt()))
+			c.rest(m, min(ready.at-m.lead(now), m.askAt()))
 			return
 		}
 		if !early {
@@ -106,6 +106,18 @@ func (m *meter) horizon(now int64) int64 {
 	}
 	return now
 }
+
+// lead is how long before its permits exist a job is called that begins when they do: it
+// comes first.
+func (m *meter) lead(now int64) int64 {
+	if m.early && m.ahead(now) {
+		return coming
+	}
+	return 0
+}
+
+// coming is how long a called job takes to come, mostly.
+const coming = 5_000
 
 // ahead reports whether jobs may be called ahead: not where a lane needs several
 // meters. It would keep the permits of one while it waits for another's, and

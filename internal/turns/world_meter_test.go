@@ -62,7 +62,10 @@ func (m *worldMeter) worth(k int64) int64 {
 	return k * m.interval
 }
 
+// early reports whether a job may have permits before they exist, and begin when they do.
+func (m *worldMeter) early() bool { return m.lease == 0 && m.window == 0 }
+
 // ahead reports whether k permits may be called ahead of their time.
 func (m *worldMeter) ahead(k int64) bool {
-	return m.lease == 0 && (m.capacity-k)*m.interval >= slack
+	return m.early() || m.lease == 0 && (m.capacity-k)*m.interval >= slack
 }

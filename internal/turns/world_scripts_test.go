@@ -65,7 +65,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	id := strconv.Itoa(l.made)
 	w.history.Turn(w.now, l.name, id, l.waiting > 0)
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
-	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife}
+	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
 	if l.waiting > 0 {
 		r.Next, r.Exact = w.next(l, t), l.exact()
 	}
@@ -78,6 +78,9 @@ func held(t Turn, i int) int64 {
 	}
 	return t.Held[i]
 }
+
+// early reports whether a lane's jobs may have their permits before they exist.
+func (l *worldLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
 
 // exact reports whether a lane's jobs are never called ahead.
 func (l *worldLane) exact() bool {
@@ -171,7 +174,7 @@ func (w *world) come(l *worldLane, id string) {
 	own := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == id })
 	taken := -1
 	for i, k := range l.called {
-		if k.until > 0 && k.at <= w.now && (taken < 0 || i == own || taken != own && k.until < l.called[taken].until) {
+		if k.until > 0 && (k.at <= w.now || i == own && l.early()) && (taken < 0 || i == own || taken != own && k.until < l.called[taken].until) {
 			taken = i
 		}
 	}

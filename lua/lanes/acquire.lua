@@ -16,11 +16,12 @@
 -- ARGV[5…] for each group of jobs that differ in nothing else: queue, where they come from
 --   and are called back to; tickets of head start: 0 normal, negative earlier, positive
 --   later; longest wait in microseconds, from the first denial, or -1 for any; how long
---   permits are reserved for one once it is called, in microseconds; how many needs, and
---   how many jobs there are; limit, key and cost of each need, sorted by limit and key;
+--   permits are reserved for one once it is called, in microseconds; how long before they
+--   exist it may have them, the same; how many needs, and how many jobs there are; limit, key and cost of each need, sorted by limit and key;
 --   and of each job its ID, and microseconds until it is of no use any more, or -1 for
 --   never
--- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us, left,
+-- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed
+--   when it may begin, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known, if denied,
 --   is 0 where nobody can tell when it will run. If allowed,
@@ -57,8 +58,8 @@ local function come_in_time(job, record)
   local called = job.same and hg('called', job.lane)
   job.until_us = called and tonumber(call('ZSCORE', called, job.id) or nil)
   if job.refusal or not job.until_us or job.until_us <= 0 then return nil end
-  local since_us, denials, from_us = arrive(job, called, record, job.until_us)
-  return since_us and admit(job, since_us, denials, from_us) or nil
+  local since_us, denials, from_us, at = arrive(job, called, record, job.until_us)
+  return since_us and admit(job, since_us, denials, from_us, at) or nil
 end
 
 -- Has jobs ask from the first on that has no answer, until one gets none.
@@ -71,7 +72,7 @@ local function ask(how)
       if not answers[n] then
         next_job(job, ARGV[k], names[n], ARGV[k + 1], n)
         if seen[job.name] then records[n] = call('HGET', hg('jobs'), job.name) end
-        job.admitted = told[n] == ADMITTED
+        job.admitted = type(told[n]) == 'number' and told[n]
         answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
         if not answers[n] then return false end
         seen[job.name], words[n + 1], any = true, job.remembered or '', any or job.remembered

@@ -11,7 +11,8 @@
 -- ARGV[3…] lane, 1 if it may be called ahead, permits that older lanes hold of
 --   each of its meters, separated by commas, for each turn
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
---   turn {outcome, job, from when and until when its permits are reserved}, then
+--   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
+--   them early}, then
 --   for each lane {how many are called, 1 if its next job is never called ahead,
 --   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
 --   where another process gives turns

@@ -1,3 +1,4 @@
+-- @include early
 -- @include lanes
 -- @include leaving
 -- @include waiting
@@ -9,17 +10,17 @@ local RESERVED, OVERDUE = 1, 2
 -- that, what is reserved by now for the first of its lane that asked for as much.
 -- That one takes a later one's in turn. Returns nil where the job was not called,
 -- whether it came late, and since when the permits that it takes exist.
-local function claim(queue, id, r, until_us)
+local function claim(job, r, until_us)
   local called = hg('called', r.lane)
-  call('ZREM', called, id)
+  call('ZREM', called, job.id)
   local late, from_us = until_us <= 0, until_us - r.grant_us
   if late then
     local others = call('ZRANGEBYSCORE', called, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
     for i = #others - 1, 1, -2 do
-      local o = read_job(queue, others[i])
+      local o = read_job(job.queue, others[i])
       local from = o and tonumber(others[i + 1]) - o.grant_us
-      if o and o.costs == r.costs and from <= now_us then other, from_us = others[i], from end
+      if o and o.costs == r.costs and may_have(job, from) then other, from_us = others[i], from end
     end
     if not other then return OVERDUE, true end
     call('ZADD', called, 0, other)
@@ -28,21 +29,23 @@ local function claim(queue, id, r, until_us)
   return RESERVED, late, from_us
 end
 
--- Has a job that is known leave its place if it may take its permits now; else it
--- waits on, and the reply is returned. A called job takes what there is. One that
--- waits and was not called is let by only where nobody gives turns.
+-- Has a job that is known leave its place if it may have its permits, and returns from when
+-- on they exist; else it waits on, and the reply is returned, too. A called job takes what
+-- there is. One that waits and was not called is let by only where nobody gives turns.
 local function go_on(job, r, called, late)
   if called ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)
   if called then make_room(job.lane, late) end
-  if at <= now_us and (called or call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0) then
+  local may = called and may_have(job, at)
+  if may or not called and at <= now_us and call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 then
     if not called then step_out(job.id, r) end
     forget_record(job.name, r.patience)
-    return leave_if_empty(job.lane)
+    leave_if_empty(job.lane)
+    return at
   end
   if called == RESERVED then
     freed(job.lane)
     load_reserved(job.meters)
   end
-  return wait(job, r, called, bind)
+  return at, wait(job, r, called, bind)
 end

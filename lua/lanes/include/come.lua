@@ -39,10 +39,11 @@ local function come_again(job, r)
   if latest(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return too_late(job, r) end
   job.since_us = r.since_us
   local was, late, from_us
-  if job.until_us then was, late, from_us = claim(job.queue, job.id, r, job.until_us) end
+  if job.until_us then was, late, from_us = claim(job, r, job.until_us) end
   if not was and not (job.same and call('ZSCORE', job.waiting, job.id)) then
     forget_job(job.queue, job.id, r)
     return come(job, r)
   end
-  return go_on(job, r, was, late) or admit(job, r.since_us, r.denials, from_us)
+  local at, answer = go_on(job, r, was, late)
+  return answer or admit(job, r.since_us, r.denials, from_us, at)
 end

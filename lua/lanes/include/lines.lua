@@ -14,7 +14,7 @@ local function line_of(lane)
   if line then return line end
   local queue, ids = parse_lane(lane)
   line = {
-    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, taken = 0, calls = {}, told = 0,
+    lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, since = {}, taken = 0, calls = {}, told = 0,
     called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false, had_us = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
@@ -22,19 +22,19 @@ local function line_of(lane)
 end
 
 -- What a turn needs of a job's record: for how long permits are reserved for it,
--- whether its wait may end, and its costs. Mostly that is as for the one before it in
+-- whether its wait may end, and its costs; and since when it waits. Mostly that is as for the one before it in
 -- its lane. One that no script has written, or that is of another lane, is as good as
 -- none.
 local function parse_costs(line, record)
-  local grant, patience, costs, lane = string.match(record, '^%-?%d+\n%d+\n(%d+)\n(%d) ?%d*\n([%d,]+)\n(.*)$')
+  local since, grant, patience, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?%d*\n([%d,]+)\n(.*)$')
   if lane ~= line.lane then return false end
   local r = line.like
-  if r and r.costs == costs and r.grant == grant and r.patience == patience then return r end
+  if r and r.costs == costs and r.grant == grant and r.patience == patience then return r, since end
   r = { grant = grant, patience = patience, costs = costs, grant_us = tonumber(grant), cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   if #r.cost ~= #line.ids then return false end
   line.like = r
-  return r
+  return r, since
 end
 
 -- Reads as many more of a line's jobs as its turns may need. Reports whether there
@@ -44,7 +44,10 @@ local function read_more(line)
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
   for i = 1, #more do line.jobs[read + i], names[i] = more[i], line.queue .. '\n' .. more[i] end
   local records = #more > 0 and call('HMGET', hg('jobs'), unpack(names)) or names
-  for i = 1, #more do line.records[read + i] = records[i] and parse_costs(line, records[i]) end
+  for i = read + 1, read + #more do
+    local record = records[i - read]
+    if record then line.records[i], line.since[i] = parse_costs(line, record) end
+  end
   return #more > 0
 end
 
@@ -63,12 +66,12 @@ local function is_over(line, id, r)
   return false
 end
 
--- The first waiting job of a line and its record. One without a record (somebody
+-- The first waiting job of a line, its record and since when it waits. One without a record (somebody
 -- removed it) stops nobody, nor does one whose time is up.
 local function first(line)
   while line.taken < #line.jobs or read_more(line) do
     local id, r = line.jobs[line.taken + 1], line.records[line.taken + 1]
-    if r and not is_over(line, id, r) then return id, r end
+    if r and not is_over(line, id, r) then return id, r, line.since[line.taken + 1] end
     take_out(line, r)
   end
 end

@@ -4,6 +4,10 @@
 -- What became of a turn, as Go's turns.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 
+-- A job that was denied so short a while ago may not be back in its queue yet. Told early, it
+-- would be overtaken by one that is.
+local PUT_BACK_US = 20000
+
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
 local function meters_of(line, r)
@@ -29,12 +33,12 @@ end
 
 -- Until when a permit must exist for its job to be called now. A job of several
 -- limits is not called ahead: permits of one would be reserved while it waits
--- for another's. Nor is one where nobody knows when permits come back, or where
--- few permits can be taken at once: there a job that takes its permit late makes
--- the next one's later.
+-- for another's. Nor is one where nobody knows when permits come back; or where few can
+-- be taken at once, and none early: there a job that takes its permit late makes the next
+-- one's later.
 local function horizon(meters, ahead_us)
   local m = meters[1]
-  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
+  if #meters > 1 or not m.known or not m.early and (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
   return now_us + ahead_us
 end
 
@@ -65,7 +69,7 @@ local function turn(line, ahead_us, held_text)
     end
   end
   line.held, line.held_text = held, held_text
-  local id, r = first(line)
+  local id, r, since = first(line)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
   if not meters then -- it is called to learn that
@@ -88,7 +92,8 @@ local function turn(line, ahead_us, held_text)
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
   called(line, id, r, ready, ready + r.grant_us)
-  return { GRANTED, id, ready, ready + r.grant_us }
+  local early = meters[1].early and not meters[2] and since + PUT_BACK_US <= now_us
+  return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 
 -- What is known of a line's next turn, if as much is held then as in its last.

@@ -55,6 +55,7 @@ local function gcra(m, now_us)
   end
   if tat < now_us then tat, fraction = now_us, 0 end
   if tat >= FAR then tat, fraction = FAR, 0 end
+  m.early = true
 
   function m.ready_at(k)
     if k == 0 then return now_us end

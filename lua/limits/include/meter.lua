@@ -10,7 +10,8 @@
 -- known is whether anybody knows when permits come back; windowed, whether they come back
 -- by periods, so many in each; shut, whether the limit
 -- is paused or the meter blocked; stale, whether Go must extend its calendar.
--- heard: whether the limiter is to be told how calls go.
+-- heard: whether the limiter is to be told how calls go; early: whether permits may be
+-- taken before they exist by a call that begins when they do.
 -- What only some meters need stands in its branch, so that no call makes
 -- functions that it does not use.
 -- `at` looks at the meter as of a later moment, if nothing is taken before.
@@ -30,7 +31,7 @@ local function load_meter(name, key, app, holder, at)
   local keep
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
-    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0,
+    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0, early = false,
     ready_at = false, take = false, left = false, full_at = false,
   }
   if record then

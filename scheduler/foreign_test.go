@@ -146,6 +146,29 @@ func TestOddIDs(t *testing.T) {
 	})
 }
 
+// A job whose ID has line breaks is one like any other: it waits, is called, and is
+// forgotten where it is deleted.
+func TestIDWithALineBreak(t *testing.T) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
+		want := []string{"first", "a\nb", "\n.", "b\n\nc\n", "\na", "default\nfirst"}
+		for _, id := range want {
+			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(id))
+		}
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("gone\n1"))
+		time.Sleep(time.Second / 2)
+		st.must(st.tasks.DeleteTask("default", "gone\n1"))
+		time.Sleep(2 * time.Minute)
+		var ran []string
+		for _, run := range st.ran() {
+			ran = append(ran, run.id)
+		}
+		if !slices.Equal(ran, want) {
+			t.Errorf("ran %q, want %q", ran, want)
+		}
+		st.wantClean()
+	})
+}
+
 // TestQueueWithALineBreak is refused by who serves it, and by our client before anything
 // of it is in Redis, whoever says so.
 func TestQueueWithALineBreak(t *testing.T) {

@@ -163,7 +163,7 @@ func (f *Feedback) told(ctx context.Context, task *asynq.Task, a Answer) time.Ti
 	rule, _ := scheduler.GetRule(ctx)
 	if rule.Blocks == nil && !onlyOf(rule.Needs, a.URL) {
 		if a.Status >= http.StatusBadRequest {
-			f.log().Info("the other side says when to come back, and shuts no limit: the rule names none in Blocks, and the key of none is its host", "type", task.Type(), "until", a.Upstream.Until)
+			f.log().Info("the other side says when to come back, and shuts no limit until then: the rule names none in Blocks, and the key of none is its host", "type", task.Type(), "until", a.Upstream.Until)
 		}
 		return time.Time{}
 	}

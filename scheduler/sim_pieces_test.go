@@ -71,6 +71,9 @@ var pieces = []*piece{
 	{name: "a dequeue finds none but its own", breaks: "TestLostAnswerOfADequeue/1_lost/miniredis", with: "if by == caller then msgs[id] = msg end", without: "msgs[id] = msg"},
 	{name: "jobs that were not begun keep their order", breaks: "TestTakenJobsGoBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
 	{name: "only the call's own jobs are given back", breaks: "TestTakenJobsThatAreAnothers/miniredis", with: "redis.call('HGET', prefix .. id, 'pending_since') == caller and", without: ""},
+	{name: "a Unique lock goes on when its job is called, or run by hand", breaks: "TestUniqueOfAnArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
+	{name: "nobody is archived for an estimate", breaks: "TestSeen/costs_that_settle,_with_MaxWait", with: "  local patience = '0 '", without: "  if known and ends < expected then return reply(TOO_LATE, last, expected) end\n  local patience = '0 '"},
+	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestBlockedAfterItsTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
 	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(ends), job.name)", without: ""},
 }
 

@@ -1,9 +1,13 @@
 package headgate_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -41,12 +45,71 @@ func TestDocFitsAScreen(t *testing.T) {
 
 // Who wants schedules alone does not get the server, and the other way round.
 func TestSchedulerAndCronAreApart(t *testing.T) {
-	const module = "github.com/headgate/headgate/"
 	for of, without := range map[string]string{"scheduler": "scheduler/cron", "scheduler/cron": "scheduler"} {
-		out, err := exec.Command("go", "list", "-deps", "./"+of).Output()
-		deps := strings.Fields(string(out))
-		if err != nil || !slices.Contains(deps, module+of) || slices.Contains(deps, module+without) {
-			t.Errorf("%s: %v; want it without %s, it has %v", of, err, without, deps)
+		if deps := dependencies(t, of); slices.Contains(deps, module+without) {
+			t.Errorf("%s: want it without %s, it has %v", of, without, deps)
+		}
+	}
+}
+
+const module = "github.com/headgate/headgate/"
+
+// dependencies are what a package imports, and what that does.
+func dependencies(t *testing.T, of string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "./"+of).Output()
+	deps := strings.Fields(string(out))
+	if err != nil || !slices.Contains(deps, module+of) {
+		t.Fatalf("%s: %v", of, err)
+	}
+	return deps
+}
+
+// What a program cannot name it cannot implement, store or fake.
+func TestPublicPackagesNameNoInternalTypes(t *testing.T) {
+	for _, dir := range public(t) {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			internal := map[string]bool{}
+			for _, spec := range file.Imports {
+				imported, _ := strconv.Unquote(spec.Path.Value)
+				if strings.Contains(imported, "/internal/") {
+					internal[filepath.Base(imported)] = true
+				}
+			}
+			ast.FileExports(file)
+			ast.Inspect(file, func(n ast.Node) bool {
+				if _, ok := n.(*ast.BlockStmt); ok {
+					return false
+				}
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					if of, ok := sel.X.(*ast.Ident); ok && internal[of.Name] {
+						t.Errorf("%s: what is exported names %s.%s, which is internal", fset.Position(n.Pos()), of.Name, sel.Sel)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// Who asks only WHETHER does not get who waits, and whose turn it is.
+func TestThrottleKnowsNothingOfWaiting(t *testing.T) {
+	deps := dependencies(t, "throttle")
+	for _, without := range []string{"scheduler", "scheduler/lanes", "scheduler/cron", "internal/turns"} {
+		if slices.Contains(deps, module+without) {
+			t.Errorf("throttle imports %s", without)
 		}
 	}
 }

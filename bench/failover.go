@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,7 +95,7 @@ func (c *failoverCommand) measure(b *bench, s spec, row *failoverRow) (err error
 
 // shutLimits defines the limits, the shared one without a permit for years: so each
 // job that asks is denied and knows for how long.
-func shutLimits(b *bench, s spec) (*throttle.Lanes, error) {
+func shutLimits(b *bench, s spec) (*lanes.Lanes, error) {
 	limiter, err := define(b, s, false)
 	if err != nil {
 		return nil, err

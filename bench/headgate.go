@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -26,8 +27,8 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 }
 
 // define gives Redis the limits, the shared one shut or open.
-func define(b *bench, s spec, shut bool) (*throttle.Lanes, error) {
-	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
+func define(b *bench, s spec, shut bool) (*lanes.Lanes, error) {
+	limiter := lanes.New(throttle.New(b.rdb, throttle.RedisOptions{}))
 	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
 		return nil, err
 	}
@@ -48,12 +49,12 @@ func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 
 // watched is a limiter whose denials are counted.
 type watched struct {
-	*throttle.Lanes
+	*lanes.Lanes
 	history *history
 }
 
 // AcquireAll implements scheduler.Limiter.
-func (w watched) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+func (w watched) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
 	answers := w.Lanes.AcquireAll(ctx, asks...)
 	for _, a := range answers {
 		if a.Outcome == throttle.Denied {

@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/dashboards/metrics"
+	counts "github.com/headgate/headgate/internal/history"
 	lookout "github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -189,7 +191,7 @@ func openMetrics(recorded, scraped bool) starter {
 			return nil, err
 		}
 		if !recorded {
-			srv.History().Off()
+			counts.Of(srv).Off()
 		}
 		stop := func() {}
 		if scraped {
@@ -262,7 +264,7 @@ func (c *metricsCommand) scrape(b *bench) (middle, worst float64, err error) {
 
 // wait has jobs wait for keys of a limit, after one of each key that is allowed.
 func (c *metricsCommand) wait(b *bench, limit string) error {
-	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
+	limiter := lanes.New(throttle.New(b.rdb, throttle.RedisOptions{}))
 	var next atomic.Int64
 	var asking sync.WaitGroup
 	errs := make([]error, 16)
@@ -273,7 +275,7 @@ func (c *metricsCommand) wait(b *bench, limit string) error {
 				if n >= c.Waiting+c.Keys {
 					return
 				}
-				job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(n)}}
+				job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(n)}}
 				_, errs[i] = limiter.Acquire(b.ctx, job, throttle.Need{Limit: limit, Key: fmt.Sprint("key-", n%c.Keys)})
 			}
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/pagetest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +48,7 @@ func (c *pageCommand) Run(b *bench) error {
 	if c.Jobs < 1 || c.Keys < 1 || c.For <= 0 {
 		return fmt.Errorf("--jobs %d --keys %d --for %s: want 1 or more of each, and some time", c.Jobs, c.Keys, c.For)
 	}
-	limiter := throttle.NewLanes(throttle.New(b.rdb, throttle.RedisOptions{}))
+	limiter := lanes.New(throttle.New(b.rdb, throttle.RedisOptions{}))
 	if err := c.fill(b.ctx, b, limiter); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (c *pageCommand) Run(b *bench) error {
 }
 
 // fill has the jobs wait.
-func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *throttle.Lanes) error {
+func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *lanes.Lanes) error {
 	b.note("page: %s jobs of %s keys join their lanes, which takes half a minute for 100,000, and then there are %d runs of %s", thousands(c.Jobs), thousands(c.Keys), len(c.Viewers), c.For)
 	limits := []throttle.Limit{
 		{Name: shared, Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 10},
@@ -84,7 +85,7 @@ func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *throttle.Lane
 	for range cap(errs) {
 		workers.Go(func() {
 			for i := range jobs {
-				job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprintf("job-%d", i)}}
+				job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprintf("job-%d", i)}}
 				_, err := limiter.Acquire(ctx, job, throttle.Need{Limit: perHost, Key: fmt.Sprintf("host-%d.example", i%c.Keys)}, throttle.Need{Limit: shared})
 				if err != nil {
 					errs <- err
@@ -107,7 +108,7 @@ func (c *pageCommand) fill(ctx context.Context, b *bench, limiter *throttle.Lane
 }
 
 // watch has so many look for a while.
-func (c *pageCommand) watch(b *bench, limiter *throttle.Lanes, viewers int) (pageRow, error) {
+func (c *pageCommand) watch(b *bench, limiter *lanes.Lanes, viewers int) (pageRow, error) {
 	row := pageRow{Viewers: viewers}
 	p, err := page.New(page.Options{Redis: b.rdb, Limiter: limiter})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +28,7 @@ type rig struct {
 	callgrind *callgrind // nil counts time and commands
 
 	asynq   asynqScripts
-	lanes   *throttle.Lanes
+	lanes   *lanes.Lanes
 	tallies []tally
 	kir     float64 // all that were counted
 	err     error
@@ -158,7 +159,7 @@ func (r *rig) spent() (s spending, err error) {
 // walk measures all cases.
 func (r *rig) walk() error {
 	r.check(r.rdb.FlushAll(r.ctx).Err())
-	r.lanes = throttle.NewLanes(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
+	r.lanes = lanes.New(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
 	recorded, err := recordAsynq(r.ctx, r.rdb.Options())
 	r.asynq = recorded
 	r.check(err)
@@ -270,7 +271,7 @@ func (r *rig) walkShut() {
 		_, err := r.acquire(1_000_000+i, need)
 		r.check(err)
 	}
-	g := &granter{rig: r, store: r.lanes.Turns(), process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
+	g := &granter{rig: r, store: turns.NewStore(r.lanes), process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
 	_, err := g.store.Lead(r.ctx, g.process, time.Hour, -1, "data")
 	r.check(err)
 	for from := 0; from < r.calls; from += rigBatch {
@@ -354,7 +355,7 @@ func (g *granter) grant(jobs int) {
 func plainly(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun, plural(n)) }
 
 func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
-	return r.lanes.Acquire(r.ctx, throttle.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
+	return r.lanes.Acquire(r.ctx, lanes.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
 }
 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }

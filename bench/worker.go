@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -103,7 +104,7 @@ func (w *worker) kill() error {
 func work(ctx context.Context, addr string, stdout, stderr io.Writer) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 2 * poolSize})
 	defer rdb.Close()
-	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	srv, err := scheduler.NewServer(rdb, scheduler.Rules{For: headgateRule}, serverConfig(spec{Concurrency: poolSize}),
 		scheduler.WithLimiter(limiter), scheduler.WithLogger(log))

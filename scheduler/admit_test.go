@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,7 +37,7 @@ func (h *handed) admit(ctx context.Context, l lot) []taken {
 func TestNoWorkerMeetsADeniedJob(t *testing.T) {
 	var admitted []string
 	virtual(t, settings{
-		asked: func(job throttle.Job, _ []throttle.Need, d throttle.Decision) {
+		asked: func(job lanes.Job, _ []throttle.Need, d throttle.Decision) {
 			if d.OK() {
 				admitted = append(admitted, job.ID)
 			}
@@ -106,7 +107,7 @@ func TestRuleThatPanics(t *testing.T) {
 			}
 			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 		},
-		asked: func(job throttle.Job, _ []throttle.Need, _ throttle.Decision) {
+		asked: func(job lanes.Job, _ []throttle.Need, _ throttle.Decision) {
 			if job.ID == "limiter panics" {
 				panic("no answer")
 			}

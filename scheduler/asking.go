@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -174,9 +175,9 @@ func (q *asking) answer() {
 // has to wait. The limiter must have been told the rules' limits before: no job is refused
 // for one that it does not know yet.
 func (s *Server) acquire(all []*asking) (denied bool) {
-	asks := make([]throttle.Ask, len(all))
+	asks := make([]lanes.Ask, len(all))
 	for i, q := range all {
-		asks[i] = throttle.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
+		asks[i] = lanes.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
 	}
 	ctx := s.base()
 	answers := s.answers(ctx, asks)
@@ -194,8 +195,8 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 
 // answers are the limiter's. Where it panics, as one of the program's own may, nobody gets
 // a permit, and where it cannot be told the limits it is not asked.
-func (s *Server) answers(ctx context.Context, asks []throttle.Ask) (answers []throttle.Answer) {
-	fail := func(err error) { answers = slices.Repeat([]throttle.Answer{{Err: err}}, len(asks)) }
+func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes.Answer) {
+	fail := func(err error) { answers = slices.Repeat([]lanes.Answer{{Err: err}}, len(asks)) }
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			fail(fmt.Errorf("the limiter panicked: %v", panicked))
@@ -217,8 +218,8 @@ func (s *Server) answers(ctx context.Context, asks []throttle.Ask) (answers []th
 
 // asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
 // that one that waits until then is archived with the reason why it waited.
-func (s *Server) asks(a attempt) throttle.Job {
-	j := throttle.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant, Ahead: 2 * turns.Ahead}
+func (s *Server) asks(a attempt) lanes.Job {
+	j := lanes.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant, Ahead: 2 * turns.Ahead}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)
 	}

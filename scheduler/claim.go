@@ -49,7 +49,7 @@ func (s *Server) claim(ctx context.Context) error {
 	}
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
-	other, version, err := s.limiter.Turns().Claim(ctx, data, before, address, claimLife)
+	other, version, err := s.store.Claim(ctx, data, before, address, claimLife)
 	if err != nil {
 		return answered(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +23,7 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	limiter, second := redistest.Real(t), redistest.Real(t)
 	first := redistest.Run(t)
 	begin := func(queues redis.UniversalClient) (*Server, error) {
-		lanes := throttle.NewLanes(throttle.New(limiter, throttle.RedisOptions{}))
+		lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
 		rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes))
 		if err != nil {
@@ -97,7 +98,7 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 		_, limiter := redistest.Mini(t)
 		var log journal
 		begin := func(queues redis.UniversalClient) error {
-			lanes := throttle.NewLanes(throttle.New(limiter, throttle.RedisOptions{}))
+			lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
 			rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes), WithLogger(log.logger()))
 			if err != nil {

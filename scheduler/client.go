@@ -17,7 +17,7 @@ import (
 // Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more
 // option:
 //
-//	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(throttle.High))
+//	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(lanes.High))
 //
 // Limits do not need it: a Server holds the tasks of any producer to them. Where
 // the program traces with OpenTelemetry it writes the span of the Enqueue into the

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // What a Server sets unless the program did. asynq's own, five seconds for delayed jobs,
@@ -16,7 +16,7 @@ const (
 	// minGrant is how long permits are kept for a called job that has not come:
 	// as long as the polls of its queue may take, and no longer than a job that
 	// nobody takes should hold up others.
-	minGrant = throttle.DefaultGrant
+	minGrant = lanes.DefaultGrant
 
 	delayedTaskCheckInterval = time.Second
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -43,8 +44,8 @@ func TestDamagedRecords(t *testing.T) {
 func TestMendAndRecount(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx, lane := t.Context(), "default\na|"
-		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
-		store := limiter.Turns()
+		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+		store := turns.NewStore(limiter)
 		must := func(err error) {
 			t.Helper()
 			if err != nil {
@@ -53,7 +54,7 @@ func TestMendAndRecount(t *testing.T) {
 		}
 		must(limiter.Define(ctx, throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}))
 		for i := range 20 {
-			_, err := limiter.Acquire(ctx, throttle.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
+			_, err := limiter.Acquire(ctx, lanes.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
 			must(err)
 		}
 		must(limiter.Define(ctx, funnel("a", 1000, 20)))
@@ -224,7 +225,7 @@ type world struct {
 	taken map[string][]throttletest.Admission
 }
 
-func (w *world) asked(_ throttle.Job, needs []throttle.Need, d throttle.Decision) {
+func (w *world) asked(_ lanes.Job, needs []throttle.Need, d throttle.Decision) {
 	if d.Outcome != throttle.Allowed {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -217,7 +218,7 @@ func TestDropIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var limiter *spy
 			limited := build(t, func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient) {
-				limiter = &spy{Lanes: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
+				limiter = &spy{Lanes: lanes.New(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
 				rules := Rules{
 					Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
 					For: func(context.Context, *asynq.Task) (Rule, error) {

@@ -109,7 +109,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	g := &giver{
-		limiter: s.limiter, store: s.limiter.Turns(), promoter: s.promoter, log: s.log,
+		limiter: s.limiter, store: s.store, promoter: s.promoter, log: s.log,
 		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),
 		passes: s.passes, quiet: s.quiet, history: s.history,
 	}

@@ -98,7 +98,7 @@ func (l *limits) words() map[string]string {
 // last holds. Each such change is logged once: said is what was, by limit.
 func (s *Server) noteOthers(ctx context.Context, said map[string]string) {
 	ours := s.limits.words()
-	theirs, err := s.limiter.Turns().Defined(ctx, slices.Sorted(maps.Keys(ours)))
+	theirs, err := s.store.Defined(ctx, slices.Sorted(maps.Keys(ours)))
 	if err != nil {
 		return // who asks for permits tells of an outage
 	}

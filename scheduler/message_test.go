@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // What is written into a message is what asynq reads out of it.
@@ -70,21 +70,21 @@ func TestPriorityOption(t *testing.T) {
 		client := NewClient(rdb)
 		defer client.Close()
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		rule := Rule{Priority: throttle.Low}
+		rule := Rule{Priority: lanes.Low}
 		plain := asynq.NewTask("job", nil, asynq.MaxRetry(2))
 		for _, test := range []struct {
 			name string
 			task *asynq.Task
 			opts []asynq.Option
-			want throttle.Priority
+			want lanes.Priority
 		}{
-			{"rule's", plain, nil, throttle.Low},
-			{"task's", NewTask("job", nil, Priority(throttle.High), asynq.MaxRetry(2)), nil, throttle.High},
-			{"enqueue's", plain, []asynq.Option{Priority(throttle.High)}, throttle.High},
-			{"enqueue's over task's", NewTask("job", nil, Priority(throttle.High), asynq.MaxRetry(2)), []asynq.Option{Priority(throttle.Normal)}, throttle.Normal},
-			{"scheduled", plain, []asynq.Option{Priority(throttle.High), asynq.ProcessIn(time.Hour)}, throttle.High},
-			{"unique", plain, []asynq.Option{Priority(throttle.High), asynq.Unique(time.Hour)}, throttle.High},
-			{"unique and scheduled", plain, []asynq.Option{Priority(throttle.High), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, throttle.High},
+			{"rule's", plain, nil, lanes.Low},
+			{"task's", NewTask("job", nil, Priority(lanes.High), asynq.MaxRetry(2)), nil, lanes.High},
+			{"enqueue's", plain, []asynq.Option{Priority(lanes.High)}, lanes.High},
+			{"enqueue's over task's", NewTask("job", nil, Priority(lanes.High), asynq.MaxRetry(2)), []asynq.Option{Priority(lanes.Normal)}, lanes.Normal},
+			{"scheduled", plain, []asynq.Option{Priority(lanes.High), asynq.ProcessIn(time.Hour)}, lanes.High},
+			{"unique", plain, []asynq.Option{Priority(lanes.High), asynq.Unique(time.Hour)}, lanes.High},
+			{"unique and scheduled", plain, []asynq.Option{Priority(lanes.High), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, lanes.High},
 		} {
 			info, err := client.Enqueue(test.task, test.opts...)
 			if err != nil {
@@ -112,7 +112,7 @@ func TestOptionsAreShared(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client := NewClient(rdb)
 	shared := make([]asynq.Option, 0, 8)
-	shared = append(shared, Priority(throttle.High))
+	shared = append(shared, Priority(lanes.High))
 	task := NewTask("job", nil, shared...)
 	done := make(chan error, 40)
 	for i := range 20 {

@@ -108,7 +108,7 @@ func (o *outageLog) proves(ctx context.Context) bool {
 // setOutages makes the server's two outages, which are one where queues and limiter
 // are reached by one client.
 func (s *Server) setOutages(log *slog.Logger) {
-	rdb, _ := s.limiter.Turns().Redis()
+	rdb, _ := s.limiter.Scope()
 	if reflect.TypeOf(rdb).Comparable() && rdb == s.promoter.rdb {
 		s.queueOutage = newOutageLog(log, "the queues' Redis", s.Ready)
 		s.limiterOutage = s.queueOutage
@@ -130,7 +130,7 @@ func (s *Server) tryQueues(ctx context.Context) error {
 
 // tryLimiter tries a write in the limiter's scope.
 func (s *Server) tryLimiter(ctx context.Context) error {
-	rdb, prefix := s.limiter.Turns().Redis()
+	rdb, prefix := s.limiter.Scope()
 	if err := tryWrite(ctx, rdb, prefix); err != nil {
 		return fmt.Errorf("the limiter: %w", err)
 	}

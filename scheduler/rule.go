@@ -7,6 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -39,7 +40,7 @@ type Rule struct {
 	// the job runs at once, and no limiter is asked.
 	Needs []throttle.Need
 	// Priority is for a job that brings none of its own: see [Priority].
-	Priority throttle.Priority
+	Priority lanes.Priority
 	// MaxWait is how long the job may wait for its permits; the zero value
 	// means any time. OnMaxWait is what becomes of a job that has waited for that
 	// long, or until its own deadline.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -70,7 +72,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	var changed []turns.Record
 	for cursor := uint64(0); ; {
 		var records []turns.Record
-		if records, cursor, err = s.limiter.Turns().Records(ctx, cursor, page); err != nil {
+		if records, cursor, err = s.store.Records(ctx, cursor, page); err != nil {
 			return -1, err
 		}
 		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
@@ -126,12 +128,25 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 				continue // it is gone, or asynq's to judge
 			}
 			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{queue, ids[i]}), task)
-			if err == nil && !(throttle.Ask{Needs: rule.Needs}).WaitsAs(records[i]) {
+			if err == nil && !waitsFor(records[i], rule.Needs) {
 				changed = append(changed, records[i])
 			}
 		}
 	}
 	return changed, nil
+}
+
+// waitsFor reports whether a job that waits would wait as it does if it asked for needs.
+func waitsFor(r turns.Record, needs []throttle.Need) bool {
+	needs, err := throttle.Normalize(needs...)
+	if err != nil {
+		return false
+	}
+	lane, costs := []string{r.Queue}, []string(nil)
+	for _, n := range needs {
+		lane, costs = append(lane, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
+	}
+	return r.Lane == strings.Join(lane, "\n") && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -216,7 +217,7 @@ func toldOnTime(t *testing.T, jobs int, maxWait time.Duration, before func(st *s
 	}
 	var mu sync.Mutex
 	first, told := map[string]time.Time{}, map[string]bool{}
-	asked := func(job throttle.Job, _ []throttle.Need, d throttle.Decision) {
+	asked := func(job lanes.Job, _ []throttle.Need, d throttle.Decision) {
 		mu.Lock()
 		defer mu.Unlock()
 		if first[job.ID].IsZero() {

@@ -22,10 +22,11 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
-// Limiter is what a Server asks for permits. [*throttle.Lanes] is one; programs
+// Limiter is what a Server asks for permits. [*lanes.Lanes] is one; programs
 // that want to see or to change its answers embed that and override a method.
 // What each method means is said there.
 //
@@ -34,17 +35,19 @@ import (
 // other error archives it.
 type Limiter interface {
 	Define(ctx context.Context, limits ...throttle.Limit) error
-	AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer
+	AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
-	Refused(ctx context.Context, job throttle.Job, refusal throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error)
+	Refused(ctx context.Context, job lanes.Job, refusal lanes.Refusal, needs ...throttle.Need) (throttle.Decision, error)
 	Accepted(ctx context.Context, d throttle.Decision, latency time.Duration) error
 	Settle(ctx context.Context, d throttle.Decision, limit, key string, cost int) error
 	Overloaded(ctx context.Context, at time.Time, needs ...throttle.Need) error
 	BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
-	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error)
+	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error)
 	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)
-	Turns() *turns.Store
+	// Scope and ExtendCalendars are how the Server gives waiting jobs their turns.
+	Scope() (rdb redis.UniversalClient, prefix string)
+	ExtendCalendars(ctx context.Context, limits []string, now int64) error
 }
 
 // Server is an asynq server whose jobs obey limits. It is used as asynq's own:
@@ -67,6 +70,7 @@ type Server struct {
 	asynq    *asynq.Server
 	redis    *queueRedis // asynq's
 	limiter  Limiter
+	store    *turns.Store // of who waits for its permits
 	limits   limits
 	rules    Rules
 	base     func() context.Context // the program's
@@ -108,7 +112,7 @@ type options struct {
 }
 
 // WithLimiter has the limiter asked instead of one made with
-// throttle.New and throttle.NewLanes in rdb, such as one of
+// throttle.New and lanes.New in rdb, such as one of
 // another scope, or in another Redis.
 func WithLimiter(l Limiter) Option { return func(o *options) { o.limiter = l } }
 
@@ -149,7 +153,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
-		s.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
+		s.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
 	}
 	if s.base == nil {
 		s.base = context.Background
@@ -158,7 +162,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		s.queues = []string{"default"} // as asynq has it
 	}
 	s.setOutages(o.log)
-	limits, scope := s.limiter.Turns().Redis()
+	limits, scope := s.limiter.Scope()
+	s.store = turns.NewStore(s.limiter)
 	s.history = history.New(limits, scope)
 	s.history.Queues = rdb
 	s.limits.set(rules.Limits, false)
@@ -316,8 +321,10 @@ func (s *Server) Shutdown() {
 	}
 }
 
-// History is what the server counts, for package dashboards/metrics.
-func (s *Server) History() *history.Recorder { return s.history }
+// What a server counts is for dashboards/metrics alone.
+func init() {
+	history.Of = func(server any) *history.Recorder { return server.(*Server).history }
+}
 
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.
 func (s *Server) Ping() error { return s.asynq.Ping() }

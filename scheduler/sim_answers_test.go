@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -83,7 +84,7 @@ type simShut struct {
 }
 
 // refused hears of a refusal that the limiter was told.
-func (w *sim) refused(j throttle.Job, r throttle.Refusal, d throttle.Decision) {
+func (w *sim) refused(j lanes.Job, r lanes.Refusal, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if job := w.jobs[j.ID]; d.Outcome == throttle.TooLate && job.hurries() {

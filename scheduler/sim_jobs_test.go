@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -153,7 +154,7 @@ func (w *sim) allBusy() bool {
 	})
 }
 
-func (w *sim) asked(asks throttle.Job, needs []throttle.Need, d throttle.Decision) {
+func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	job := w.jobs[asks.ID]

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // ingredient is something that only some worlds have.
@@ -78,7 +78,7 @@ type simOrder struct {
 	dear     float64 // of what its limits give at once, it costs so much
 	takes    time.Duration
 	maxRetry int
-	priority throttle.Priority
+	priority lanes.Priority
 	maxWait  time.Duration
 	deadline time.Duration // from when it is enqueued
 	timeout  time.Duration
@@ -97,9 +97,9 @@ type simSettlement struct {
 // order draws what a job is to be.
 func (w *sim) order(l *simLane, id string) (o simOrder) {
 	r := w.dice(id, 0)
-	o.priority = []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[r.IntN(5)]
+	o.priority = []lanes.Priority{lanes.Normal, lanes.Normal, lanes.Normal, lanes.High, lanes.Low}[r.IntN(5)]
 	if l.even {
-		o.priority = throttle.Normal
+		o.priority = lanes.Normal
 	}
 	o.maxRetry, o.takes = r.IntN(2), l.takes
 	if w.has(costs) && r.IntN(2) == 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns/turnstest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -98,7 +99,7 @@ func newSim(t *testing.T, seed uint64, patient string) *sim {
 	limiter.AddHook(w.clock)
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
 	w.hand.limits = limiter
-	w.hand.limiter = &spy{Lanes: throttle.NewLanes(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
+	w.hand.limiter = &spy{Lanes: lanes.New(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
 	w.hookLimiter()
 	return w
 }

@@ -49,7 +49,7 @@ func TestChecksAreNoStrays(t *testing.T) {
 		for _, queue := range []string{checkQueue + "of another", "any other"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
 			st.must(promoter{st.rdb}.deny(t.Context(), job{queue, "it"}, time.Now().Add(time.Hour)))
-			_, scope := st.server.limiter.Turns().Redis()
+			_, scope := st.server.limiter.Scope()
 			st.must(st.rdb.HSet(t.Context(), queuePrefix(queue)+"t:it", "scope", scope).Err())
 		}
 		time.Sleep(65 * time.Second)

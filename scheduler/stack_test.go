@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,19 +41,19 @@ type run struct {
 
 // spy counts what the limiter answered to each job.
 type spy struct {
-	*throttle.Lanes
+	*lanes.Lanes
 	mu      sync.Mutex
 	denials map[string]int
 	allowed []throttle.Decision
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
 	// asked and freed hear of answers and of freed leases, where not nil.
-	asked   func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job lanes.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
-	refused func(job throttle.Job, r throttle.Refusal, d throttle.Decision)
+	refused func(job lanes.Job, r lanes.Refusal, d throttle.Decision)
 }
 
-func (s *spy) Refused(ctx context.Context, job throttle.Job, r throttle.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
+func (s *spy) Refused(ctx context.Context, job lanes.Job, r lanes.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
 	d, err := s.Lanes.Refused(ctx, job, r, needs...)
 	if err == nil && s.refused != nil {
 		s.refused(job, r, d)
@@ -74,7 +75,7 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 	return s.Redis.Extend(ctx, holder, needs...)
 }
 
-func (s *spy) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+func (s *spy) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
 	answers := s.Lanes.AcquireAll(ctx, asks...)
 	for i, a := range answers {
 		if a.Err == nil && s.asked != nil {
@@ -104,7 +105,7 @@ type settings struct {
 	extend  func() (bool, error)                 // the limiter's, if not nil
 	redis   redis.UniversalClient                // the limiter's, if not the queues'
 	log     *slog.Logger                         // nil: nobody hears it
-	asked   func(job throttle.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job lanes.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
 }
@@ -123,7 +124,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	takeOut(rdb, s.redis)
 	st := &stack{
 		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
-		limiter: &spy{Lanes: throttle.NewLanes(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
+		limiter: &spy{Lanes: lanes.New(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule,
 	}
 	st.limiter.asked, st.limiter.freed = s.asked, s.freed
@@ -151,7 +152,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	}
 	if s.quiet > 0 { // it is of hours, each second of which would be looked at
 		st.server.quiet = s.quiet
-		st.server.History().Off()
+		st.server.history.Off()
 	}
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // headerPriority is the header of a task that has a priority of its own.
@@ -17,15 +17,15 @@ const headerPriority = "headgate-priority"
 // wait for the same permits, whatever its rule says. It travels with the job, as a
 // header. NewTask and a Client's Enqueue take it; asynq's own functions pass over
 // it. Of several the last counts.
-func Priority(p throttle.Priority) asynq.Option { return priorityOption(p) }
+func Priority(p lanes.Priority) asynq.Option { return priorityOption(p) }
 
 // priorityOption is the option of [Priority]. Its methods are those of
 // asynq.Option.
-type priorityOption throttle.Priority
+type priorityOption lanes.Priority
 
 func (p priorityOption) String() string         { return fmt.Sprintf("Priority(%d)", int(p)) }
 func (p priorityOption) Type() asynq.OptionType { return -1 } // none of asynq's
-func (p priorityOption) Value() any             { return throttle.Priority(p) }
+func (p priorityOption) Value() any             { return lanes.Priority(p) }
 
 // NewTask is asynq.NewTask with options of headgate's among the others, in any
 // order; it keeps a copy of them. Tasks that asynq.NewTask makes, and programs
@@ -40,23 +40,23 @@ func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task 
 }
 
 // priorityIn finds the last Priority among options.
-func priorityIn(opts []asynq.Option) (p throttle.Priority, ok bool) {
+func priorityIn(opts []asynq.Option) (p lanes.Priority, ok bool) {
 	for _, opt := range opts {
 		if own, is := opt.(priorityOption); is {
-			p, ok = throttle.Priority(own), true
+			p, ok = lanes.Priority(own), true
 		}
 	}
 	return p, ok
 }
 
 // formatPriority is a priority as the header has it.
-func formatPriority(p throttle.Priority) string { return strconv.Itoa(int(p)) }
+func formatPriority(p lanes.Priority) string { return strconv.Itoa(int(p)) }
 
 // priorityOf is the task's own priority, or else that of its rule. A header that is
 // no number counts as none: any producer can write one.
-func priorityOf(task *asynq.Task, rule Rule) throttle.Priority {
+func priorityOf(task *asynq.Task, rule Rule) lanes.Priority {
 	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
-		return throttle.Priority(p)
+		return lanes.Priority(p)
 	}
 	return rule.Priority
 }

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -51,7 +52,7 @@ func TestTraces(t *testing.T) {
 		})
 		client := NewClient(rdb)
 		for _, id := range []string{"a", "b"} {
-			if _, err := client.Enqueue(NewTask("job", nil, Priority(throttle.High)), asynq.TaskID(id)); err != nil {
+			if _, err := client.Enqueue(NewTask("job", nil, Priority(lanes.High)), asynq.TaskID(id)); err != nil {
 				t.Fatal(err)
 			}
 			<-ran

@@ -373,7 +373,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
-	_, own := g.store.Redis()
+	_, own := g.limiter.Scope()
 	var strays []job
 	for i, scope := range scopes {
 		if scope == own {

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -113,7 +114,7 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var stacks []*stack
 		for _, scope := range []string{"one", "two"} {
-			spied := &spy{Lanes: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
+			spied := &spy{Lanes: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
 			config := quick
 			config.Queues = map[string]int{scope: 1}
 			st := start(t, rdb, settings{
@@ -138,20 +139,20 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 // waitsForever is a limiter whose jobs all wait, nobody knows for how long.
 type waitsForever struct{ Limiter }
 
-func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throttle.JobID]throttle.Place, error) {
-	places := map[throttle.JobID]throttle.Place{}
+func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error) {
+	places := map[throttle.JobID]lanes.Place{}
 	for _, j := range jobs {
-		places[j] = throttle.Place{}
+		places[j] = lanes.Place{}
 	}
 	return places, nil
 }
 
 // tender is a turn-giver that gives no turns, and looks after the put-backs of queues.
 func tender(rdb redis.UniversalClient, queues ...string) *giver {
-	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
 	return &giver{
-		limiter: waitsForever{limiter}, store: limiter.Turns(), promoter: promoter{rdb}, log: log.log, limits: log.watch(),
+		limiter: waitsForever{limiter}, store: turns.NewStore(limiter), promoter: promoter{rdb}, log: log.log, limits: log.watch(),
 		queues: log.watch(), core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
 	}
 }

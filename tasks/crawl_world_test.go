@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
@@ -100,7 +101,7 @@ type crawling struct {
 	frontier *frontier.Frontier
 	handler  *tasks.CrawlHandler
 	tasks    *asynq.Inspector
-	limiter  *throttle.Lanes
+	limiter  *lanes.Lanes
 	server   *scheduler.Server
 	around   func(next asynq.Handler) asynq.Handler
 }
@@ -129,11 +130,11 @@ func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
 	c := &crawling{
 		t: t, web: w, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
 		tasks:   asynq.NewInspectorFromRedisClient(rdb),
-		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
+		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
 	}
 	c.handler = &tasks.CrawlHandler{
 		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,
-		PutBack: scheduler.RetryAfter, Urgent: []asynq.Option{scheduler.Priority(throttle.High)},
+		PutBack: scheduler.RetryAfter, Urgent: []asynq.Option{scheduler.Priority(lanes.High)},
 	}
 	return c
 }

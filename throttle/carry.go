@@ -29,7 +29,7 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 	}
 	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
 	var keys []string
-	scan := node.Scan(ctx, 0, globEscape(prefix)+"*", 1000).Iterator()
+	scan := node.Scan(ctx, 0, lua.Literal(prefix)+"*", 1000).Iterator()
 	for scan.Next(ctx) {
 		keys = append(keys, strings.TrimPrefix(scan.Val(), prefix))
 		if len(keys) == carryBatch {
@@ -61,7 +61,7 @@ func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) erro
 		if err != nil || now == 0 {
 			return err
 		}
-		if err := r.extendCalendars(ctx, []string{limit}, now); err != nil {
+		if err := r.ExtendCalendars(ctx, []string{limit}, now); err != nil {
 			return err
 		}
 	}

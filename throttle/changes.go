@@ -12,6 +12,9 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
+// JobID is who a job is: the same ID in two queues is two jobs.
+type JobID struct{ Queue, ID string }
+
 // Change is one entry of the changelog: who changed what of a limit, a schedule, a
 // queue or a job, and when.
 type Change struct {

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -58,15 +60,7 @@ const (
 	noLimit = throttle.NoLimit
 )
 
-// threes is one limit of each kind that lets three through at once.
-var threes = []throttle.Limit{
-	{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.PerSecond(3), Capacity: 3},
-	{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(3), Capacity: 3},
-	{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.PerMinute(3)},
-	{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)},
-	{Name: "window", Kind: throttle.SlidingWindow, Rate: throttle.PerMinute(3)},
-	{Name: "running", Kind: throttle.Concurrency, Capacity: 3},
-}
+var threes = limittest.Threes
 
 func TestEveryKind(t *testing.T) {
 	const µs = time.Microsecond
@@ -242,29 +236,5 @@ func snapshot(t *testing.T, s *stage) map[string]any {
 	if s.rdb == nil {
 		return nil
 	}
-	ctx := t.Context()
-	keys, err := s.rdb.Keys(ctx, "hg:*").Result()
-	must(t, err)
-	all := map[string]any{}
-	for _, key := range keys {
-		kind, err := s.rdb.Type(ctx, key).Result()
-		must(t, err)
-		switch kind {
-		case "string":
-			all[key] = s.rdb.Get(ctx, key).Val()
-		case "list":
-			all[key] = s.rdb.LRange(ctx, key, 0, -1).Val()
-		case "hash":
-			all[key] = s.rdb.HGetAll(ctx, key).Val()
-		case "set":
-			all[key] = s.rdb.SMembers(ctx, key).Val()
-		case "zset":
-			all[key] = s.rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
-		case "stream":
-			all[key] = s.rdb.XRange(ctx, key, "-", "+").Val()
-		default:
-			t.Fatalf("%s is a %s", key, kind)
-		}
-	}
-	return all
+	return redistest.Contents(t, s.rdb)
 }

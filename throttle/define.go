@@ -145,10 +145,9 @@ func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Lock()
 	delete(r.told, name)
 	r.mu.Unlock()
-	c := r.callers.Get().(*caller)
-	defer r.callers.Put(c)
-	c.calls++
-	return r.known(ctx, name, lua.Delete, name, by(ctx), c.name, c.calls)
+	c := r.callers.Next()
+	defer r.callers.Done(c)
+	return r.known(ctx, name, lua.Delete, name, by(ctx), c.Name, c.Calls)
 }
 
 // Pause implements Limiter.
@@ -185,7 +184,7 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 
 // definition reads one limit, or fails with redis.Nil. Other errors are the
 // client's own, without ErrUnavailable. The limit writes itself with the words that
-// it was defined in, which extendCalendars counts on.
+// it was defined in, which ExtendCalendars counts on.
 func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
 	if err != nil {
@@ -220,11 +219,11 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 // to the last.
 const calendarLength = 48
 
-// extendCalendars stores the windows around a moment of Redis's clock for
-// limits that follow a calendar. The boundaries are the same whoever computes
-// them, so it does not matter who does it first. The script takes them only if the
-// limit has not changed since it was read.
-func (r *Redis) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
+// ExtendCalendars stores the windows around a moment, in microseconds of Redis's clock,
+// for limits that follow a calendar, where a script says that it comes to their last. The
+// boundaries are the same whoever computes them, so it does not matter who does it first.
+// The script takes them only if the limit has not changed since it was read.
+func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
 		if errors.Is(err, redis.Nil) {

@@ -86,13 +86,13 @@ func TestLimitsChangeLive(t *testing.T) {
 func TestSetRepeated(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		l := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)}
-		lost := &lostReplies{}
-		s.rdb.AddHook(redistest.Hook(lost.around))
+		lost := &redistest.LostReplies{}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
 		define(t, s, l)
 		ask(t, s, "log", 2)
-		lost.next = true
+		lost.Next = true
 		must(t, s.Set(t.Context(), log(3)))
-		expect(t, "lost", lost.did, true)
+		expect(t, "lost", lost.Did, true)
 		s.wait(30 * time.Minute)
 		expect(t, "left", ask(t, s, "log", 0).Remaining, 1)
 	})

@@ -7,7 +7,6 @@
 // AllowAll, all or none.
 //
 // Redis is the limiter that all processes share, and Local the same within one.
-// Lanes is a Redis limiter for whose permits queued jobs can wait: a denied job
-// joins a lane, lanes that share a meter take turns there, and a job whose turn has
-// come is called. Package scheduler has asynq's jobs do that.
+// Package scheduler/lanes has queued jobs wait for permits, and package scheduler
+// asynq's jobs.
 package throttle

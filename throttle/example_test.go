@@ -168,35 +168,6 @@ func ExampleRedis_Throttle() {
 	// 2
 }
 
-// A job that is denied waits in line, and is called when its permit exists.
-// Package scheduler calls it; where nobody does, it is let by when it asks again
-// at its time.
-func ExampleLanes_Acquire() {
-	rdb, clock, stop := exampleRedis()
-	defer stop()
-	ctx := context.Background()
-
-	lanes := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
-	lanes.Define(ctx, throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(1)})
-	need := throttle.Need{Limit: "api"}
-	for _, id := range []string{"first", "second", "third", "second"} {
-		job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
-		d, _ := lanes.Acquire(ctx, job, need)
-		fmt.Println(id, d)
-		if id == "third" {
-			place, _, _ := lanes.Waiting(ctx, job.JobID)
-			fmt.Println(id, "is", place.Position, "of", place.Waiting)
-			clock.SetTime(d.At.Add(time.Minute))
-		}
-	}
-	// Output:
-	// first allowed by api, 0 of 1 left
-	// second denied by api: retry after 1m0s
-	// third denied by api: retry after 2m0s
-	// third is 2 of 2
-	// second allowed by api, 0 of 1 left
-}
-
 func ExampleLocal() {
 	ctx := context.Background()
 	var limiter throttle.Local // no Redis, for programs of one process

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
@@ -117,7 +118,7 @@ func TestKeysExpire(t *testing.T) {
 	l := throttle.New(rdb, throttle.RedisOptions{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}
 	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
-	for _, kind := range everyKind {
+	for _, kind := range limittest.Kinds {
 		limit := throttle.Limit{Name: string(kind), Kind: kind, Rate: short}
 		if kind == throttle.Concurrency {
 			limit.Rate, limit.Capacity, limit.Lease = throttle.Rate{}, 9, time.Second

@@ -38,7 +38,6 @@ func TestRedisGoneAndBack(t *testing.T) {
 
 	must(t, server.Stop())
 	need := throttle.Need{Limit: "log", Key: "k"}
-	lanes := throttle.NewLanes(l)
 	for verb, call := range map[string]func(context.Context) error{
 		"Allow":    func(ctx context.Context) error { _, err := l.Allow(ctx, "log", "k"); return err },
 		"AllowAll": func(ctx context.Context) error { _, err := l.AllowAll(ctx, need); return err },
@@ -54,14 +53,6 @@ func TestRedisGoneAndBack(t *testing.T) {
 		"Resume":   func(ctx context.Context) error { return l.Resume(ctx, "log") },
 		"Block":    func(ctx context.Context) error { return l.Block(ctx, "log", "k", time.Now()) },
 		"Reset":    func(ctx context.Context) error { return l.Reset(ctx, "log", "k") },
-		"Acquire": func(ctx context.Context) error {
-			_, err := lanes.Acquire(ctx, throttle.Job{JobID: throttle.JobID{ID: "j"}}, need)
-			return err
-		},
-		"Forget":   func(ctx context.Context) error { _, err := lanes.Forget(ctx, throttle.JobID{ID: "j"}); return err },
-		"Waiting":  func(ctx context.Context) error { _, _, err := lanes.Waiting(ctx, throttle.JobID{ID: "j"}); return err },
-		"Places":   func(ctx context.Context) error { _, err := lanes.Places(ctx, throttle.JobID{ID: "j"}); return err },
-		"Forecast": func(ctx context.Context) error { _, err := lanes.Forecast(ctx, throttle.ForecastOptions{}); return err },
 	} {
 		if err := call(t.Context()); !errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 			t.Errorf("%s without Redis: %v, want ErrUnavailable", verb, err)

@@ -48,8 +48,8 @@ func TestKeys(t *testing.T) {
 			keys, err := s.Keys(ctx, "host")
 			must(t, err)
 			for i := range keys {
-				if s.lanes != nil {
-					_, one, err := s.lanes.Key(ctx, "host", keys[i].Key)
+				if s.redis != nil {
+					_, one, err := s.redis.Key(ctx, "host", keys[i].Key)
 					must(t, err)
 					expect(t, "alone", one, keys[i])
 				}

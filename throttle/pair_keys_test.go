@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,7 +25,7 @@ func (p *pair) limitOf(name, key string) throttle.Limit {
 // setKey has a key count otherwise. The history starts anew, with what is owed.
 func (p *pair) setKey(t *rapid.T) {
 	name, key := p.name(t), p.key(t)
-	l := anyLimitOf(t, name, p.limits[name].Kind)
+	l := limittest.Any(t, name, p.limits[name].Kind)
 	o := throttle.Override{Rate: l.Rate}
 	if l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket || l.Kind == throttle.Concurrency {
 		o.Capacity = l.Capacity

@@ -5,38 +5,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/throttle"
 )
 
 func (p *pair) anyLimit(t *rapid.T, name string) throttle.Limit {
-	return anyLimitOf(t, name, rapid.SampledFrom(everyKind).Draw(t, "kind"))
-}
-
-func anyLimitOf(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
-	l := throttle.Limit{Name: name, Kind: kind}
-	if kind == throttle.Concurrency {
-		l.Capacity = rapid.IntRange(1, 5).Draw(t, "capacity")
-		l.Lease = time.Duration(rapid.IntRange(1, 90).Draw(t, "lease")) * time.Second
-		return l
-	}
-	l.Rate.N = rapid.IntRange(1, 7).Draw(t, "n")
-	l.Rate.Per = rapid.SampledFrom([]time.Duration{
-		time.Duration(rapid.IntRange(1, 500).Draw(t, "µs")) * time.Microsecond, 700 * time.Millisecond, time.Second, time.Minute, time.Hour, throttle.Day, throttle.Week, throttle.Month,
-	}).Draw(t, "per")
-	if kind == throttle.Funnel || kind == throttle.TokenBucket {
-		l.Capacity = rapid.IntRange(1, 5).Draw(t, "capacity")
-	}
-	if kind == throttle.FixedWindow {
-		l.Zone = rapid.SampledFrom([]string{"", "UTC", "America/New_York", "Asia/Kathmandu"}).Draw(t, "zone")
-	}
-	if rapid.IntRange(0, 3).Draw(t, "has margin") == 0 {
-		most := l.Rate.Per.Microseconds()
-		if kind == throttle.FixedWindow {
-			most = (most + 1) / 2
-		}
-		l.Margin = time.Duration(rapid.Int64Range(0, most-1).Draw(t, "margin")) * time.Microsecond
-	}
-	return l
+	return limittest.Any(t, name, rapid.SampledFrom(limittest.Kinds).Draw(t, "kind"))
 }
 
 func (p *pair) define(t *rapid.T, l throttle.Limit) {
@@ -49,7 +23,7 @@ func (p *pair) define(t *rapid.T, l throttle.Limit) {
 // starts anew.
 func (p *pair) redefine(t *rapid.T) {
 	was := p.limits[p.name(t)]
-	l := anyLimitOf(t, was.Name, was.Kind)
+	l := limittest.Any(t, was.Name, was.Kind)
 	p.judge(t)
 	for _, key := range []string{"a", "b"} {
 		d, err := p.local.Peek(t.Context(), l.Name, key)

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,6 +61,45 @@ func (r *Redis) takePlainly(ctx context.Context, needs []Need) (d Decision, ok b
 	return r.plainDecision(call)
 }
 
+// AllowPlain takes, for each of some calls that are made together, the permits of all its
+// needs, in one script and in their order: as far as the plain way decides that, where
+// limits have nothing beside their rate and nobody waits. What it does not decide it does
+// not answer; then nothing was taken, and the call must ask otherwise. No call takes what
+// one before it did not get. The needs are as Normalize makes them. A script that go-redis
+// repeats, because its answer got lost, takes nothing twice within a minute.
+func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call int, d Decision, err error)) {
+	var plain []*plainCall
+	var numbers []int
+	var rest [][]Need
+	for i, needs := range calls {
+		limits, err := r.plain(ctx, needs)
+		switch {
+		case err != nil:
+			answer(i, Decision{}, err)
+		case limits == nil || slices.ContainsFunc(rest, func(other []Need) bool { return meet(needs, other) }):
+			rest = append(rest, needs)
+		default:
+			plain, numbers = append(plain, &plainCall{needs: needs, limits: limits}), append(numbers, i)
+		}
+	}
+	if len(plain) == 0 {
+		return
+	}
+	r.sendPlainly(ctx, plain, true)
+	for i, call := range plain {
+		if d, decided, err := r.plainDecision(call); decided || err != nil {
+			answer(numbers[i], d, err)
+		}
+	}
+}
+
+// meet reports whether two calls need the same meter.
+func meet(a, b []Need) bool {
+	return slices.ContainsFunc(a, func(n Need) bool {
+		return slices.ContainsFunc(b, func(m Need) bool { return n.Limit == m.Limit && n.Key == m.Key })
+	})
+}
+
 // plainDecision is what the script has said to a call. It is not ok where it said nothing.
 func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) {
 	if call.err != nil {
@@ -91,12 +131,11 @@ func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
 // sendPlainly sends calls in one script. Those of jobs are known where it is repeated, and
 // nobody takes there what one before did not get.
 func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, jobs bool) {
-	c := r.callers.Get().(*caller)
-	defer r.callers.Put(c)
-	c.calls++
+	c := r.callers.Next()
+	defer r.callers.Done(c)
 	name := ""
 	if jobs {
-		name = c.name
+		name = c.Name
 	}
 	var meters, needs []any
 	numbers := map[[2]string]int{} // by meter and summary: two callers may know other definitions
@@ -116,7 +155,7 @@ func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, jobs bool) 
 			needs = limit.appendCost(append(needs, number), need.Cost)
 		}
 	}
-	args := append([]any{name, c.calls, new(lua.Sent), len(numbers)}, meters...)
+	args := append([]any{name, c.Calls, new(lua.Sent), len(numbers)}, meters...)
 	reply, err := r.run(ctx, lua.Plain, append(args, needs...)...).Int64Slice()
 	at := 1
 	for _, call := range calls {

@@ -8,13 +8,10 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/together"
@@ -30,13 +27,14 @@ const maxKey = 200
 //
 // All times are Redis's own, so the clocks of the processes do not matter. A call
 // takes a round trip, and O(1) of Redis's time for each need: O(log n) for
-// sliding logs and concurrency limits. It never waits for a permit; queued jobs can, with [Lanes].
+// sliding logs and concurrency limits. It never waits for a permit; queued jobs can, with package
+// scheduler/lanes.
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not
 // answer: what to do then, to wait or to go on without limits, is for the caller
 // to say. Only the client that New was given tries calls again. Where it repeats one
-// whose answer got lost, permits can be taken twice; a job's Acquire, of [Lanes],
-// knows its repeats.
+// whose answer got lost, permits can be taken twice; a job that asks with package
+// scheduler/lanes knows its repeats.
 //
 // What is counted lives as long as it matters and a minute more, so an unused key
 // costs no memory. If Redis loses its data, limits that Define was told are made
@@ -47,10 +45,8 @@ type Redis struct {
 	prefix string
 	app    string
 	log    *slog.Logger
-	self   string        // of all limiters in all processes only this one
-	names  atomic.Uint64 // given by unique
 
-	callers    sync.Pool // of *caller
+	callers    *lua.Callers
 	plains     plains
 	plainCalls *together.Calls[plainCall]
 	allowCalls *together.Calls[allowCall]
@@ -87,8 +83,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		opts.Logger = slog.Default()
 	}
 	prefix := "hg:{" + opts.Scope + "}:"
-	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, self: uuid.NewString() + ":"}
-	r.callers.New = func() any { return &caller{name: r.unique()} }
+	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers()}
 	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
 	return r
 }
@@ -125,8 +120,8 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if d, ok, err := r.takePlainly(ctx, needs); ok || err != nil {
 		return d, err
 	}
-	call := &allowCall{needs: needs, holder: r.unique()}
-	return r.decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
+	call := &allowCall{needs: needs, holder: r.callers.Unique()}
+	return r.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
 		again := *call // the one that was made may still be under way
 		err := r.allowCalls.Do(ctx, &again)
 		return again.reply, again.holder, cmp.Or(err, again.err)
@@ -149,7 +144,7 @@ func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 		args = appendNeeds(append(args, c.holder, len(c.needs)), c.needs)
 	}
 	replies, err := r.run(ctx, lua.Allow, args...).Slice()
-	if len(calls) > 1 && isOnes(err) {
+	if len(calls) > 1 && lua.IsOnes(err) {
 		for _, c := range calls {
 			r.sendAllows(ctx, []*allowCall{c})
 		}
@@ -162,19 +157,22 @@ func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 	}
 }
 
-// isOnes reports whether a script failed at what only one of its calls may need, such as a
-// meter that somebody has damaged. Then each is made alone.
-func isOnes(err error) bool {
-	said, ok := errors.AsType[redis.Error](err)
-	return ok && (strings.HasPrefix(said.Error(), "ERR ") || strings.HasPrefix(said.Error(), "WRONGTYPE "))
-}
+// Scope is where the limiter's keys are: the client, and what their names begin with.
+// Whoever waits for its permits is kept beside them.
+func (r *Redis) Scope() (rdb redis.UniversalClient, prefix string) { return r.rdb, r.prefix }
 
-// decide asks for a script's reply, and whose leases are in it, and makes a decision of
-// it. Where that says that a calendar ends, it extends the calendar and asks again; where it says that
-// Redis lost a limit, it defines the limits again and asks once more. Neither has
-// taken anything, so to ask again is safe. Three tries are enough for one of each;
-// what needs more is in a race with somebody who changes the limit all the time.
-func (r *Redis) decide(
+// App is the app that it asks as.
+func (r *Redis) App() string { return r.app }
+
+// Decide asks for the reply of a script that decides as lua/limits/allow.lua does, and
+// whose leases are in it, and makes a decision of it. Where that says that a calendar
+// ends, it extends the calendar and asks again; where it says that Redis lost a limit, it
+// defines the limits again and asks once more. Neither has taken anything, so to ask
+// again is safe. Three tries are enough for one of each; what needs more is in a race with
+// somebody who changes the limit all the time.
+//
+// It is for scripts of other packages, such as those of scheduler/lanes.
+func (r *Redis) Decide(
 	ctx context.Context, needs []Need, ask func(context.Context) (reply []any, holder string, err error),
 ) (Decision, error) {
 	for range 3 {
@@ -196,7 +194,7 @@ func (r *Redis) decide(
 			return decision(reply, needs, holder), nil
 		}
 		names := strings.Fields(reply[1].(string))
-		if err := r.extendCalendars(ctx, names, reply[2].(int64)); err != nil {
+		if err := r.ExtendCalendars(ctx, names, reply[2].(int64)); err != nil {
 			return Decision{}, err
 		}
 	}
@@ -344,12 +342,6 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 
-// unique returns a name that nothing else gets, in whatever process: a random one
-// of the limiter's, and a number.
-func (r *Redis) unique() string {
-	return r.self + strconv.FormatUint(r.names.Add(1), 36)
-}
-
 // unavailable marks an error of Redis or of the way there, once. What it wraps can
 // still be asked for, such as context.DeadlineExceeded.
 func unavailable(err error) error {
@@ -370,6 +362,10 @@ func withCosts(needs []Need) []Need {
 	}
 	return needs
 }
+
+// Normalize has needs that name no cost cost one permit, sorts them, and adds up those of
+// the same meter, in a copy. It refuses what cannot be a need, and none at all.
+func Normalize(needs ...Need) ([]Need, error) { return normalize(withCosts(needs)) }
 
 // normalize merges needs, so that equal sets are equal texts: the name of a lane is
 // made of them. It refuses what cannot be a need.

@@ -64,13 +64,12 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
 		return err
 	}
-	c := r.callers.Get().(*caller)
-	defer r.callers.Put(c)
-	c.calls++
+	c := r.callers.Next()
+	defer r.callers.Done(c)
 	was := t.Cost
 	t.Cost = min(was, cost) // whatever becomes of the call
 	for range 3 {
-		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.name, c.calls).Int64Slice()
+		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls).Int64Slice()
 		switch {
 		case err != nil:
 			return unavailable(err)
@@ -80,7 +79,7 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 			t.charged(cost, reply[1])
 			return nil
 		}
-		if err := r.extendCalendars(ctx, []string{limit}, reply[0]); err != nil {
+		if err := r.ExtendCalendars(ctx, []string{limit}, reply[0]); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -54,30 +54,11 @@ func TestSettleAgain(t *testing.T) {
 	})
 }
 
-// TestSettleAfterALostAnswer: a call that was repeated, because its answer got lost, does
-// not know where its permits were counted, and so gives back none: they could be others'.
-// Nor does one give back twice whose Settle failed.
-func TestSettleAfterALostAnswer(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		lost := &lostReplies{}
-		s.rdb.AddHook(redistest.Hook(lost.around))
-		for _, limit := range threes[:5] {
-			define(t, s, limit)
-			need := throttle.Need{Limit: limit.Name, Key: "k"}
-			ask(t, s, limit.Name, 1)
-			lost.next = true
-			d := s.acquire(t, "job", need)
-			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
-			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
-		}
-	})
-}
-
 // TestSettledCostsStayWithin: calls overlap, and each tells its cost as often as it
 // likes, less and more. By what they have truly cost, no window holds too much but for
 // what was told too late.
 func TestSettledCostsStayWithin(t *testing.T) {
-	for _, kind := range everyKind {
+	for _, kind := range limittest.Kinds {
 		if kind == throttle.Concurrency {
 			continue
 		}

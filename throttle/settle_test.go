@@ -42,17 +42,17 @@ func TestSettle(t *testing.T) {
 func TestSettleRepeated(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
-		lost := &lostReplies{}
-		s.rdb.AddHook(redistest.Hook(lost.around))
+		lost := &redistest.LostReplies{}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
 		for _, limit := range threes {
 			others, d := ask(t, s, limit.Name, 1), ask(t, s, limit.Name, 1)
-			lost.next = true
+			lost.Next = true
 			must(t, s.Settle(t.Context(), others, limit.Name, "k", 2))
 			expect(t, limit.Name+": charged once", ask(t, s, limit.Name, 0).Remaining, 0)
 			if limit.Kind == throttle.Concurrency {
 				continue
 			}
-			lost.next = true
+			lost.Next = true
 			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
 			expect(t, limit.Name+": what others took stays taken", ask(t, s, limit.Name, 0).Remaining, 1)
 		}

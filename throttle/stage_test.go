@@ -2,9 +2,7 @@ package throttle_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +20,9 @@ type stage struct {
 	// as gives a limiter of the app: with the same limits and meters on Redis,
 	// with its own in process.
 	as func(app string) throttle.Limiter
-	// lanes and rdb are the same limiter with its lanes, and its Redis; nil in
-	// process. giver gives the lanes their turns once a test has pumped.
-	lanes *throttle.Lanes
+	// redis and rdb are the same limiter, and its Redis; nil in process.
+	redis *throttle.Redis
 	rdb   redis.UniversalClient
-	giver *giver
-	ctx   context.Context // ends with the test
 }
 
 // noon is when every stage starts. All its 16 digits of microseconds differ
@@ -36,9 +31,6 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
 
 // wait moves the clock; a negative duration sets it back.
 func (s *stage) wait(d time.Duration) {
-	if s.giver != nil {
-		s.giver.lives()
-	}
 	s.now = s.now.Add(d)
 	s.setTime(s.now)
 }
@@ -49,7 +41,7 @@ func (s *stage) restart(t redistest.TB) {
 	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatalf("%v", err)
 	}
-	s.now, s.giver = noon, nil
+	s.now = noon
 	s.setTime(noon)
 }
 
@@ -66,34 +58,24 @@ func localStage() *stage {
 func miniStage(t redistest.TB) *stage {
 	t.Helper()
 	m, rdb := redistest.Mini(t)
-	return redisStage(t, rdb, m.SetTime)
+	return redisStage(rdb, m.SetTime)
 }
 
-// realStage is a redis-server whose scripts take the time from the test. Their
-// keys do not expire there: what has run out must count for nothing by itself.
+// realStage is a redis-server whose scripts take the time from the test.
 func realStage(t redistest.TB) *stage {
 	t.Helper()
-	rdb := redistest.Real(t)
-	hook := &testClock{}
-	rdb.AddHook(redistest.Hook(hook.around))
-	return redisStage(t, rdb, func(now time.Time) {
-		hook.now = now
-		if err := rdb.Set(context.Background(), "clock", now.UnixMicro(), 0).Err(); err != nil {
-			t.Fatalf("%v", err)
-		}
-	})
+	rdb, setTime := redistest.Clocked(t)
+	return redisStage(rdb, setTime)
 }
 
-func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *stage {
+func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 	setTime(noon)
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	quiet := slog.New(slog.DiscardHandler)
 	as := func(app string) *throttle.Redis {
 		return throttle.New(rdb, throttle.RedisOptions{App: app, Logger: quiet})
 	}
 	return &stage{
-		Limiter: as(""), lanes: throttle.NewLanes(as("")), rdb: rdb, now: noon, setTime: setTime, ctx: ctx,
+		Limiter: as(""), redis: as(""), rdb: rdb, now: noon, setTime: setTime,
 		as: func(app string) throttle.Limiter { return as(app) },
 	}
 }
@@ -112,57 +94,13 @@ func onRedis(t *testing.T, f func(t *testing.T, s *stage)) {
 	t.Run("redis", func(t *testing.T) { f(t, realStage(t)) })
 }
 
-// A testClock has a redis-server's scripts run in a frame of the test's. Redis
-// never keeps the original, so each EVALSHA is followed by the EVAL that the
-// frame is put around.
-type testClock struct{ now time.Time }
+var background = context.Background()
 
-func (c *testClock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if time, ok := cmd.(*redis.TimeCmd); ok {
-		time.SetVal(c.now)
-		return nil
-	}
-	if args := cmd.Args(); strings.EqualFold(cmd.Name(), "eval") {
-		args[1] = fmt.Sprintf(frame, args[1])
-	}
-	return next(ctx, cmd)
+func one(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k", Cost: 1} }
+
+func perMinute(name string, n int) throttle.Limit {
+	return throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerMinute(n)}
 }
 
-// The frame gives scripts the test's time. It refuses numbers among a command's
-// arguments, which some versions of Redis write with an exponent, unless they
-// are small, and replies that Redis would truncate.
-const frame = `
-local server = redis
-local framed = {}
-function framed.call(command, ...)
-  local args = { ... }
-  for i = 1, #args do
-    local a = args[i]
-    if type(a) == 'number' and (a ~= math.floor(a) or math.abs(a) > 1000000) then error(command .. ' has a number: ' .. a) end
-    if type(a) == 'string' and string.find(a, '%%de%%+%%d') then error(command .. ' has an exponent: ' .. a) end
-  end
-  if command == 'TIME' then
-    local us = server.call('GET', 'clock')
-    return { string.sub(us, 1, -7), tostring(tonumber(string.sub(us, -6))) }
-  elseif command == 'PEXPIRE' then
-    return server.call('PERSIST', args[1])
-  elseif command == 'SET' and args[3] == 'PX' then
-    if not string.find(args[4], '^[1-9]%%d*$') then error('SET has PX ' .. args[4]) end
-    return server.call('SET', args[1], args[2], unpack(args, 5))
-  end
-  return server.call(command, ...)
-end
-
-local function script(redis)
-%s
-end
-
-local function whole(reply)
-  if type(reply) == 'number' and (reply ~= math.floor(reply) or math.abs(reply) > 2 ^ 53) then error('replies ' .. reply) end
-  if type(reply) == 'table' then
-    for _, part in pairs(reply) do whole(part) end
-  end
-  return reply
-end
-return whole(script(framed))
-`
+// hg is the name of a key of the stage's scope.
+func hg(name string) string { return "hg:{default}:" + name }

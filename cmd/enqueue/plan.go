@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/plan"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -63,7 +64,7 @@ func printPlan(out io.Writer, asJSON bool, jobs int, first, last moment) error {
 }
 
 // moment prints when a job would run, and the meter that it waits longest for.
-type moment struct{ throttle.Expected }
+type moment struct{ lanes.Expected }
 
 // view is a moment in JSON.
 func (m moment) view() map[string]any {

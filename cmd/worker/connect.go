@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -30,7 +31,7 @@ func open(ctx context.Context, g *cli.Globals) (*config.Config, redis.UniversalC
 }
 
 // connect returns the limiter of the config's Redis; the caller must call done.
-func connect(ctx context.Context, g *cli.Globals) (limiter *throttle.Lanes, done func(), err error) {
+func connect(ctx context.Context, g *cli.Globals) (limiter *lanes.Lanes, done func(), err error) {
 	c, rdb, err := open(ctx, g)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +99,7 @@ func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.
 }
 
 // find looks a limit up by its name.
-func find(ctx context.Context, limiter *throttle.Lanes, name string) (throttle.Limit, bool, error) {
+func find(ctx context.Context, limiter *lanes.Lanes, name string) (throttle.Limit, bool, error) {
 	limits, err := limiter.Limits(ctx)
 	for _, l := range limits {
 		if l.Name == name {

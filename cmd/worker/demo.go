@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/demo"
 	"github.com/headgate/headgate/internal/listen"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type demoCommand struct {
@@ -68,8 +68,8 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 }
 
 // watcher shows the page of a demo on this machine, and says where.
-func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *throttle.Lanes, string) (func(), error) {
-	return func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (func(), error) {
+func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *lanes.Lanes, string) (func(), error) {
+	return func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (func(), error) {
 		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})
 		if err != nil {
 			return nil, err

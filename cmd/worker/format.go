@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // in writes a time ahead as people read it.
@@ -21,7 +21,7 @@ func in(d time.Duration) string {
 }
 
 // lastIn says when a job would run, if anybody knows.
-func lastIn(e throttle.Expected) string {
+func lastIn(e lanes.Expected) string {
 	switch {
 	case !e.Known:
 		return "unknown"
@@ -32,7 +32,7 @@ func lastIn(e throttle.Expected) string {
 }
 
 // lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(e throttle.Expected) *float64 {
+func lastSeconds(e lanes.Expected) *float64 {
 	if !e.Known {
 		return nil
 	}

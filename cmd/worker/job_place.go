@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // place is where a waiting job stands, in JSON. The expected time is left out
@@ -21,10 +21,10 @@ type place struct {
 	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
 	About      bool       `json:"about,omitempty"` // whether that is an estimate
 
-	throttle.Place `json:"-"`
+	lanes.Place `json:"-"`
 }
 
-func newPlace(p throttle.Place) *place {
+func newPlace(p lanes.Place) *place {
 	j := &place{
 		Position: p.Position, LaneLength: p.Waiting, Binding: cli.Text(p.Binding), Since: p.Since, Place: p,
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,7 +32,7 @@ type filter struct {
 }
 
 // of is the filter of the flags, or says what is wrong with them.
-func (f filter) of(ctx context.Context, limiter *throttle.Lanes) (inspect.Filter, error) {
+func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: f.Queue, Type: f.Type, Limit: f.Limit, Key: f.Key,
 		Older: f.Older, Payload: f.Payload, Error: f.Error,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -116,7 +117,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	if !found {
 		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
 	}
-	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}

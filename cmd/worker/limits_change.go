@@ -6,7 +6,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type limitsDelete struct {
@@ -17,7 +17,7 @@ type limitsDelete struct {
 
 func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "deleted", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
+	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error {
 		n, err := l.Waiters(ctx, c.Name, 0)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ type limitsPause struct {
 
 func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "paused", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Pause(ctx, c.Name) })
+	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error { return l.Pause(ctx, c.Name) })
 }
 
 type limitsResume struct {
@@ -46,7 +46,7 @@ type limitsResume struct {
 
 func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "resumed", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error { return l.Resume(ctx, c.Name) })
+	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error { return l.Resume(ctx, c.Name) })
 }
 
 type limitsReset struct {
@@ -57,7 +57,7 @@ type limitsReset struct {
 
 func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "reset", Limit: c.Name, Key: cli.Text(c.Key)}
-	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
+	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error {
 		if err := needKey(ctx, g, l, c.Name, c.Key); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 }
 
 // change does one thing to a limit and says so.
-func (c confirming) change(ctx context.Context, g *cli.Globals, stdio cli.IO, did confirmation, do func(*throttle.Lanes) error) error {
+func (c confirming) change(ctx context.Context, g *cli.Globals, stdio cli.IO, did confirmation, do func(*lanes.Lanes) error) error {
 	limiter, done, err := connect(ctx, g)
 	if err != nil {
 		return err

@@ -6,14 +6,14 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // needKey asks for the key of a limit that counts by key, if there is none.
 // Without it a command would speak of a meter that no job ever uses. Whether a
 // limit counts by key is known from the config or, where that does not speak of
 // the limit, from what is waited for and blocked.
-func needKey(ctx context.Context, g *cli.Globals, limiter *throttle.Lanes, limit, key string) error {
+func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
 	if key != "" {
 		return nil
 	}
@@ -51,7 +51,7 @@ func keysInConfig(g *cli.Globals, limit string) (keys []string, keyless bool, er
 
 // keysInRedis lists keys of the limit that are waited for or blocked, and reports
 // whether the empty one is among them.
-func keysInRedis(ctx context.Context, limiter *throttle.Lanes, limit string) (keys []string, keyless bool, err error) {
+func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, keyless bool, err error) {
 	wants, err := limiter.Wants(ctx)
 	if err != nil {
 		return nil, false, err

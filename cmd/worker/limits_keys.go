@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/spare"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -71,7 +72,7 @@ func (k key) String() string {
 }
 
 // setKey has one key of a limit count otherwise.
-func (c *limitsSet) setKey(ctx context.Context, limiter *throttle.Lanes, stdio cli.IO) error {
+func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
@@ -103,7 +104,7 @@ func (limitsUnset) Help() string {
 
 func (c *limitsUnset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	did := confirmation{Done: "unset", Limit: c.Name, Key: cli.Text(c.Key)}
-	return c.change(ctx, g, stdio, did, func(l *throttle.Lanes) error {
+	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error {
 		if !c.Yes {
 			if err := spared(spare.CheckKey(ctx, l, c.Name, c.Key, throttle.Override{})); err != nil {
 				return err

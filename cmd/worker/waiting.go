@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type waitingCommand struct {
@@ -39,7 +39,7 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	if err != nil {
 		return err
 	}
-	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 }
 
 // summaries are the limits that anything waits for, by name.
-func summaries(wants []throttle.Want, lasts map[string]throttle.Expected) []summary {
+func summaries(wants []lanes.Want, lasts map[string]lanes.Expected) []summary {
 	found := []summary{}
-	slices.SortFunc(wants, func(a, b throttle.Want) int { return strings.Compare(a.Limit, b.Limit) })
+	slices.SortFunc(wants, func(a, b lanes.Want) int { return strings.Compare(a.Limit, b.Limit) })
 	for _, w := range wants {
 		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
 			last := lasts[w.Limit]

@@ -56,7 +56,7 @@ type Collector struct {
 // caller's to close, after the last scrape.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
 	c := &Collector{
-		history: server.History(), queues: asynq.NewInspectorFromRedisClient(queues),
+		history: history.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
 		schedules: opts.Schedules, timeout: opts.Timeout, both: queues, probe: probe{try: server.Ready},
 	}
 	c.rdb, c.scope = c.history.Redis()

@@ -25,6 +25,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -238,7 +239,7 @@ func TestFullest(t *testing.T) {
 // TestScope: scopes do not add up, so each metric says whose it is.
 func TestScope(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
 	rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
 	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter))
 	if err != nil {

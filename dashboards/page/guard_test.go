@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -76,7 +77,7 @@ func TestOnlyThisMachineWithoutToken(t *testing.T) {
 func TestSignIn(t *testing.T) {
 	rdb := offline()
 	synctest.Test(t, func(t *testing.T) {
-		w := world{options: page.Options{Redis: rdb, Limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), Token: "swordfish", User: "ops", Password: "hunter2hunter2", Log: quiet}, t: t}
+		w := world{options: page.Options{Redis: rdb, Limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{})), Token: "swordfish", User: "ops", Password: "hunter2hunter2", Log: quiet}, t: t}
 		p := w.page()
 		header := func(value string) (code int, took time.Duration) {
 			r := request("GET", "/assets", nil) // no page, which is said only to those who may come in

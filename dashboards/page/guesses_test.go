@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/scrypt"
 
 	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +28,7 @@ const sesame = "open sesame"
 func locked(t *testing.T, rdb redis.UniversalClient, change func(*page.Options)) (p *page.Page, log *bytes.Buffer) {
 	log = &bytes.Buffer{}
 	o := page.Options{
-		Redis: rdb, Limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), Token: sesame,
+		Redis: rdb, Limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{})), Token: sesame,
 		Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	if change != nil {
@@ -206,7 +207,7 @@ func TestSecureCookie(t *testing.T) {
 // TestShortSecrets: what can be guessed is no credential.
 func TestShortSecrets(t *testing.T) {
 	rdb := offline()
-	base := page.Options{Redis: rdb, Limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))}
+	base := page.Options{Redis: rdb, Limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{}))}
 	token, password := base, base
 	token.Token = "äöüäöüß"
 	password.User, password.Password = "ops", "1"

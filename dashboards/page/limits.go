@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -79,7 +80,7 @@ const maxLooks = 400
 // Since comes from the survey, so it may be some seconds behind what waits, and a limit
 // that jobs have only just begun to wait for has none.
 func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
-	rows, lasts := make([]limitRow, 0, len(s.limits)), map[string]throttle.Expected{}
+	rows, lasts := make([]limitRow, 0, len(s.limits)), map[string]lanes.Expected{}
 	var binding []throttle.Need
 	if s.forecast != nil {
 		lasts, binding = s.forecast.Limits(), s.forecast.Binding()
@@ -198,7 +199,7 @@ func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
 	var of []int
 	for i, row := range rows {
 		// A limit without keys has the meter of the empty key, also when nothing waits.
-		keys := []throttle.Want{{Limit: row.Name}}
+		keys := []lanes.Want{{Limit: row.Name}}
 		if row.Keyed {
 			keys = nil
 			if w := s.wants[row.Name]; w != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // Options say what a page shows, and to whom. Redis and Limiter are required.
@@ -19,7 +19,7 @@ type Options struct {
 	// caller's to close, after the page.
 	Redis redis.UniversalClient
 	// Limiter is the scope's.
-	Limiter *throttle.Lanes
+	Limiter *lanes.Lanes
 	// Scope is the limiter's, for the title and the history. The zero value means
 	// "default".
 	Scope string

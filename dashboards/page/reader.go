@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -68,7 +69,7 @@ type state struct {
 	wants  map[string]*wanted            // by limit; nil where nothing waits
 	survey history.Survey
 	// forecast is nil where nothing waits.
-	forecast *throttle.Forecast
+	forecast *lanes.Forecast
 	// free has the limits that had permits in this turn or the one before, with how
 	// many there are now, and spared for how many turns they had while jobs waited.
 	free    map[string]int

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -29,7 +30,7 @@ func TestLeastRights(t *testing.T) {
 
 	o := w.options
 	o.Redis, o.ReadOnly = few, true
-	o.Limiter = throttle.NewLanes(throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet}))
+	o.Limiter = lanes.New(throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet}))
 	p, err := page.New(o)
 	w.must(err)
 	t.Cleanup(func() { _ = p.Close() })

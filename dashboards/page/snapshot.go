@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -67,7 +68,7 @@ type knowledge struct {
 	// wants is by limit. Views look keys up in it, and templates do not see it.
 	wants map[string]*wanted
 	// forecast is when those run that wait; nil where nothing does.
-	forecast *throttle.Forecast
+	forecast *lanes.Forecast
 }
 
 // crowd is how many jobs wait or are called, in how many lanes, and whether anybody gives
@@ -80,7 +81,7 @@ type crowd struct {
 // wanted is what waits for a limit. Jobs that are called do not count: permits are
 // reserved for them.
 type wanted struct {
-	Keys []throttle.Want // the most wanted first
+	Keys []lanes.Want // the most wanted first
 	// Permits is how many are wanted in all, and Here how many of them at meters that
 	// a lane waits at, or will for longer than at others. A job that needs two limits
 	// wants permits of both, and may wait for those of one only: Here is what is shown as
@@ -231,7 +232,7 @@ func (s *state) readForecast(ctx context.Context, p *Page, crowd crowd, now time
 		return nil
 	}
 	start := time.Now()
-	forecast, err := history.Forecast(ctx, p.Limiter, p.Redis, throttle.ForecastOptions{})
+	forecast, err := history.Forecast(ctx, p.Limiter, p.Redis, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
 // byLimit sorts what waits, by permits and then by name, so that keys which are wanted
 // alike keep their places from turn to turn. Where nobody gives turns no meter is
 // marked, so what waits counts for all its limits.
-func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
+func byLimit(wants []lanes.Want, turns bool) map[string]*wanted {
 	limits := map[string]*wanted{}
 	for _, w := range wants {
 		of := limits[w.Limit]
@@ -272,7 +273,7 @@ func byLimit(wants []throttle.Want, turns bool) map[string]*wanted {
 		}
 	}
 	for _, of := range limits {
-		slices.SortFunc(of.Keys, func(a, b throttle.Want) int {
+		slices.SortFunc(of.Keys, func(a, b lanes.Want) int {
 			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,7 +33,7 @@ func TestLimitsAreReadWhenTheyChange(t *testing.T) {
 		before := counted.limits.Load()
 		for range 3 {
 			slot := throttle.Need{Limit: "slots"}
-			_, err := w.limiter.Acquire(t.Context(), throttle.Job{JobID: throttle.JobID{ID: "a"}}, slot)
+			_, err := w.limiter.Acquire(t.Context(), lanes.Job{JobID: throttle.JobID{ID: "a"}}, slot)
 			w.must(err)
 			w.must(w.limiter.Free(t.Context(), "a", slot))
 			look("/")

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -25,15 +26,15 @@ const (
 
 // waitingData is the lanes, or one lane's jobs where Lane is not nil.
 type waitingData struct {
-	Lanes []laneRow      // in the order in which they came
-	Lane  *throttle.Lane // whose Called is not counted
-	Jobs  []jobRow       // the next to be called first
-	Pages pages          // of lanes, or of the lane's jobs
+	Lanes []laneRow   // in the order in which they came
+	Lane  *lanes.Lane // whose Called is not counted
+	Jobs  []jobRow    // the next to be called first
+	Pages pages       // of lanes, or of the lane's jobs
 }
 
 // laneRow is a lane as the table shows it.
 type laneRow struct {
-	throttle.Lane
+	lanes.Lane
 	// First is the next to be called; nil where all of the lane's jobs are called.
 	First *jobRow
 }
@@ -42,11 +43,11 @@ type laneRow struct {
 // which may be a turn or two before the snapshot beside it.
 type jobRow struct {
 	throttle.JobID
-	throttle.Place
+	lanes.Place
 }
 
 // place is where a job stands, as the forecast has it.
-func (s *snapshot) place(queue string, p throttle.Place) throttle.Place {
+func (s *snapshot) place(queue string, p lanes.Place) lanes.Place {
 	if s.forecast == nil {
 		return p
 	}
@@ -96,7 +97,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
 	// All that there is to know of a lane is in its name.
 	queue, meters, _ := strings.Cut(name, "\n")
-	d.Lane = &throttle.Lane{Name: name, Queue: queue, Meters: strings.Split(meters, "\n")}
+	d.Lane = &lanes.Lane{Name: name, Queue: queue, Meters: strings.Split(meters, "\n")}
 	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
 	if err != nil {
 		return nil, err
@@ -123,9 +124,9 @@ type jobData struct {
 	// State is asynq's, or waiting or called of a job that waits for permits, which
 	// asynq calls retry or, once it was called and is in its queue, pending.
 	State string
-	Since time.Time       // when it came into that; zero where nobody knows
-	Place *throttle.Place // nil where it does not wait for a permit
-	Acts  []bulk          // what can be done to it
+	Since time.Time    // when it came into that; zero where nobody knows
+	Place *lanes.Place // nil where it does not wait for a permit
+	Acts  []bulk       // what can be done to it
 	// Payload, Result and Error are blocks of text; empty where there is none.
 	Payload string
 	Result  string
@@ -184,10 +185,10 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 // part, of jobs those whose ID it is.
 type found struct {
 	Query  string
-	Queues []string        // that have a job of this ID
-	Limits []string        // what is waited for most first
-	Keys   []throttle.Want // the most wanted first
-	More   int             // keys that are not shown
+	Queues []string     // that have a job of this ID
+	Limits []string     // what is waited for most first
+	Keys   []lanes.Want // the most wanted first
+	More   int          // keys that are not shown
 }
 
 // maxFound bounds the keys that a search shows, the most wanted first: a letter may be
@@ -236,7 +237,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	slices.SortStableFunc(f.Keys, func(a, b throttle.Want) int { return cmp.Compare(b.Permits, a.Permits) })
+	slices.SortStableFunc(f.Keys, func(a, b lanes.Want) int { return cmp.Compare(b.Permits, a.Permits) })
 	f.More = max(0, len(f.Keys)-maxFound)
 	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})

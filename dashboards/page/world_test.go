@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,7 +25,7 @@ import (
 type world struct {
 	t       *testing.T
 	rdb     redis.UniversalClient
-	limiter *throttle.Lanes
+	limiter *lanes.Lanes
 	client  *scheduler.Client
 	cron    *cron.Runner
 	options page.Options
@@ -35,7 +36,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	w := &world{
 		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
-		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
+		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
 		cron:    cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: "crawl", Log: quiet}),
 	}
 	w.must(w.limiter.Define(t.Context(),
@@ -102,7 +103,7 @@ func (w *world) enqueue(id, limit, key string) {
 // wait has a job wait in its lane, without a worker.
 func (w *world) wait(id string, needs ...throttle.Need) {
 	w.t.Helper()
-	_, err := w.limiter.Acquire(w.t.Context(), throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
+	_, err := w.limiter.Acquire(w.t.Context(), lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
 	w.must(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,7 +21,7 @@ import (
 func mappers() []kong.Option {
 	return slices.Concat(
 		mapper(parseString), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		mapper(parseText[throttle.Kind]), mapper(parseText[throttle.Priority]), mapper(parseLevel),
+		mapper(parseText[throttle.Kind]), mapper(parseText[lanes.Priority]), mapper(parseLevel),
 	)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/mutate"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -108,7 +109,7 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: throttle.High, Blocks: []string{"host"},
+		Priority: lanes.High, Blocks: []string{"host"},
 		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
 	}
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {

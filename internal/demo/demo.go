@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -40,7 +41,7 @@ type Options struct {
 	Redis    string    // URL; empty means a Redis of the demo's own
 	Progress io.Writer // gets a bar if it is a terminal
 	// Watch, if not nil, shows what goes on in a scope until done is called.
-	Watch func(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) (done func(), err error)
+	Watch func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (done func(), err error)
 }
 
 const (
@@ -76,7 +77,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	name := "demo-" + uuid.NewString()
 	d := &demo{
 		Options: o, config: conf, rdb: rdb, queue: name,
-		limiter: throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: name, App: conf.App})),
+		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: name, App: conf.App})),
 		api:     newAPI(o.Jobs, o.Rate, perAccount),
 	}
 	err = d.run(ctx)
@@ -117,7 +118,7 @@ type demo struct {
 	Options
 	config  *config.Config
 	rdb     redis.UniversalClient
-	limiter *throttle.Lanes
+	limiter *lanes.Lanes
 	queue   string
 	api     *api
 	denials atomic.Int64
@@ -258,12 +259,12 @@ func (d *demo) clean() error {
 
 // counting counts the denials of a limiter.
 type counting struct {
-	*throttle.Lanes
+	*lanes.Lanes
 	denials *atomic.Int64
 }
 
 // AcquireAll implements scheduler.Limiter.
-func (c counting) AcquireAll(ctx context.Context, asks ...throttle.Ask) []throttle.Answer {
+func (c counting) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
 	answers := c.Lanes.AcquireAll(ctx, asks...)
 	for _, a := range answers {
 		if a.Outcome == throttle.Denied {

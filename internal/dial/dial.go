@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/trouble"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -141,6 +142,6 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 // Limiter is the limiter of the config's scope and app.
-func Limiter(rdb redis.UniversalClient, c *config.Config) *throttle.Lanes {
-	return throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
+func Limiter(rdb redis.UniversalClient, c *config.Config) *lanes.Lanes {
+	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
 }

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 func job(payload string) *Job {
@@ -202,13 +202,13 @@ func TestPriority(t *testing.T) {
 	const byPlan = `payload.plan == "paid" ? high : low`
 	tests := []struct {
 		text, payload string
-		priority      throttle.Priority
+		priority      lanes.Priority
 		err           string
 	}{
-		{text: "normal", priority: throttle.Normal},
-		{text: byPlan, payload: `{"plan":"paid"}`, priority: throttle.High},
-		{text: byPlan, payload: `{}`, priority: throttle.Low},
-		{text: "payload.p", payload: `{"p":"low"}`, priority: throttle.Low},
+		{text: "normal", priority: lanes.Normal},
+		{text: byPlan, payload: `{"plan":"paid"}`, priority: lanes.High},
+		{text: byPlan, payload: `{}`, priority: lanes.Low},
+		{text: "payload.p", payload: `{"p":"low"}`, priority: lanes.Low},
 		{
 			text: "payload.p", payload: `{"p":"urgent"}`,
 			err: `priority expression payload.p: it gives "urgent": want high, normal or low`,
@@ -248,7 +248,7 @@ func TestZeroValues(t *testing.T) {
 		t.Errorf("zero Cost: %d, %v", cost, err)
 	}
 	priority, err := Priority{}.Of(job("not JSON"))
-	if priority != throttle.Normal || err != nil {
+	if priority != lanes.Normal || err != nil {
 		t.Errorf("zero Priority: %v, %v", priority, err)
 	}
 	if text := (Key{}).String() + (Cost{}).String(); text != "" {

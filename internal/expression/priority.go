@@ -3,7 +3,7 @@ package expression
 import (
 	"fmt"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // Priority says how urgent a job is: high, normal or low, or an expression
@@ -34,19 +34,19 @@ func ParsePriority(text string) (Priority, error) {
 }
 
 // Of is the job's priority.
-func (p Priority) Of(job *Job) (throttle.Priority, error) {
+func (p Priority) Of(job *Job) (lanes.Priority, error) {
 	if p.formula == nil {
-		return throttle.Normal, nil
+		return lanes.Normal, nil
 	}
 	see := func(f *formula) (environment, error) {
 		env, err := job.env(f)
 		return priorityEnv{env, "high", "normal", "low"}, err
 	}
-	return answer(p.formula, see, func(value any) (priority throttle.Priority, err error) {
+	return answer(p.formula, see, func(value any) (priority lanes.Priority, err error) {
 		if text, ok := value.(string); ok && priority.UnmarshalText([]byte(text)) == nil {
 			return priority, nil
 		}
-		return throttle.Normal, fmt.Errorf("it gives %s: want high, normal or low", quoted(value))
+		return lanes.Normal, fmt.Errorf("it gives %s: want high, normal or low", quoted(value))
 	})
 }
 

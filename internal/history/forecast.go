@@ -11,14 +11,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
 // Forecast makes the limiter's forecast with what else is known: how long jobs run, as
 // the processes tell, and which queues are paused, as asynq says in the Redis of the
 // queues. All who tell people when jobs run ask here, so they say the same.
-func Forecast(ctx context.Context, limiter *throttle.Lanes, queues redis.UniversalClient, opts throttle.ForecastOptions) (*throttle.Forecast, error) {
-	rdb, prefix := limiter.Turns().Redis()
+func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
+	rdb, prefix := limiter.Scope()
 	scope := strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
 	if queues == nil {
 		queues = rdb

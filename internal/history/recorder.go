@@ -53,6 +53,10 @@ type Recorder struct {
 	sent    int     // how many summaries were sent, written or not
 }
 
+// Of is what a *scheduler.Server counts. That package sets it: a method would have a name
+// of this package among what it exports.
+var Of func(server any) *Recorder
+
 // New returns a Recorder that writes to the scope with that prefix of its keys,
 // hg:{scope}:. Nothing is written before Start.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -127,8 +128,8 @@ func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, ni
 // jobs wait for: they need another one, too.
 func (r *Recorder) readMarks(ctx context.Context) error {
 	_, scope := r.Redis()
-	limiter := throttle.NewLanes(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
-	forecast, err := Forecast(ctx, limiter, r.Queues, throttle.ForecastOptions{})
+	limiter := lanes.New(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
+	forecast, err := Forecast(ctx, limiter, r.Queues, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,7 @@ func (r *Recorder) readMarks(ctx context.Context) error {
 }
 
 // foretell notes when the last jobs run.
-func (s *surveyor) foretell(f *throttle.Forecast) {
+func (s *surveyor) foretell(f *lanes.Forecast) {
 	s.lasts, s.never = map[string]time.Time{}, nil
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

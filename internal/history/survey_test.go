@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSurvey(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
+		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
 		hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		if err := limiter.Define(ctx, hourly, all); err != nil {
@@ -25,7 +26,7 @@ func TestSurvey(t *testing.T) {
 		var oldest time.Time
 		for i := range 20 {
 			key := fmt.Sprint("k", i%3)
-			job := throttle.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+			job := lanes.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
 			needs := []throttle.Need{{Limit: "api", Key: key}}
 			if i >= 10 {
 				needs = append(needs, throttle.Need{Limit: "api", Key: "x"}, throttle.Need{Limit: "all"})

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +28,7 @@ type census struct {
 	tasks map[string]*Task
 	waits map[string]*waits // by type
 
-	forecast *throttle.Forecast
+	forecast *lanes.Forecast
 }
 
 // waits is what jobs of a type wait for.
@@ -47,7 +48,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return Status{}, err
 	}
@@ -155,7 +156,7 @@ func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error 
 }
 
 // wait notes when a job would run, or the last of its lane where not all are looked at.
-func (c *census) wait(task string, p throttle.Place, some bool) {
+func (c *census) wait(task string, p lanes.Place, some bool) {
 	w := c.waits[task]
 	if w == nil {
 		w = &waits{}

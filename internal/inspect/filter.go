@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +28,7 @@ type Filter struct {
 
 // Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
 // there is no such limit.
-func (f Filter) Check(ctx context.Context, limiter *throttle.Lanes) error {
+func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
 	for _, state := range f.States {
 		want := ""
 		switch {

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,7 +41,7 @@ func TestAllSayTheSame(t *testing.T) {
 				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
 			},
 		}
-		limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
 		must(t, err)
 		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -56,7 +57,7 @@ func TestAllSayTheSame(t *testing.T) {
 		time.Sleep(7 * time.Second) // a survey is made each 5 s
 
 		q := inspect.New(rdb, limiter, "default")
-		f, err := q.Forecast(ctx, throttle.ForecastOptions{})
+		f, err := q.Forecast(ctx, lanes.ForecastOptions{})
 		must(t, err)
 		foretold, _ := f.Last()
 		ends := f.At.Add(foretold.In)
@@ -76,7 +77,7 @@ func TestAllSayTheSame(t *testing.T) {
 			}
 		}
 		said["the last job"] = lastPlace(t, q, f)
-		plan := throttle.ForecastOptions{}
+		plan := lanes.ForecastOptions{}
 		must(t, plan.Plan("default", 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
 		planned, err := q.Forecast(ctx, plan)
 		must(t, err)
@@ -112,7 +113,7 @@ func must(t *testing.T, err error) {
 }
 
 // lastPlace is when the last of all waiting jobs would run, each by its place.
-func lastPlace(t *testing.T, q *inspect.Queues, f *throttle.Forecast) (last time.Time) {
+func lastPlace(t *testing.T, q *inspect.Queues, f *lanes.Forecast) (last time.Time) {
 	for i := range 250 {
 		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
 		must(t, err)

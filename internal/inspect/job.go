@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,7 +32,7 @@ type Job struct {
 	// Since is when it came into its state: zero where nobody knows, as of a
 	// scheduled one. One in retry is so since it failed last.
 	Since time.Time
-	Place *throttle.Place // of one that waits or is called
+	Place *lanes.Place // of one that waits or is called
 }
 
 // JobID is which job it is.
@@ -93,7 +94,7 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.
 func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
-	var opts throttle.ForecastOptions
+	var opts lanes.ForecastOptions
 	waits := false
 	for _, job := range jobs {
 		if job.Place != nil {

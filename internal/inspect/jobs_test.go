@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -19,7 +20,7 @@ func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	q := New(rdb, throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), "default")
+	q := New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{})), "default")
 	t.Cleanup(q.Close)
 	client := scheduler.NewClient(rdb)
 	began := time.Now().Add(-time.Hour).Unix()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -35,14 +36,14 @@ const (
 
 // Limits is how all limits stand.
 func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
-	forecast, err := q.Forecast(ctx, throttle.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return q.limits(ctx, forecast)
 }
 
-func (q *Queues) limits(ctx context.Context, forecast *throttle.Forecast) ([]Limit, error) {
+func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast) ([]Limit, error) {
 	limits, err := q.Limiter.Limits(ctx)
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (l *Limit) wait(w history.Waiting, meters []throttle.Meter, now time.Time) 
 }
 
 // ends fills in when the last would run: at once where none waits.
-func (l *Limit) ends(lasts map[string]throttle.Expected) {
+func (l *Limit) ends(lasts map[string]lanes.Expected) {
 	last, waits := lasts[l.Name]
 	if l.About = last.About; last.Known || !waits {
 		in := last.In.Seconds()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,14 +38,14 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 // Redis as little with ten thousand keys as with ten.
 func TestLimitsAskLittle(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	ctx := t.Context()
 	api, other := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}, throttle.Limit{Name: "other", Kind: throttle.Concurrency, Capacity: 1}
 	if err := limiter.Define(ctx, api, other); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		job := throttle.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+		job := lanes.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
 		if _, err := limiter.Acquire(ctx, job, throttle.Need{Limit: "api", Key: "k"}); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,7 +19,7 @@ func TestRemovedQueueLeavesNothing(t *testing.T) {
 	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
 		t.Fatal(err)
 	}
-	q := New(rdb, throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{})), "default")
+	q := New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{})), "default")
 	defer q.Close()
 	if jobs, err := q.Remove(t.Context(), "default"); jobs != 1 || err != nil {
 		t.Errorf("removed %d jobs, %v", jobs, err)

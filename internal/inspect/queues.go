@@ -12,20 +12,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
 // Queues is asynq's view of Redis, and the limiter's of the jobs in it.
 type Queues struct {
 	Inspector *asynq.Inspector
-	Limiter   *throttle.Lanes
+	Limiter   *lanes.Lanes
 
 	rdb   redis.UniversalClient
 	scope string
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
-func New(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) *Queues {
+func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues {
 	return &Queues{asynq.NewInspectorFromRedisClient(rdb), limiter, rdb, scope}
 }
 
@@ -33,7 +34,7 @@ func New(rdb redis.UniversalClient, limiter *throttle.Lanes, scope string) *Queu
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
 // Forecast is when the jobs that wait would run.
-func (q *Queues) Forecast(ctx context.Context, opts throttle.ForecastOptions) (*throttle.Forecast, error) {
+func (q *Queues) Forecast(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
 	return history.Forecast(ctx, q.Limiter, q.rdb, opts)
 }
 

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
@@ -66,7 +66,7 @@ func TestJobRoundTrip(t *testing.T) {
 			ID: rapid.StringMatching(`[a-z<&>é]{0,9}`).Draw(t, "id"),
 			Options: Options{
 				Queue: rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue"), At: moment.Draw(t, "at"), MaxRetry: &retries,
-				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*throttle.Priority{nil, new(throttle.Low)}).Draw(t, "priority"),
+				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*lanes.Priority{nil, new(lanes.Low)}).Draw(t, "priority"),
 				Timeout: seconds.Draw(t, "timeout"), Deadline: moment.Draw(t, "deadline"), Unique: seconds.Draw(t, "unique"),
 			},
 		}.Fill(Options{}, conf)

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,7 +21,7 @@ import (
 // limiter that starts empty, as theirs will when a worker brings them.
 type limits struct {
 	rdb    redis.UniversalClient // nil where no Redis is running
-	redis  *throttle.Lanes
+	redis  *lanes.Lanes
 	fresh  *throttle.Local
 	config []throttle.Limit
 	inFile map[string]bool // limits that only the config has
@@ -80,7 +81,7 @@ func (l *limits) capacity(ctx context.Context, n throttle.Need) (int, error) {
 }
 
 // forecast is when planned jobs would run, behind all that wait.
-func (l *limits) forecast(ctx context.Context, wants throttle.ForecastOptions) (*throttle.Forecast, error) {
+func (l *limits) forecast(ctx context.Context, wants lanes.ForecastOptions) (*lanes.Forecast, error) {
 	wants.Limits = l.config
 	if l.redis == nil {
 		return wants.Forecast(time.Now()), nil

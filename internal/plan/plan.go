@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +23,7 @@ type Plan struct {
 	limits   limits
 	capacity map[string]int // by limit; 0 where there is no such limit
 	unbound  int            // jobs that need no limit
-	wants    throttle.ForecastOptions
+	wants    lanes.ForecastOptions
 	soonest  time.Time // the earliest moment that a job asks for; zero means now
 	latest   time.Time // the latest
 }
@@ -67,7 +68,7 @@ func (p *Plan) fits(ctx context.Context, n throttle.Need) error {
 }
 
 // When is when the first and the last of the jobs would run.
-func (p *Plan) When(ctx context.Context) (first, last throttle.Expected, err error) {
+func (p *Plan) When(ctx context.Context) (first, last lanes.Expected, err error) {
 	f, err := p.limits.forecast(ctx, p.wants)
 	if err != nil {
 		return first, last, err
@@ -78,15 +79,15 @@ func (p *Plan) When(ctx context.Context) (first, last throttle.Expected, err err
 		last.Known = true
 	}
 	if p.unbound > 0 {
-		first = throttle.Expected{Known: true}
+		first = lanes.Expected{Known: true}
 	}
 	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
 }
 
 // notBefore is when a job runs that asks to wait until at.
-func notBefore(e throttle.Expected, at time.Time) throttle.Expected {
+func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
 	if own := time.Until(at); !at.IsZero() && own > e.In && e.Known {
-		return throttle.Expected{In: own, Known: true}
+		return lanes.Expected{In: own, Known: true}
 	}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -91,7 +92,7 @@ func TestBehindWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "waits"} {
-		job := throttle.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
+		job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
 		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
 			t.Fatal(err)
 		}

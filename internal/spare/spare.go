@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -16,7 +17,7 @@ import (
 // is empty where there are none. Who waits does not say for which app, so those are
 // counted all, and so are those of keys with a capacity of their own. What Set refuses
 // spoils nothing, nor does a limit that gives as much at once as before.
-func Check(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limit) (says string, err error) {
+func Check(ctx context.Context, limiter *lanes.Lanes, was, next throttle.Limit) (says string, err error) {
 	if next.Validate() != nil {
 		return "", nil
 	}
@@ -41,7 +42,7 @@ func Check(ctx context.Context, limiter *throttle.Lanes, was, next throttle.Limi
 }
 
 // CheckKey is Check for what one key of a limit is to count by.
-func CheckKey(ctx context.Context, limiter *throttle.Lanes, limit, key string, o throttle.Override) (says string, err error) {
+func CheckKey(ctx context.Context, limiter *lanes.Lanes, limit, key string, o throttle.Override) (says string, err error) {
 	l, now, err := limiter.Key(ctx, limit, key)
 	if errors.Is(err, throttle.ErrNoLimit) {
 		return "", nil // which SetKey says

@@ -31,16 +31,20 @@ type Store struct {
 	rdb    redis.UniversalClient
 	keys   []string // KEYS of every script: the prefix
 	prefix string
-	extend func(ctx context.Context, limits []string, nowUS int64) error // stores more windows of calendars
+	extend func(ctx context.Context, limits []string, now int64) error // stores more windows of calendars
 }
 
-// NewStore returns the lanes of the scope whose keys have that prefix.
-func NewStore(rdb redis.UniversalClient, prefix string, extend func(ctx context.Context, limits []string, nowUS int64) error) *Store {
-	return &Store{rdb, []string{prefix}, prefix, extend}
+// Scope is where a limiter's keys are, and what stores more windows of its calendars.
+type Scope interface {
+	Scope() (rdb redis.UniversalClient, prefix string)
+	ExtendCalendars(ctx context.Context, limits []string, now int64) error
 }
 
-// Redis is where the lanes are: the client, and what their keys begin with.
-func (s *Store) Redis() (rdb redis.UniversalClient, prefix string) { return s.rdb, s.prefix }
+// NewStore returns the lanes of a scope.
+func NewStore(scope Scope) *Store {
+	rdb, prefix := scope.Scope()
+	return &Store{rdb, []string{prefix}, prefix, scope.ExtendCalendars}
+}
 
 // Job is a queued job.
 type Job struct{ Queue, ID string }

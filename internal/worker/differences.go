@@ -5,13 +5,14 @@ import (
 	"log/slog"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
 // logDifferences says which limits are not as the config file has them, because
 // somebody changed or paused them at run time. That outlives a restart, and who
 // restarts a worker to have the file's limits should hear of it.
-func logDifferences(ctx context.Context, log *slog.Logger, limiter *throttle.Lanes, c *config.Config) error {
+func logDifferences(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, c *config.Config) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
 		return err

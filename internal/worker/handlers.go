@@ -7,8 +7,8 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/throttle"
 )
 
 // handlers run the built-in types of tasks.
@@ -27,7 +27,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.crawls, err = c.Crawl.Handler(h.calls); err != nil {
 		return h, err
 	}
-	h.crawls.Urgent = []asynq.Option{scheduler.Priority(throttle.High)}
+	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
 	h.commands, err = c.ExecHandler()
 	return h, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -113,7 +114,7 @@ func (w *Worker) describe() {
 		return
 	}
 	sum := sha256.Sum256(w.options.Text)
-	w.server.History().Describe(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
+	history.Of(w.server).Describe(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
 }
 
 // needRestart lists the fields that a running worker cannot change.

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -26,7 +27,7 @@ func TestConfigsThatAreNotReadWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headgate.yaml")
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
 	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
-	w.limiter = throttle.NewLanes(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	w.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
@@ -50,7 +51,7 @@ type Worker struct {
 	config  atomic.Pointer[config.Config]
 	store   *store
 	log     *slog.Logger
-	limiter *throttle.Lanes
+	limiter *lanes.Lanes
 	cron    *cron.Runner
 	server  *scheduler.Server
 	health  *health
@@ -112,7 +113,7 @@ func (w *Worker) start() error {
 	w.outage = outage
 	quiet := slog.New(outage)
 
-	w.limiter = throttle.NewLanes(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
+	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
 	var err error
 	if w.cron, err = Schedules(s, c, quiet); err != nil {
 		return err

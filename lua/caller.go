@@ -1,0 +1,49 @@
+package lua
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+)
+
+// Callers have names of their own. Make them with NewCallers. They are safe for concurrent
+// use.
+type Callers struct {
+	pool  sync.Pool // of *Caller
+	self  string    // of all callers in all processes only theirs
+	names atomic.Uint64
+}
+
+// A Caller sends one script at a time. Redis remembers the number of its last one in which
+// a job was allowed, for a minute, so one that the client repeats, because
+// the answer got lost, charges nobody twice. One key for each caller and not for
+// each call: callers are pooled, so there are about as many as calls at once.
+type Caller struct {
+	Name  string
+	Calls uint64
+}
+
+// NewCallers returns callers that have called nobody.
+func NewCallers() *Callers {
+	c := &Callers{self: uuid.NewString() + ":"}
+	c.pool.New = func() any { return &Caller{Name: c.Unique()} }
+	return c
+}
+
+// Unique returns a name that nothing else gets, in whatever process: a random one
+// of the callers', and a number.
+func (c *Callers) Unique() string {
+	return c.self + strconv.FormatUint(c.names.Add(1), 36)
+}
+
+// Next is a caller for its next call, until Done.
+func (c *Callers) Next() *Caller {
+	caller := c.pool.Get().(*Caller)
+	caller.Calls++
+	return caller
+}
+
+// Done takes a caller back.
+func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }

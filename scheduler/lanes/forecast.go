@@ -1,0 +1,385 @@
+package lanes
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Forecast says when the jobs that wait would run if nothing else came, nobody changed
+// anything, and workers were free. It plays all limits of all jobs together: the turns
+// that lanes take, what a slower limit leaves of a faster one, windows, blocks, and
+// rates that end. [Lanes.Forecast] makes one; it changes nothing.
+type Forecast struct {
+	// At is when it was made, by Redis's clock.
+	At time.Time
+	// Jobs wait in the lanes that were looked at, of Lanes in all; those of a plan do not
+	// count.
+	Jobs, Lanes int
+	// About is whether there was too much to look at each lane and turn.
+	About bool
+
+	lanes  map[string]*queued
+	order  []*queued
+	meters map[string]*course
+	unread []Expected // meters of lanes that were not looked at
+	plan   plan
+}
+
+// ForecastOptions are what a forecast cannot read of the limiter, and jobs that are only
+// planned. The zero value is a forecast of what waits.
+type ForecastOptions struct {
+	// Runs is how long a queue's jobs run in the mean, 0 where nobody knows: so long
+	// they keep their permits of concurrency limits. Nil means that nobody knows.
+	Runs func(queue string) time.Duration
+	// Stops reports whether a queue takes no jobs, as when it is paused: nobody knows
+	// when those run. Nil means that all do.
+	Stops func(queue string) bool
+	// Limits are limits that Redis may not have yet; there they count as unused.
+	Limits []throttle.Limit
+	// Busiest are the meters that most permits are wanted of, for where there are too many
+	// lanes to look at each. Nil means that all are read to find them.
+	Busiest []throttle.Need
+	// Lane is one that is looked at however many there are.
+	Lane string
+
+	plan plan
+}
+
+// Expected is when a job would run.
+type Expected struct {
+	// Need is the meter that it waits longest for; zero where it runs at once. Its cost
+	// means nothing.
+	throttle.Need
+	// In is how long until then, and means nothing unless Known: a limit is paused, its
+	// queue takes nothing, or a job must end of which nobody knows how long it runs.
+	In    time.Duration
+	Known bool
+	// About is whether that is an estimate: it waits for running jobs to end, or there
+	// was too much to follow each turn.
+	About bool
+}
+
+// later reports whether a job would run after another; what nobody knows comes last.
+func (e Expected) later(other Expected) bool {
+	if e.Known != other.Known {
+		return other.Known
+	}
+	return e.In > other.In
+}
+
+// plan is jobs that are not enqueued yet.
+type plan struct {
+	lanes  []*queued
+	byName map[string]*queued
+}
+
+// Plan adds jobs of a queue that would be enqueued now and all have these needs, behind
+// all that wait and those that were planned before. A job without needs waits for nothing,
+// and cannot be planned.
+func (o *ForecastOptions) Plan(queue string, jobs int, needs ...throttle.Need) error {
+	needs, err := throttle.Normalize(needs...)
+	if err != nil {
+		return err
+	}
+	p := &o.plan
+	if p.byName == nil {
+		p.byName = map[string]*queued{}
+	}
+	name, of := queue, make([]float64, len(needs))
+	for i, n := range needs {
+		name += "\n" + meterOf(n)
+		of[i] = float64(n.Cost)
+	}
+	q := p.byName[name]
+	if q == nil {
+		q = &queued{name: name}
+		p.lanes, p.byName[name] = append(p.lanes, q), q
+	}
+	q.add(int64(jobs), of)
+	return nil
+}
+
+// Forecast is Lanes.Forecast where there is no Redis yet: nothing waits, and nobody has
+// used the Limits.
+func (o ForecastOptions) Forecast(now time.Time) *Forecast {
+	s := newSight(now.UnixMicro(), o)
+	return s.forecast(maxSteps)
+}
+
+// expected is when the n-th job of a lane would run, from 0.
+func (f *Forecast) expected(q *queued, n int64) Expected {
+	at, longest := q.at(n), q.longest()
+	e := Expected{Known: at < far, About: f.About || q.about && at > f.At.UnixMicro()}
+	if e.Known {
+		e.In = microseconds(max(0, at-f.At.UnixMicro()))
+	}
+	if !e.Known {
+		for i, m := range q.meters {
+			if m.Unknown() {
+				longest = i
+			}
+		}
+	}
+	if e.In > 0 || !e.Known {
+		e.Need = q.meters[longest].Need
+	}
+	return e
+}
+
+// last is when the last job of a lane would run.
+func (f *Forecast) last(q *queued) Expected { return f.expected(q, max(0, q.waiting-1)) }
+
+// Last is when the last job that waits would run, of those of which that is known, and
+// a meter whose jobs nobody knows of: nil where there is none.
+func (f *Forecast) Last() (last Expected, unknown *Expected) {
+	last.Known = true
+	for _, e := range f.unread {
+		if e.Known && e.later(last) {
+			last = e
+		}
+	}
+	for _, q := range f.order {
+		if q.waiting == 0 {
+			continue
+		}
+		switch e := f.last(q); {
+		case !e.Known && unknown == nil:
+			unknown = &e
+		case e.Known && e.later(last):
+			last = e
+		}
+	}
+	return last, unknown
+}
+
+// Job is when a waiting job would run that stands at a position in its lane, which
+// counts from 1. It reports false where the forecast does not know the lane.
+func (f *Forecast) Job(queue string, meters []string, position int) (Expected, bool) {
+	q := f.lanes[queue+"\n"+strings.Join(meters, "\n")]
+	if q == nil || q.waiting == 0 {
+		return Expected{}, false
+	}
+	return f.expected(q, min(int64(max(1, position)), q.waiting)-1), true
+}
+
+// Place is where a job of a queue stands, with when it would run as the forecast has
+// it, which may be some seconds older. A job that is called runs now; one whose lane the
+// forecast does not know keeps what it had.
+func (f *Forecast) Place(queue string, p Place) Place {
+	q := f.lanes[queue+"\n"+strings.Join(p.Lane, "\n")]
+	if p.Called || q == nil || q.waiting == 0 {
+		return p
+	}
+	now := p.Since.Add(p.For)
+	gone, _ := slices.BinarySearch(q.times, now.UnixMicro()+1)
+	if now.Sub(f.At) < time.Second { // of these some may have come already
+		gone = 0
+	}
+	e := f.expected(q, min(int64(gone+max(1, p.Position)), q.waiting)-1)
+	p.Expected, p.Known, p.About = f.At.Add(e.In), e.Known, e.About
+	p.In = max(0, p.Expected.Sub(now))
+	if e.Limit != "" {
+		p.Binding = meterOf(e.Need)
+	}
+	return p
+}
+
+// Binds reports whether any job waits longest for that meter.
+func (f *Forecast) Binds(limit, key string) bool {
+	m := f.meters[limit+"|"+key]
+	return m != nil && m.binds
+}
+
+// Binding lists the meters that any job waits longest for.
+func (f *Forecast) Binding() (needs []throttle.Need) {
+	for _, m := range f.meters {
+		if m.binds {
+			needs = append(needs, m.Need)
+		}
+	}
+	return needs
+}
+
+// Waiting is how many of Jobs wait, by queue.
+func (f *Forecast) Waiting() map[string]int {
+	jobs := map[string]int{}
+	for _, q := range f.order {
+		queue, _, _ := strings.Cut(q.name, "\n")
+		jobs[queue] += int(q.waiting)
+	}
+	return jobs
+}
+
+// Limits is when the last of all jobs would run that wait and need each limit, whatever
+// else they wait for. Limits that no waiting job needs are not in it.
+func (f *Forecast) Limits() map[string]Expected {
+	limits := map[string]Expected{}
+	note := func(limit string, e Expected) {
+		if last, seen := limits[limit]; !seen || e.later(last) {
+			limits[limit] = e
+		}
+	}
+	for _, e := range f.unread {
+		note(e.Limit, e)
+	}
+	for _, q := range f.order {
+		if q.waiting == 0 {
+			continue
+		}
+		last := f.last(q)
+		for _, m := range q.meters {
+			note(m.Limit, last)
+		}
+	}
+	return limits
+}
+
+// Backlogs yields, by key, the permits of a limit that waiting jobs want, those that are
+// called among them, and when the last of these jobs would run.
+func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Expected] {
+	lasts := map[string]Expected{}
+	for _, q := range f.order {
+		for _, m := range q.meters {
+			if m.Limit != limit || q.waiting == 0 {
+				continue
+			}
+			if e, last := f.last(q), lasts[m.Key]; last == (Expected{}) || e.later(last) {
+				lasts[m.Key] = e
+			}
+		}
+	}
+	return func(yield func(throttle.Need, Expected) bool) {
+		for _, id := range slices.Sorted(maps.Keys(f.meters)) {
+			m := f.meters[id]
+			wanted := m.Reserved + m.Wanted
+			if m.Limit != limit || wanted == 0 {
+				continue
+			}
+			last, waits := lasts[m.Key]
+			last.Known = last.Known || !waits // called, and on its way
+			if !yield(throttle.Need{Limit: limit, Key: m.Key, Cost: int(min(wanted, math.MaxInt))}, last) {
+				return
+			}
+		}
+	}
+}
+
+// Planned is when the first and the last job of the plan would run.
+func (f *Forecast) Planned() (first, last Expected) {
+	found := false
+	for _, p := range f.plan.lanes {
+		q := f.lanes[p.name]
+		begins, ends := f.expected(q, q.waiting), f.expected(q, q.jobs-1)
+		if !found || first.later(begins) {
+			first = begins
+		}
+		if !found || ends.later(last) {
+			last = ends
+		}
+		found = true
+	}
+	return first, last
+}
+
+// sight is a forecast that is being made.
+type sight struct {
+	Forecast
+	opts    ForecastOptions
+	now     int64
+	defined map[string]throttle.Limit // by the options
+}
+
+func newSight(now int64, opts ForecastOptions) *sight {
+	s := &sight{opts: opts, now: now, defined: map[string]throttle.Limit{}}
+	s.At, s.plan = time.UnixMicro(now), opts.plan
+	s.lanes, s.meters = map[string]*queued{}, map[string]*course{}
+	for _, l := range opts.Limits {
+		s.defined[l.Name] = l
+	}
+	return s
+}
+
+// fresh is a meter that Redis does not have.
+func (s *sight) fresh(n throttle.Need) *course {
+	if l, ok := s.defined[n.Limit]; ok {
+		return &course{Course: throttle.NewCourse(l, n.Key, s.now, s.runs(n))}
+	}
+	return &course{Course: &throttle.Course{Need: n}}
+}
+
+// runs is how long jobs run that wait for a meter, in the mean over their queues.
+func (s *sight) runs(n throttle.Need) time.Duration {
+	if s.opts.Runs == nil {
+		return 0
+	}
+	meter := meterOf(n)
+	sum, jobs := 0.0, 0.0
+	count := func(lanes []*queued) {
+		for _, q := range lanes {
+			if q.jobs > 0 && slices.Contains(turns.Meters(q.name), meter) {
+				if runs := s.opts.Runs(turns.Queue(q.name)); runs > 0 {
+					sum, jobs = sum+float64(runs)*float64(q.jobs), jobs+float64(q.jobs)
+				}
+			}
+		}
+	}
+	count(s.order)
+	count(s.plan.lanes)
+	if jobs == 0 {
+		return 0
+	}
+	return time.Duration(sum / jobs)
+}
+
+// meterOf is a need's meter, limit|key, as names of lanes have it.
+func meterOf(n throttle.Need) string { return n.Limit + "|" + n.Key }
+
+// needOf is a permit of a meter, limit|key.
+func needOf(meter string) throttle.Need {
+	limit, key, _ := strings.Cut(meter, "|")
+	return throttle.Need{Limit: limit, Key: key}
+}
+
+// forecast plays what is known by now.
+func (s *sight) forecast(steps int) *Forecast {
+	for _, q := range s.order {
+		q.waiting = q.jobs
+		s.Jobs += int(q.jobs)
+	}
+	for _, p := range s.plan.lanes {
+		q := s.lanes[p.name]
+		if q == nil {
+			q = &queued{name: p.name}
+			s.lanes[p.name], s.order = q, append(s.order, q)
+		}
+		for _, c := range p.costs {
+			q.add(c.jobs, c.of)
+		}
+	}
+	for _, q := range s.order {
+		q.stops = s.opts.Stops != nil && s.opts.Stops(turns.Queue(q.name))
+		for _, name := range turns.Meters(q.name) {
+			if s.meters[name] == nil {
+				s.meters[name] = s.fresh(needOf(name))
+			}
+			q.meters = append(q.meters, s.meters[name])
+		}
+	}
+	play := foresight{now: s.now, lanes: s.order, some: s.About}
+	play.play(steps)
+	s.About = s.About || play.estimated
+	for _, q := range s.order {
+		for i, m := range q.meters {
+			m.binds = m.binds || q.binding[i] > 0
+		}
+	}
+	f := s.Forecast
+	return &f
+}

@@ -1,0 +1,321 @@
+package lanes
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
+)
+
+// foresight plays what will happen to the jobs that wait if nothing else comes: the
+// meters are those of the in-process limiter, and the turns are given by the core that
+// gives them in truth. It knows no Redis and no clock.
+type foresight struct {
+	now    int64
+	lanes  []*queued // in the order of their last turns
+	byName map[string]*queued
+	batch  int // number of the batch of turns that is played
+	// some: these are not all lanes, so all is estimated. estimated: some of it was.
+	some, estimated bool
+}
+
+// course is a meter as a forecast follows it.
+type course struct {
+	*throttle.Course
+	lanes   int64 // that need it, of those that the forecast follows
+	binds   bool  // jobs wait longest for it
+	refused int   // the batch of turns in which it refused one
+}
+
+// far is when something happens of which nobody knows when, as Course.ReadyAt says it.
+const far = 1 << 53
+
+// queued is a lane as a forecast follows it.
+type queued struct {
+	name    string
+	turn    int64     // when it had its last turn
+	meters  []*course // in the order of its name
+	stops   bool      // its queue takes nothing
+	costs   []costs   // of its jobs, the first in front
+	jobs    int64     // how many those are, and how many of them wait by now
+	waiting int64
+
+	given   int64 // jobs of costs[0] that had their turns
+	times   []int64
+	waits   []int64 // for how long its jobs have waited for each meter
+	binding []int64 // how many of its jobs wait longest for each meter
+	// head is when its first job became the first, and bound the meter that is ready
+	// last for it, at a time.
+	head, boundAt int64
+	bound         int
+	ends          int64 // when the last of its jobs would run; far where nobody knows
+	about         bool  // the times are estimates
+	next          []turns.Need
+}
+
+// costs is what some jobs in a row cost of each meter, in the mean.
+type costs struct {
+	jobs int64
+	of   []float64
+}
+
+// add adds jobs at the end of the lane.
+func (q *queued) add(jobs int64, of []float64) {
+	q.jobs += jobs
+	if last := len(q.costs) - 1; last >= 0 && slices.Equal(q.costs[last].of, of) {
+		q.costs[last].jobs += jobs
+		return
+	}
+	q.costs = append(q.costs, costs{jobs, of})
+}
+
+// cost is what the first job costs of a meter: whole permits, that make the mean.
+func (q *queued) cost(meter int) int64 {
+	mean, n := q.costs[0].of[meter], float64(q.given)
+	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
+}
+
+// never reports whether the first job costs more than some meter ever gives: its turn
+// comes at once, to learn that.
+func (q *queued) never() bool {
+	for i, m := range q.meters {
+		if m.Never(q.cost(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// play gives so many turns at most, and estimates what is left then.
+func (f *foresight) play(steps int) {
+	if f.some {
+		steps = 0
+	}
+	core := turns.NewCertain()
+	f.byName = make(map[string]*queued, len(f.lanes))
+	for i, q := range f.lanes {
+		f.byName[q.name] = q
+		q.waits, q.binding, q.next = make([]int64, len(q.meters)), make([]int64, len(q.meters)), make([]turns.Need, len(q.meters))
+		for _, m := range q.meters {
+			m.lanes++
+		}
+		if q.ends = far; q.stops || q.jobs == 0 {
+			continue
+		}
+		core.Waits(f.now, q.name, int64(i)+1, q.look(f.now, nil))
+	}
+	now, results := f.now, make([]turns.Result, 0, 64)
+	for ; steps > 0; steps-- { // a round in which nothing is given costs a step, too
+		if now = core.Next(now); now >= far {
+			break
+		}
+		f.batch++
+		results = results[:0]
+		for _, t := range core.Turns(now, min(64, steps)) {
+			results = append(results, f.turn(now, t))
+		}
+		steps -= max(0, len(results)-1)
+		core.Tried(now, results)
+		core.Tell(now, math.MaxInt) // they come at once
+	}
+	if steps <= 0 && core.Next(now) < far {
+		f.estimate(now)
+	}
+	for _, q := range f.lanes {
+		q.end()
+	}
+}
+
+// turn is what Redis would answer to one.
+func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
+	q := f.byName[t.Lane]
+	for _, m := range q.meters {
+		if m.refused == f.batch {
+			return turns.Result{Outcome: turns.Skipped}
+		}
+	}
+	if len(q.costs) == 0 { // a turn of the same batch took the last
+		return turns.Result{Outcome: turns.Empty}
+	}
+	never := q.never()
+	for i, m := range q.meters {
+		if !never && m.ReadyAt(now, heldOf(t.Held, i)+q.cost(i)) > now {
+			return f.refuse(now, q, t.Held)
+		}
+	}
+	for i, m := range q.meters {
+		if !never {
+			m.Take(now, q.cost(i))
+		}
+		q.about = q.about || m.About
+	}
+	q.ran(now)
+	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1, Exact: true}
+	if len(q.costs) > 0 {
+		r.Next = q.look(now, t.Held)
+	}
+	return r
+}
+
+func (f *foresight) refuse(now int64, q *queued, held []int64) turns.Result {
+	for _, m := range q.meters {
+		m.refused = f.batch
+	}
+	return turns.Result{Outcome: turns.Refused, Exact: true, Next: q.needs(now, held)}
+}
+
+func heldOf(held []int64, meter int) int64 {
+	if held == nil {
+		return 0
+	}
+	return held[meter]
+}
+
+// needs is what the lane's first job needs now.
+func (q *queued) needs(now int64, held []int64) []turns.Need {
+	never := q.never()
+	for i, m := range q.meters {
+		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Worth: 1}
+		if !never {
+			n.Ready, n.Worth = m.ReadyAt(now, heldOf(held, i)+n.Cost), m.Worth(n.Cost)
+			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
+		}
+		q.next[i] = n
+	}
+	return q.next
+}
+
+// look is needs for a job that has just become the first.
+func (q *queued) look(now int64, held []int64) []turns.Need {
+	needs := q.needs(now, held)
+	q.head, q.bound, q.boundAt = now, 0, now
+	for i, n := range needs {
+		if n.Ready > q.boundAt {
+			q.bound, q.boundAt = i, n.Ready
+		}
+	}
+	return needs
+}
+
+// ran notes that the first job runs. It waited for the meter that was ready last, and
+// then for the turns of others, at the meter that most lanes need.
+func (q *queued) ran(now int64) {
+	q.waits[q.bound] += min(now, q.boundAt) - q.head
+	if late := now - max(q.boundAt, q.head); late > 0 {
+		most := 0
+		for i, m := range q.meters {
+			if m.lanes > q.meters[most].lanes {
+				most = i
+			}
+		}
+		q.waits[most] += late
+	}
+	if longest := q.longest(); q.waits[longest] > 0 {
+		q.binding[longest]++
+	}
+	q.times = append(q.times, now)
+	if q.given++; q.given == q.costs[0].jobs {
+		q.costs, q.given = q.costs[1:], 0
+	}
+}
+
+// longest is the meter that its jobs have waited for longest.
+func (q *queued) longest() (longest int) {
+	for i, us := range q.waits {
+		if us > q.waits[longest] {
+			longest = i
+		}
+	}
+	return longest
+}
+
+// left is how many jobs have had no turn, and what they cost of a meter.
+func (q *queued) left(meter int) (jobs, permits int64) {
+	sum := 0.0
+	for i, c := range q.costs {
+		n := c.jobs
+		if i == 0 {
+			n -= q.given
+		}
+		jobs += n
+		sum += float64(n) * c.of[meter]
+	}
+	return jobs, int64(math.Ceil(sum))
+}
+
+// estimate says when the rest would run, each meter taken for itself: before a lane's
+// last job go as many of every other lane, or all of them.
+func (f *foresight) estimate(now int64) {
+	f.estimated = true
+	at := map[*course][]*queued{}
+	for _, q := range f.lanes {
+		if len(q.costs) > 0 && !q.stops {
+			q.ends, q.about = now, true
+			for _, m := range q.meters {
+				at[m] = append(at[m], q)
+			}
+		}
+	}
+	for m, lanes := range at {
+		type rest struct {
+			*queued
+			jobs, permits int64
+		}
+		rests := make([]rest, len(lanes))
+		all, unread := 0.0, float64(m.Wanted) // what a round costs; what other lanes want
+		for i, q := range lanes {
+			jobs, permits := q.left(slices.Index(q.meters, m))
+			rests[i] = rest{q, jobs, permits}
+			all += float64(permits) / float64(jobs)
+			unread -= float64(permits)
+		}
+		others := 0.0 // what they want in a round
+		if unread = max(0, unread); f.some {
+			others = float64(max(1, m.Sharing-int64(len(lanes)))) * all / float64(len(lanes))
+		}
+		slices.SortFunc(rests, func(a, b rest) int { return cmp.Compare(a.jobs, b.jobs) })
+		gone := 0.0
+		for _, r := range rests {
+			before := gone + all*float64(r.jobs) + min(unread, others*float64(r.jobs))
+			ready := m.ReadyAt(now, max(1, int64(math.Ceil(min(before, far)))))
+			r.ends = max(r.ends, ready)
+			r.waits[slices.Index(r.meters, m)] += ready - now
+			gone += float64(r.permits)
+			all -= float64(r.permits) / float64(r.jobs)
+		}
+	}
+}
+
+// end notes when the last job runs, and which meter those wait for of which nobody
+// knows.
+func (q *queued) end() {
+	jobs := q.jobs - int64(len(q.times))
+	switch {
+	case q.jobs == 0:
+		q.ends = 0
+	case jobs == 0:
+		q.ends = q.times[len(q.times)-1]
+	default:
+		longest := q.longest()
+		for i, m := range q.meters {
+			if q.ends >= far && m.Unknown() {
+				longest = i
+			}
+		}
+		q.binding[longest] += jobs
+	}
+}
+
+// at is when the n-th job, from 0, would run: far where nobody knows.
+func (q *queued) at(n int64) int64 {
+	followed := int64(len(q.times))
+	switch {
+	case n < followed:
+		return q.times[n]
+	case q.ends >= far || n >= q.jobs-1:
+		return q.ends
+	}
+	return q.head + int64(float64(q.ends-q.head)*float64(n+1-followed)/float64(q.jobs-followed))
+}

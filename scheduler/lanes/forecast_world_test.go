@@ -1,0 +1,230 @@
+package lanes_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+var forecastWorlds = flag.Int("forecast-worlds", 20, "how many worlds TestForecastComesTrue plays")
+
+// A forecastWorld is limits, lanes of jobs that need some of them, and what becomes of
+// the jobs.
+type forecastWorld struct {
+	*stage
+	rand   *rand.Rand
+	limits []throttle.Limit
+	runs   time.Duration // how long a job runs
+	sets   [][]throttle.Need
+	spread bool // jobs of a lane cost differently
+
+	needs  map[string][]throttle.Need // of a job
+	lane   map[string]int
+	comes  map[string]time.Time
+	order  []string // jobs by when they come
+	ran    map[string]time.Time
+	leases []forecastLease
+}
+
+type forecastLease struct {
+	until  time.Time
+	holder string
+	needs  []throttle.Need
+}
+
+func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
+	w := &forecastWorld{
+		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 21)), needs: map[string][]throttle.Need{},
+		lane: map[string]int{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
+	}
+	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
+	w.runs = time.Duration(1+w.rand.IntN(20)) * time.Second
+	w.spread = w.rand.IntN(3) == 0
+	for i := range 1 + w.rand.IntN(4) {
+		w.limits = append(w.limits, w.anyLimit(fmt.Sprint("l", i)))
+	}
+	define(t, w, w.limits...)
+	lanes := map[string]bool{}
+	for range 1 + w.rand.IntN(8) {
+		var needs []throttle.Need
+		for _, l := range w.limits {
+			if w.rand.IntN(2) == 0 {
+				key := []string{"", "a", "b"}[w.rand.IntN(3)]
+				needs = append(needs, throttle.Need{Limit: l.Name, Key: key, Cost: 1 + w.rand.IntN(min(3, l.MaxCost()))})
+			}
+		}
+		if name := fmt.Sprint(needs); len(needs) > 0 && !lanes[name] {
+			lanes[name] = true
+			w.sets = append(w.sets, needs)
+		}
+	}
+	return w
+}
+
+// anyLimit is a limit of any kind, from some a second to some an hour.
+func (w *forecastWorld) anyLimit(name string) throttle.Limit {
+	per := []time.Duration{time.Second, 7 * time.Second, 10 * time.Second, time.Minute, time.Hour}[w.rand.IntN(5)]
+	l := throttle.Limit{Name: name, Kind: limittest.Kinds[w.rand.IntN(len(limittest.Kinds))], Rate: throttle.Rate{N: 1 + w.rand.IntN(20), Per: per}}
+	switch l.Kind {
+	case throttle.Funnel, throttle.TokenBucket:
+		l.Capacity = 1 + w.rand.IntN(10)
+	case throttle.Concurrency:
+		l.Capacity, l.Rate = 1+w.rand.IntN(8), throttle.Rate{}
+	}
+	return l
+}
+
+// period is one of each of a job's limits: who has its turn one place later may have to
+// wait so long at each. Of a slot it is two runs: where in theirs those are that run now,
+// and what is held meanwhile for a slower limit, a forecast cannot know.
+func (w *forecastWorld) period(id string) (sum time.Duration) {
+	for _, l := range w.limits {
+		if slices.ContainsFunc(w.needs[id], func(n throttle.Need) bool { return n.Limit == l.Name }) {
+			if sum += l.Rate.Per; l.Kind == throttle.Concurrency {
+				sum += 2 * w.runs
+			}
+		}
+	}
+	return sum
+}
+
+// arrive adds jobs that come within a while.
+func (w *forecastWorld) arrive(jobs int, within time.Duration) {
+	for i := range jobs {
+		id, lane := fmt.Sprint("j", i), w.rand.IntN(len(w.sets))
+		if w.rand.IntN(2) == 0 {
+			lane = 0 // of some lanes there are more than of others
+		}
+		needs := slices.Clone(w.sets[lane])
+		for k := range needs {
+			if w.spread {
+				needs[k].Cost = 1 + w.rand.IntN(needs[k].Cost)
+			}
+		}
+		w.needs[id], w.lane[id] = needs, lane
+		w.comes[id] = w.now.Add(time.Duration(w.rand.Int64N(int64(within))) / 1000 * 1000)
+		w.order = append(w.order, id)
+	}
+	slices.SortFunc(w.order, func(a, b string) int { return w.comes[a].Compare(w.comes[b]) })
+}
+
+// ask has a job ask for its permits.
+func (w *forecastWorld) ask(t *testing.T, id string) {
+	d := w.acquire(t, id, w.needs[id]...)
+	if !d.OK() {
+		return
+	}
+	w.ran[id] = w.now
+	if d.Holder != "" {
+		w.leases = append(w.leases, forecastLease{w.now.Add(w.runs), d.Holder, w.needs[id]})
+	}
+}
+
+// play goes on until a time, or until all have run.
+func (w *forecastWorld) play(t *testing.T, until time.Time) {
+	for len(w.ran) < len(w.needs) && w.now.Before(until) {
+		for len(w.order) > 0 && !w.comes[w.order[0]].After(w.now) {
+			w.ask(t, w.order[0])
+			w.order = w.order[1:]
+		}
+		for len(w.leases) > 0 && !w.leases[0].until.After(w.now) {
+			must(t, w.lanes.Free(background, w.leases[0].holder, w.leases[0].needs...))
+			w.leases = w.leases[1:]
+		}
+		ids, next := w.pump(t)
+		for _, id := range ids {
+			w.ask(t, id)
+		}
+		if len(ids) > 0 {
+			continue
+		}
+		if next < 0 {
+			next = time.Hour
+		}
+		if len(w.order) > 0 {
+			next = min(next, w.comes[w.order[0]].Sub(w.now))
+		}
+		if len(w.leases) > 0 {
+			next = min(next, w.leases[0].until.Sub(w.now))
+		}
+		w.wait(max(time.Microsecond, min(next, until.Sub(w.now))))
+	}
+}
+
+// TestForecastComesTrue: when nothing else comes, the last of those that wait and any
+// other run when that was said, within 2 % of their wait or one period of each limit.
+func TestForecastComesTrue(t *testing.T) {
+	var errors []float64 // of those allowed
+	for seed := range *forecastWorlds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newForecastWorld(t, uint64(seed))
+			for another := uint64(seed) + 1<<32; len(w.sets) == 0; another++ { // nobody could wait there
+				w = newForecastWorld(t, another)
+			}
+			w.arrive(10+w.rand.IntN(150), time.Minute)
+			w.play(t, w.now.Add(time.Minute+time.Duration(w.rand.IntN(60))*time.Second))
+			f, err := w.lanes.Forecast(background, lanes.ForecastOptions{Runs: func(string) time.Duration { return w.runs }})
+			must(t, err)
+			var waiting []string
+			for id := range w.needs {
+				if _, ran := w.ran[id]; !ran {
+					waiting = append(waiting, id)
+				}
+			}
+			if len(waiting) == 0 {
+				return
+			}
+			slices.Sort(waiting)
+			said := map[string]lanes.Expected{}
+			for _, id := range waiting {
+				p, waits, err := w.lanes.Waiting(background, job(id).JobID)
+				must(t, err)
+				if e, ok := f.Job("default", p.Lane, p.Position); waits && ok && !p.Called {
+					said[id] = e
+				}
+			}
+			began := w.now
+			w.play(t, began.Add(10000*time.Hour))
+			latest, last := "", time.Time{}
+			for id := range said {
+				if w.ran[id].After(last) {
+					latest, last = id, w.ran[id]
+				}
+			}
+			for id, e := range said {
+				took := w.ran[id].Sub(began)
+				off := max(e.In-took, took-e.In)
+				allowed := max(took/50, w.period(id))
+				errors = append(errors, off.Seconds()/allowed.Seconds())
+				if !e.Known || off > allowed {
+					t.Errorf("job %s of %s was to run in %s (known %t), and did in %s: %s off, of lane %v; limits %s",
+						id, map[bool]string{true: "the end", false: "the middle"}[id == latest], e.In, e.Known, took, off, w.needs[id], w.describe())
+				}
+			}
+			if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {
+				t.Errorf("the last runs in %s, %s in %s", e.In, latest, said[latest].In)
+			}
+		})
+	}
+	slices.Sort(errors)
+	if n := len(errors); n > 0 {
+		t.Logf("%d jobs; of what is allowed the errors are %.3f in the median, %.3f at p99, %.3f at most", n, errors[n/2], errors[n*99/100], errors[n-1])
+	}
+}
+
+func (w *forecastWorld) describe() string {
+	var b strings.Builder
+	for _, l := range w.limits {
+		fmt.Fprintf(&b, "%s %s; ", l.Name, l)
+	}
+	fmt.Fprintf(&b, "runs %s; lanes %v", w.runs, w.sets)
+	return b.String()
+}

@@ -1,0 +1,290 @@
+package lanes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Lanes is a Redis limiter for whose permits queued jobs can wait.
+//
+// A lane is the FIFO of one queue's jobs that need the same meters. A job that
+// asks and finds no permits joins its lane; lanes that share a meter take turns
+// there, and a job whose turn has come is called: its permits are reserved until
+// it comes and asks again. While anybody waits at a meter newcomers take nothing
+// there, so nobody overtakes.
+//
+// So a job is denied once, however long the backlog, and not each time that a
+// permit exists which another one takes. Each step takes O(log n) of Redis's time.
+//
+// Somebody must call the jobs. Most callers want package scheduler, which has
+// asynq's jobs ask, gives the lanes their turns and calls the jobs back. Lanes are
+// safe for concurrent use.
+type Lanes struct {
+	*throttle.Redis
+	rdb     redis.UniversalClient
+	prefix  string
+	keys    []string // KEYS of every script: the prefix
+	callers *lua.Callers
+}
+
+// New returns the limiter with the lanes of its scope.
+func New(limiter *throttle.Redis) *Lanes {
+	rdb, prefix := limiter.Scope()
+	return &Lanes{limiter, rdb, prefix, []string{prefix}, lua.NewCallers()}
+}
+
+// Job is a queued job that asks for its permits. Only its JobID is required; its queue
+// must not contain line breaks. What else it says may be other each time that it
+// asks: its wait is counted from its first denial all the same.
+type Job struct {
+	throttle.JobID
+	Priority Priority
+	// MaxWait is how long the job may wait for its permits, counted from its
+	// first denial; then the outcome is TooLate, and no sooner: those before it may
+	// leave, and those that run may give permits back. The zero value means any time.
+	MaxWait time.Duration
+	// Deadline is when the job is of no use any more, by this process's clock.
+	// The zero value means never.
+	Deadline time.Time
+	// Grant is how long permits are reserved for the job once it is called: as
+	// long as it may take to come. Longer keeps permits idle for a job that never
+	// comes; one that comes later than that may be denied again. The zero value
+	// means DefaultGrant.
+	Grant time.Duration
+	// Ahead is how long before they exist the job may have permits of a funnel or a token
+	// bucket once it is called. It must begin when they do: in the decision's BeginIn.
+	// The zero value means that it begins at once.
+	Ahead time.Duration
+}
+
+// DefaultGrant is how long permits are reserved for a called job that does not
+// say how long it takes to come.
+const DefaultGrant = 250 * time.Millisecond
+
+// validate refuses what would be another job, or lane, by its name: a queue ends where
+// its line does.
+func (j Job) validate() error {
+	if strings.Contains(j.Queue, "\n") {
+		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
+	}
+	return nil
+}
+
+// Acquire takes a job's permits, or has the job wait in its lane. Then the
+// outcome is Denied and RetryAfter is when it would run; when its turn comes it
+// is called, and must ask again. A waiting job that asks again keeps its place.
+//
+// Permits of concurrency limits are leases of the decision's Holder, which no
+// later call of the same job shares, for the limiter's Extend and Free.
+//
+// A call that go-redis repeats, because its answer got lost, is not charged twice if
+// that is within a minute.
+// An error that wraps [throttle.ErrUnavailable] leaves open whether the job got a place in
+// its lane, or its permits. To ask again, as a new call, is right in any case: it
+// keeps a place that it got, and at worst permits are taken twice.
+//
+// Needs of the same meter are added up. A job that asks for other needs than it
+// waits for begins anew in the lane of those, but has waited since it did.
+func (l *Lanes) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (throttle.Decision, error) {
+	answer := l.AcquireAll(ctx, Ask{job, needs})[0]
+	return answer.Decision, answer.Err
+}
+
+// An Ask is a job, and the permits that it asks for.
+type Ask struct {
+	Job
+	Needs []throttle.Need
+}
+
+// An Answer is the decision about one job, or why there is none.
+type Answer struct {
+	throttle.Decision
+	Err error
+}
+
+// AcquireAll is Acquire for each of some jobs, as if they had asked one after the other:
+// who comes first is served first. It takes a round trip or two for up to 64 of them.
+// There is an answer for each, in their order. Each is another job.
+func (l *Lanes) AcquireAll(ctx context.Context, asks ...Ask) []Answer {
+	answers := make([]Answer, len(asks))
+	all := make([]*ask, 0, len(asks))
+	for i, a := range asks {
+		needs, err := throttle.Normalize(a.Needs...)
+		if err = cmp.Or(err, a.validate()); err != nil {
+			answers[i].Err = err
+			continue
+		}
+		all = append(all, &ask{Job: a.Job, needs: needs, answer: &answers[i]})
+	}
+	for some := range slices.Chunk(all, mostAsks) {
+		l.acquire(ctx, some)
+	}
+	return answers
+}
+
+// mostAsks is how many ask in one script at most: Redis does nothing else meanwhile.
+const mostAsks = 64
+
+// ask is one job's call of AcquireAll.
+type ask struct {
+	Job
+	needs  []throttle.Need // normalized
+	answer *Answer
+
+	answered bool
+
+	like  []any  // what it shares with others, as lua/lanes/acquire.lua takes it
+	call  string // by which its leases are known
+	reply []any
+	err   error
+}
+
+// acquire has jobs ask the plain way who may, and the others in the long way. No job goes
+// ahead of one that needs a meter of its own too and goes the long way.
+func (l *Lanes) acquire(ctx context.Context, asks []*ask) {
+	calls := make([][]throttle.Need, len(asks))
+	for i, a := range asks {
+		calls[i] = a.needs
+	}
+	l.AllowPlain(ctx, calls, func(i int, d throttle.Decision, err error) {
+		if asks[i].answered = err != nil || d.OK(); asks[i].answered {
+			*asks[i].answer = Answer{d, err}
+		}
+	})
+	l.join(ctx, slices.DeleteFunc(asks, func(a *ask) bool { return a.answered }))
+}
+
+// join has jobs ask in the long way: those that must wait join their lanes.
+func (l *Lanes) join(ctx context.Context, asks []*ask) {
+	if len(asks) == 0 {
+		return
+	}
+	for _, a := range asks {
+		grant := a.Grant
+		if grant <= 0 {
+			grant = DefaultGrant
+		}
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), len(a.needs)}, a.needs)
+	}
+	l.sendAsks(ctx, asks)
+	for _, a := range asks {
+		sent := true
+		a.answer.Decision, a.answer.Err = l.Decide(ctx, a.needs, func(ctx context.Context) ([]any, string, error) {
+			if !sent {
+				l.sendAsks(ctx, []*ask{a})
+			}
+			sent = false
+			return a.reply, a.Queue + "\n" + a.ID + "\n" + a.call, a.err
+		})
+	}
+}
+
+// sendAsks sends jobs' calls in one script.
+func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
+	c := l.callers.Next()
+	defer l.callers.Done(c)
+	args := []any{l.App(), c.Name, c.Calls, new(lua.Sent)}
+	for _, group := range inGroups(asks) {
+		const needs = 6 // where they begin
+		like := group[0].like
+		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
+		for _, a := range group {
+			args = append(args, a.ID, a.usefulUS())
+		}
+	}
+	replies, err := l.run(ctx, lua.Acquire, args...).Slice()
+	if len(asks) > 1 && lua.IsOnes(err) {
+		for _, a := range asks {
+			l.sendAsks(ctx, []*ask{a})
+		}
+		return
+	}
+	for i, a := range asks {
+		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.Name, c.Calls, i+1), err; err == nil {
+			a.reply = replies[i].([]any)
+		}
+	}
+}
+
+// inGroups has those together that are alike and follow each other, which the script takes
+// in fewer words.
+func inGroups(asks []*ask) (groups [][]*ask) {
+	from := 0
+	for i := range asks {
+		if i+1 == len(asks) || !slices.Equal(asks[i].like, asks[i+1].like) {
+			groups, from = append(groups, asks[from:i+1]), i+1
+		}
+	}
+	return groups
+}
+
+// maxWaitUS is MaxWait as the script takes it: -1 is any time.
+func (j Job) maxWaitUS() int64 {
+	if j.MaxWait <= 0 {
+		return -1
+	}
+	return j.MaxWait.Microseconds()
+}
+
+// usefulUS is how long the job is of use from now, by this process's clock: only
+// the length of time goes to Redis, whose clock may be another. -1 is for ever.
+func (j Job) usefulUS() int64 {
+	if j.Deadline.IsZero() {
+		return -1
+	}
+	return max(0, time.Until(j.Deadline).Microseconds())
+}
+
+// Forget drops waiting or called jobs that will not come: deleted, archived or
+// run by hand. What was reserved for them goes to the next at once. It returns how
+// many of them waited or were called. Of jobs that run it knows nothing: their
+// leases are given back with Free.
+func (l *Lanes) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
+	if len(jobs) == 0 {
+		return 0, nil
+	}
+	known, err = l.run(ctx, lua.Forget, jobArgs(jobs)...).Int()
+	return known, unavailable(err)
+}
+
+// appendNeeds are needs as the scripts take them: triples of limit, key and cost.
+func appendNeeds(args []any, needs []throttle.Need) []any {
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key, n.Cost)
+	}
+	return args
+}
+
+// jobArgs are jobs as the scripts take them: pairs of queue and ID.
+func jobArgs(jobs []throttle.JobID) []any {
+	args := make([]any, 0, 2*len(jobs))
+	for _, job := range jobs {
+		args = append(args, job.Queue, job.ID)
+	}
+	return args
+}
+
+// run runs a script. go-redis sends its digest, and its text only to a Redis that
+// does not have it.
+func (l *Lanes) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, l.rdb, l.keys, args...)
+}
+
+// unavailable marks an error of Redis or of the way there, once, as the limiter does.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, throttle.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+}

@@ -1,0 +1,115 @@
+package lanes_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestLostAnswerIsAskedForAgain: a connection that breaks after Redis has carried a
+// call out has go-redis send the very call once more, and that takes nothing, whether
+// or not anybody waits.
+func TestLostAnswerIsAskedForAgain(t *testing.T) {
+	server := redistest.Real(t)
+	for _, tt := range []struct {
+		name    string
+		waiting bool
+	}{{"nobody waits", false}, {"others wait", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			must(t, server.FlushAll(background).Err())
+			line := &deafLine{}
+			rdb := line.client(server)
+			t.Cleanup(func() { rdb.Close() })
+			s := redisStage(t, rdb, func(time.Time) {})
+			define(t, s, perMinute("l", 2), perMinute("other", 1))
+			s.acquire(t, "warm", one("l"))
+			if tt.waiting {
+				s.acquire(t, "first", one("other"))
+				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
+			}
+
+			line.deaf.Store(true)
+			d := s.acquire(t, "a", one("l"))
+			expect(t, "lost answers", line.lost.Load(), 1)
+			expect(t, "outcome", d.Outcome, allowed)
+			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
+		})
+	}
+}
+
+// TestLostAnswerOfADelete: who deleted a limit is not told that there was none.
+func TestLostAnswerOfADelete(t *testing.T) {
+	line := &deafLine{}
+	rdb := line.client(redistest.Real(t))
+	t.Cleanup(func() { rdb.Close() })
+	s := redisStage(t, rdb, func(time.Time) {})
+	define(t, s, perMinute("warm", 1), perMinute("l", 1))
+	must(t, s.lanes.Delete(background, "warm"))
+	line.deaf.Store(true)
+	must(t, s.lanes.Delete(background, "l"))
+	expect(t, "lost answers", line.lost.Load(), 1)
+	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
+		t.Errorf("deleted twice: %v, want that there is none", err)
+	}
+}
+
+// TestSettleAfterALostAnswer: a call that was repeated, because its answer got lost, does
+// not know where its permits were counted, and so gives back none: they could be others'.
+// Nor does one give back twice whose Settle failed.
+func TestSettleAfterALostAnswer(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		lost := &redistest.LostReplies{}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		for _, limit := range limittest.Threes[:5] {
+			define(t, s, limit)
+			need := throttle.Need{Limit: limit.Name, Key: "k"}
+			ask(t, s, limit.Name, 1)
+			lost.Next = true
+			d := s.acquire(t, "job", need)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
+		}
+	})
+}
+
+// deafLine loses the next answer once it is deaf.
+type deafLine struct {
+	deaf atomic.Bool
+	lost atomic.Int32
+}
+
+// client is another client of a server, over the line.
+func (l *deafLine) client(server redis.UniversalClient) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: server.(*redis.Client).Options().Addr,
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &deafConn{conn, l}, err
+		},
+	})
+}
+
+type deafConn struct {
+	net.Conn
+	line *deafLine
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.line.deaf.CompareAndSwap(true, false) {
+		c.line.lost.Add(1)
+		c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}

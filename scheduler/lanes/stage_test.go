@@ -1,0 +1,79 @@
+package lanes_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A stage is a limiter, and a clock that stands still until the test moves it.
+type stage struct {
+	throttle.Limiter
+	now     time.Time
+	setTime func(time.Time)
+	// lanes and rdb are the same limiter with its lanes, and its Redis. giver gives the lanes their turns once a test has pumped.
+	lanes *lanes.Lanes
+	rdb   redis.UniversalClient
+	giver *giver
+	ctx   context.Context // ends with the test
+}
+
+// noon is when every stage starts. All its 16 digits of microseconds differ
+// from zero where rounding would show.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
+
+// wait moves the clock; a negative duration sets it back.
+func (s *stage) wait(d time.Duration) {
+	if s.giver != nil {
+		s.giver.lives()
+	}
+	s.now = s.now.Add(d)
+	s.setTime(s.now)
+}
+
+// restart empties the stage and sets its clock to noon.
+func (s *stage) restart(t redistest.TB) {
+	t.Helper()
+	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	s.now, s.giver = noon, nil
+	s.setTime(noon)
+}
+
+// miniStage is a miniredis: keys expire as the clock moves.
+func miniStage(t redistest.TB) *stage {
+	t.Helper()
+	m, rdb := redistest.Mini(t)
+	return redisStage(t, rdb, m.SetTime)
+}
+
+// realStage is a redis-server whose scripts take the time from the test.
+func realStage(t redistest.TB) *stage {
+	t.Helper()
+	rdb, setTime := redistest.Clocked(t)
+	return redisStage(t, rdb, setTime)
+}
+
+func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *stage {
+	setTime(noon)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	quiet := slog.New(slog.DiscardHandler)
+	limiter := func() *throttle.Redis { return throttle.New(rdb, throttle.RedisOptions{Logger: quiet}) }
+	return &stage{Limiter: limiter(), lanes: lanes.New(limiter()), rdb: rdb, now: noon, setTime: setTime, ctx: ctx}
+}
+
+// onRedis runs f on miniredis and on a redis-server.
+func onRedis(t *testing.T, f func(t *testing.T, s *stage)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { f(t, miniStage(t)) })
+	t.Run("redis", func(t *testing.T) { f(t, realStage(t)) })
+}

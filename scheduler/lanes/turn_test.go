@@ -1,0 +1,134 @@
+package lanes_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestJobsAreCalledAhead: turns are given for the permits of the next 40 ms, which
+// newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
+func TestJobsAreCalledAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
+		for i := range 16 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		called, next := s.pump(t)
+		expect(t, "called", called, []string{"8", "9", "10", "11", "12", "13", "14"})
+		expect(t, "due a little before the next permit exists", next, 45*time.Millisecond)
+		expect(t, "reserved now and for 40 ms", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "7")
+		for i, id := range called {
+			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
+			expect(t, "for others", ask(t, s, "l", 0).Remaining, 0)
+			d := s.acquire(t, id, one("l"))
+			expect(t, "a called job", d.Outcome, allowed)
+			expect(t, "begins in", d.BeginIn, time.Duration(max(0, i-2))*10*time.Millisecond)
+		}
+		s.wait(next)
+		expect(t, "called", s.pumped(t), []string{"15", "new"})
+	})
+}
+
+// TestWhoBeginsAtOnceIsNotLetByEarly: a job that does not say that it may have its permits
+// ahead has them when they exist.
+func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 1})
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		expect(t, "called", s.pumped(t), []string{"1"})
+		job := lanes.Job{JobID: job("1").JobID}
+		expect(t, "before its permit exists", s.acquireJob(t, job, one("l")).Outcome, denied)
+		s.wait(20 * time.Millisecond)
+		expect(t, "called again", s.pumped(t), []string{"1"})
+		expect(t, "when its permit exists", s.acquireJob(t, job, one("l")).Outcome, allowed)
+	})
+}
+
+// TestJobsAreNotCalledAhead where that would keep a permit back or could cost a
+// second denial.
+func TestJobsAreNotCalledAhead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  time.Duration
+		limits []throttle.Limit
+	}{
+		{"several limits", 10 * time.Millisecond, []throttle.Limit{
+			{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8},
+			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1000), Capacity: 1000},
+		}},
+		{"spaced permits of a window", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Every(10 * time.Millisecond)}}},
+		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, tt.limits...)
+				var needs []throttle.Need
+				for _, l := range tt.limits {
+					needs = append(needs, one(l.Name))
+				}
+				for i := range 16 {
+					s.acquire(t, fmt.Sprint(i), needs...)
+				}
+				s.wait(tt.first)
+				expect(t, "called", s.pumped(t), []string{fmt.Sprint(max(1, tt.limits[0].Capacity))})
+				expect(t, "reserved", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "1")
+			})
+		})
+	}
+}
+
+// TestNextDay: who waits for a calendar's next day, when the day has 25 hours.
+func TestNextDay(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		s.wait(instant(t, "2026-11-01T00:30:00-04:00").Sub(s.now))
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"})
+		need := one("l")
+		s.acquire(t, "a", need)
+		const day = 24*time.Hour + 30*time.Minute
+		expect(t, "b", s.acquire(t, "b", need).RetryAfter, day)
+		expect(t, "c", s.acquire(t, "c", need).RetryAfter, day+24*time.Hour)
+		expect(t, "called at once", s.pumped(t), nil)
+		s.wait(day - time.Microsecond)
+		expect(t, "called before midnight", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called at midnight", s.pumped(t), []string{"b"})
+		s.wantTaken(t, []string{"b"}, need)
+		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis was told
+		expect(t, "called long after", s.pumped(t), []string{"c"})
+		s.wantTaken(t, []string{"c"}, need)
+	})
+}
+
+// TestTurnLeavesWhatIsHeld: a turn takes nothing that older lanes hold, and what
+// its lane is told of the next one reckons with it; else it would be tried again
+// and again.
+func TestTurnLeavesWhatIsHeld(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 3})
+		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 3})
+		s.acquire(t, "b", one("l"))
+		s.wait(2 * time.Second)
+		store := turns.NewStore(s.lanes)
+		_, err := store.Lead(background, "me", leaseTime, 0, "epoch")
+		must(t, err)
+		try := func(held int64) turns.Result {
+			t.Helper()
+			_, results, _, err := store.Grant(background, "me", []turns.Turn{{Lane: "default\nl|k", Held: []int64{held}}})
+			must(t, err)
+			return results[0]
+		}
+		r := try(2)
+		expect(t, "where both permits are held", r.Outcome, turns.Refused)
+		expect(t, "ready beside them", r.Next[0].Ready, s.now.Add(time.Second).UnixMicro())
+		expect(t, "where one is held", try(1).Outcome, turns.Granted)
+	})
+}

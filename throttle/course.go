@@ -1,0 +1,248 @@
+package throttle
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// A Course is a meter as a forecast follows it: from how it stands on, with what happens
+// to it by the clock alone. Moments are microseconds of Redis's clock. The zero value is of
+// a limit that does not exist: a job comes at once, to learn that.
+type Course struct {
+	// Need is which meter it is; the cost means nothing.
+	Need
+	// Capacity is the most permits that can be taken at once.
+	Capacity int64
+	// Reserved is how many permits are kept for called jobs, Wanted how many all want that
+	// wait, and Sharing how many lanes take turns there, as was counted last.
+	Reserved, Wanted, Sharing int64
+	// About is whether permits come back as jobs end, so that moments are estimates.
+	About bool
+
+	meter     meter // nil where there is no such limit
+	kind      Kind
+	n, period int64
+	lease     int64 // of a concurrency limit
+
+	paused  bool
+	blocked int64        // until when it is shut
+	ends    int64        // when it goes by next; 0 if it does not
+	next    *activeLimit // the limit as it is from then on
+}
+
+// NewCourse is the meter of a limit for one key that nobody has used. Runs is for how long
+// a job holds its permits of a concurrency limit, 0 where nobody knows.
+func NewCourse(l Limit, key string, now int64, runs time.Duration) *Course {
+	if o, differs := l.Overrides[key]; differs {
+		l = l.With(o)
+	}
+	c := &Course{Need: Need{Limit: l.Name, Key: key}, kind: l.Kind}
+	if l.Kind == Concurrency {
+		c.lease = l.lease().Microseconds()
+		c.hold(now, 0, int64(l.Capacity), runs)
+		return c
+	}
+	r := &activeLimit{Limit: l}
+	c.meter = newMeter(r)
+	c.define(r)
+	return c
+}
+
+// Courses follows meters from how they stand, in the order of the needs; nil are those whose
+// limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
+// does nothing else meanwhile.
+func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
+	args := make([]any, 0, 2*len(needs))
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key)
+	}
+	reply, err := r.run(ctx, lua.Course, args...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	courses := make([]*Course, len(needs))
+	for i, n := range needs {
+		if row := reply[i+1].([]any); len(row) > 0 {
+			courses[i] = readCourse(n, row, now, runs(n))
+		}
+	}
+	return courses, nil
+}
+
+func (c *Course) define(r *activeLimit) {
+	c.meter.define(r)
+	c.n, c.period, c.Capacity = int64(r.Rate.N), r.periodUS(), int64(r.MaxCost())
+}
+
+// hold has a concurrency meter follow jobs that run for so long in the mean: at most n
+// of them at once is at most n in any time of that length. Where nobody knows how long
+// they run, none ever ends.
+func (c *Course) hold(now, held, slots int64, runs time.Duration) {
+	period := int64(far)
+	if runs > 0 {
+		period, c.About = max(1, runs.Microseconds()), true
+	}
+	c.n, c.period, c.Capacity = slots, period, slots
+	held = min(held, slots)
+	if slots > maxLog {
+		w := &slidingWindow{n: slots, period: period, width: ceilDiv(period, windowParts)}
+		w.wasWidth = w.width
+		c.meter = w
+		if held > 0 {
+			w.take(now, held)
+		}
+		return
+	}
+	l := &slidingLog{n: slots, period: period}
+	for i := range held { // they end one after the other
+		ago := int64(0)
+		if runs > 0 {
+			ago, _ = span(held-1-i, held, period)
+		}
+		l.times = append(l.times, now-ago)
+	}
+	c.meter = l
+}
+
+// ReadyAt is when k permits could be taken, and 1<<53, the last moment there is, where
+// nobody knows.
+func (c *Course) ReadyAt(now, k int64) int64 {
+	if c.meter == nil {
+		return now
+	}
+	if c.paused {
+		return far
+	}
+	c.advance(now)
+	at := max(c.meter.readyAt(now, k), c.blocked)
+	if c.ends > 0 && at >= c.ends {
+		m := c.meter.clone()
+		m.define(c.next)
+		at = max(m.readyAt(c.ends, k), c.blocked)
+	}
+	return at
+}
+
+// advance has the meter count as it does by now.
+func (c *Course) advance(now int64) {
+	if c.ends > 0 && now >= c.ends {
+		c.ends = 0
+		c.define(c.next)
+	}
+}
+
+// Take takes k permits, which ReadyAt allows.
+func (c *Course) Take(now, k int64) {
+	if c.meter != nil && k > 0 {
+		c.meter.take(now, k)
+	}
+}
+
+// Never reports whether k permits are more than it ever gives.
+func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
+
+// Shut reports whether the limit is paused or the key blocked.
+func (c *Course) Shut(now int64) bool { return c.paused || c.blocked > now }
+
+// Worth is how long k permits take to come again once they are used.
+func (c *Course) Worth(k int64) int64 {
+	switch c.kind {
+	case "": // no limit
+		return 1
+	case Concurrency:
+		return c.lease
+	case Funnel, TokenBucket:
+		us, rest := span(k, c.n, c.period)
+		return us + ceilDiv(rest, c.n)
+	}
+	return c.period
+}
+
+// readCourse reads a row of lua/limits/course.lua.
+func readCourse(n Need, row []any, now int64, runs time.Duration) *Course {
+	number := func(i int) int64 { return row[i].(int64) }
+	state := row[17].([]any)
+	limit := func(i int) *activeLimit {
+		r := &activeLimit{Limit: Limit{Name: n.Limit, Kind: Kind(row[0].(string)), Rate: Rate{int(number(i)), time.Duration(number(i+1)) * time.Microsecond}}, since: number(13)}
+		switch r.Kind {
+		case Funnel, TokenBucket:
+			r.Capacity = int(number(i + 2))
+		case FixedWindow:
+			r.Rate.Per = time.Duration(number(14)) * time.Microsecond
+			r.Margin, r.Zone = time.Duration(number(15))*time.Microsecond, row[16].(string)
+		}
+		return r
+	}
+	c := &Course{Need: n, kind: Kind(row[0].(string))}
+	if c.kind == Concurrency {
+		c.lease = number(2)
+		c.hold(now, state[0].(int64), number(3), runs)
+	} else {
+		r := limit(1)
+		c.meter = readState(r, state)
+		c.define(r)
+		if c.ends = number(9); c.ends > 0 {
+			c.next = limit(10)
+			c.next.since = c.ends
+		}
+	}
+	c.Reserved, c.Wanted, c.Sharing = number(4), number(5), number(6)
+	c.paused, c.blocked = number(7) == 1, number(8)
+	if c.Reserved > 0 {
+		c.meter.charge(now, c.Reserved)
+	}
+	return c
+}
+
+// readState is a meter of what Redis keeps of it, under the limit that wrote it.
+func readState(r *activeLimit, state []any) meter {
+	var words []int64
+	for _, part := range state {
+		switch part := part.(type) {
+		case int64:
+			words = append(words, part)
+		case string:
+			for word := range strings.FieldsSeq(part) {
+				n, _ := strconv.ParseInt(word, 10, 64)
+				words = append(words, n)
+			}
+		}
+	}
+	switch r.Kind {
+	case FixedWindow:
+		m := &fixedWindow{limit: r}
+		if len(words) >= 2 {
+			m.last, m.count = words[0], words[1]
+		}
+		return m
+	case SlidingLog:
+		m := &slidingLog{}
+		for i := 0; i+1 < len(words); i += 2 {
+			for range words[i+1] {
+				m.times = append(m.times, words[i])
+			}
+		}
+		return m
+	case SlidingWindow:
+		m := &slidingWindow{}
+		if len(words) > 0 {
+			m.wasWidth = words[0]
+		}
+		for i := 1; i+1 < len(words); i += 2 {
+			m.parts = append(m.parts, part{words[i], words[i+1]})
+		}
+		return m
+	}
+	m := &gcra{n: int64(r.Rate.N), period: r.periodUS()}
+	if len(words) >= 4 {
+		m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
+	}
+	return m
+}
+
+// Unknown reports whether nobody can say when permits come back.
+func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.period >= far) }

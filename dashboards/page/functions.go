@@ -12,12 +12,20 @@ import (
 // escapes where it stands; none returns HTML. Nor do templates write style attributes,
 // which the policy refuses: what has a size, such as a bar, is an SVG.
 var functions = template.FuncMap{
-	"asset": assetPath, "num": func(n int) string { return number(n) }, "perSecond": perSecond, "span": span,
+	"asset": assetPath, "num": anyNumber, "perSecond": perSecond, "span": span,
 	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"spark": spark, "jobsIn": jobsIn, "act": act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
 	"zone": func(t time.Time) string { return t.Format("MST") },
+}
+
+// anyNumber is number for the sorts of numbers that views have.
+func anyNumber(n any) string {
+	if n, ok := n.(int64); ok {
+		return number(n)
+	}
+	return number(n.(int))
 }
 
 // to is the address of a page: pairs of a parameter and its value. Empty values are

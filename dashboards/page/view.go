@@ -43,12 +43,15 @@ var views = map[string]*view{
 	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
 	"jobs":      {"Jobs", makeList, 5 * time.Second},
 	"changes":   {"Changes", makeChanges, 0},
+	"history":   {"History", makePast, 15 * time.Second},
+	"workers":   {"Workers", makeWorkers, 5 * time.Second},
+	"crawls":    {"Crawls", makeCrawls, 5 * time.Second},
 }
 
 // parameters are what a view's query may have: the limit that is open, what its keys
 // are searched by, the page of a list, a lane by its name, a job by queue and ID, and which
-// jobs are meant, from where in their list on.
-var parameters = append([]string{"open", "q", "page", "lane", "id", "from"}, filterWords...)
+// jobs are meant, from where in their list on; how far back the history goes; and a crawl.
+var parameters = append([]string{"open", "q", "page", "lane", "id", "from", "past", "crawl"}, filterWords...)
 
 // maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
 // name is the longest that a link has.

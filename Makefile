@@ -28,6 +28,7 @@ deps: ## install what the tests start, if it is missing
 	@missing=; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	{ command -v prometheus && command -v promtool; } >/dev/null || missing="$$missing prometheus"; \
+	command -v amtool >/dev/null || missing="$$missing prometheus-alertmanager"; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
 	$(if $(VALGRIND),command -v valgrind >/dev/null || missing="$$missing valgrind";) \
@@ -37,7 +38,7 @@ deps: ## install what the tests start, if it is missing
 		$(SUDO) apt-get update && \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; \
 	elif command -v brew >/dev/null; then \
-		brew install $$(echo "$$missing" | sed 's/redis-server/redis/; s/npm/node/'); \
+		brew install $$(echo "$$missing" | sed 's/redis-server/redis/; s/prometheus-alertmanager/alertmanager/; s/npm/node/'); \
 	else \
 		echo "install$$missing and run make again" >&2; exit 1; \
 	fi

@@ -102,7 +102,7 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	rewrite(t, outside(t, s, "/etc/headgate/prometheus.yml"), config,
 		"worker-1:9090", targets[0], "worker-2:9090", targets[1], "/etc/headgate-rules", outside(t, s, "/etc/headgate-rules"),
 		"scrape_interval: 5s", "scrape_interval: 1s\n  scrape_timeout: 1s")
-	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("19 rules found")) {
+	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("27 rules found")) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 	_, at := start(t, s, "prometheus", append(s.Command, "--web.listen-address=127.0.0.1:0"),

@@ -3,7 +3,9 @@ package deploy_test
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +37,7 @@ func compose(t *testing.T, environment ...string) *types.Project {
 func TestComposeServices(t *testing.T) {
 	project := compose(t)
 	names := slices.Sorted(maps.Keys(project.Services))
-	if want := []string{"api", "grafana", "prometheus", "redis", "worker-1", "worker-2"}; !slices.Equal(names, want) {
+	if want := []string{"alertmanager", "api", "grafana", "prometheus", "redis", "worker-1", "worker-2"}; !slices.Equal(names, want) {
 		t.Fatalf("the services are %q, want %q", names, want)
 	}
 	for name, s := range project.Services {
@@ -174,5 +176,34 @@ func TestComposeRedisStarts(t *testing.T) {
 	}
 	if want := (types.HealthCheckTest{"CMD", "redis-cli", "ping"}); !slices.Equal(redis.HealthCheck.Test, want) {
 		t.Errorf("the health check is %q, want %q", redis.HealthCheck.Test, want)
+	}
+}
+
+// TestComposeAlertmanager: amtool takes the config, Prometheus knows where to send alerts,
+// and each alert that is held back for another is one that there is.
+func TestComposeAlertmanager(t *testing.T) {
+	project := compose(t)
+	path := outside(t, project.Services["alertmanager"], "/etc/headgate/alertmanager.yml")
+	if out, err := exec.CommandContext(t.Context(), "amtool", "check-config", path).CombinedOutput(); err != nil {
+		t.Errorf("amtool check-config: %v: make test installs it\n%s", err, out)
+	}
+	var prometheus struct {
+		Alerting struct {
+			Alertmanagers []struct {
+				Targets []struct{ Targets []string } `yaml:"static_configs"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, outside(t, project.Services["prometheus"], "/etc/headgate/prometheus.yml"))), &prometheus); err != nil {
+		t.Fatal(err)
+	}
+	if got := prometheus.Alerting.Alertmanagers; len(got) != 1 || got[0].Targets[0].Targets[0] != "alertmanager:9093" {
+		t.Errorf("Prometheus sends alerts to %+v, want alertmanager:9093", got)
+	}
+	rules := read(t, "dashboards/rules/headgate.yaml")
+	for _, alert := range regexp.MustCompile(`Headgate\w+`).FindAllString(read(t, path), -1) {
+		if !strings.Contains(rules, "alert: "+alert+"\n") {
+			t.Errorf("%s names %s, which is no alert", path, alert)
+		}
 	}
 }

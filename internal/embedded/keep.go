@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -64,6 +66,8 @@ func keep(all []kept, name string) error {
 	return os.Rename(draft, name)
 }
 
+// read gives a key with a copy of what is in it: commands go on while it is written, and
+// miniredis gives out its own lists, sorted sets and streams.
 func read(db *miniredis.RedisDB, key string) (kept, error) {
 	k := kept{Key: key, Kind: db.Type(key)}
 	if ttl := db.TTL(key); ttl > 0 {
@@ -82,12 +86,15 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 		}
 	case "list":
 		k.List, err = db.List(key)
+		k.List = slices.Clone(k.List)
 	case "set":
 		k.Set, err = db.Members(key)
 	case "zset":
 		k.Sorted, err = db.SortedSet(key)
+		k.Sorted = maps.Clone(k.Sorted)
 	case "stream":
 		k.Stream, err = db.Stream(key)
+		k.Stream = slices.Clone(k.Stream)
 	default:
 		err = fmt.Errorf("no way to keep a %s", k.Kind)
 	}

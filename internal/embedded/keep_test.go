@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 func client(t *testing.T, s *Server) *redis.Client {
@@ -211,5 +214,40 @@ func TestStartThatCannotSave(t *testing.T) {
 	next := start(t, f)
 	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.Found() != Kept {
 		t.Errorf("the next server has %q, and found %v", got, next.Found())
+	}
+}
+
+// TestWhatIsKeptIsOfOneMoment: commands that run while it is written change nothing in it.
+func TestWhatIsKeptIsOfOneMoment(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	ctx := t.Context()
+	fill := func(n int) {
+		for i := range n {
+			text := fmt.Sprint(n, "-", i)
+			rdb.RPush(ctx, "list", text)
+			rdb.SAdd(ctx, "set", text)
+			rdb.HSet(ctx, "hash", text, i)
+			rdb.ZAdd(ctx, "zset", redis.Z{Score: float64(i), Member: text})
+			rdb.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []string{"text", text}})
+		}
+	}
+	fill(10)
+	all, err := readAll(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(20)
+	rdb.LSet(ctx, "list", 0, "changed")
+	rdb.LRem(ctx, "list", 0, "10-1")
+	rdb.ZRem(ctx, "zset", "10-0")
+	rdb.XTrimMaxLen(ctx, "stream", 1)
+	for _, k := range all {
+		n := max(len(k.List), len(k.Set), len(k.Hash), len(k.Sorted), len(k.Stream))
+		if n != 10 || k.Kind == "list" && k.List[0] != "10-0" || k.Kind == "stream" && k.Stream[0].Values[1] != "10-0" {
+			t.Errorf("%s has %d entries, want the 10 that it had: %+v", k.Key, n, k)
+		}
+	}
+	if len(all) != 5 {
+		t.Errorf("%d keys, want 5", len(all))
 	}
 }

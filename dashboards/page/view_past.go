@@ -22,7 +22,7 @@ type pastSpan struct {
 
 var pastSpans = []pastSpan{
 	{"hour", "1 hour", time.Hour, time.Minute},
-	{"day", "24 hours", history.MinutesReach, 5 * time.Minute},
+	{"day", "24 hours", 24 * time.Hour, 5 * time.Minute},
 	{"month", "30 days", history.Reach, time.Hour},
 }
 

@@ -54,16 +54,27 @@ func keep(all []kept, name string) error {
 		return err
 	}
 	defer file.Close()
-	out := bufio.NewWriter(file)
-	encoder := gob.NewEncoder(out)
-	err = encoder.Encode(keptForm)
-	for _, k := range all {
-		err = errors.Join(err, encoder.Encode(k))
+	if err := encode(all, file); err != nil {
+		return errors.Join(err, os.Remove(draft)) // what is half written takes room on a full disk
 	}
-	if err := errors.Join(err, out.Flush(), file.Sync(), file.Close()); err != nil {
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(draft, name)
+}
+
+// encode writes keys up to the first that cannot be written: the others would say the same.
+func encode(all []kept, to io.Writer) error {
+	out := bufio.NewWriter(to)
+	encoder := gob.NewEncoder(out)
+	err := encoder.Encode(keptForm)
+	for i := 0; i < len(all) && err == nil; i++ {
+		err = encoder.Encode(all[i])
+	}
+	if err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // read gives a key with a copy of what is in it: commands go on while it is written, and

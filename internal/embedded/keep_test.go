@@ -251,3 +251,19 @@ func TestWhatIsKeptIsOfOneMoment(t *testing.T) {
 		t.Errorf("%d keys, want 5", len(all))
 	}
 }
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// TestAFullDiskIsOneError: however many keys there are.
+func TestAFullDiskIsOneError(t *testing.T) {
+	all := make([]kept, 1000)
+	for i := range all {
+		all[i] = kept{Key: fmt.Sprint("key-", i), Kind: "string", Text: strings.Repeat("x", 100)}
+	}
+	if err := encode(all, full{}); err == nil || err.Error() != "no space left" {
+		t.Errorf("%v, want it once", err)
+	}
+}

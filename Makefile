@@ -52,11 +52,11 @@ test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(LOOK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./throttle ./bench . ./internal/turns work
+	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./scheduler/lanes ./throttle ./bench . ./internal/turns work
 
 # What one runs while editing: all but the packages whose tests start processes, or simulate
 # for minutes. Of those run what is touched: go test ./scheduler -run 'TestX$$'.
-SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler throttle bench deploy dashboards/[a-z]+ examples.* internal/redistest internal/worker)
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler scheduler/lanes throttle bench deploy dashboards/[a-z]+ examples.* internal/redistest internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300

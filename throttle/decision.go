@@ -24,7 +24,7 @@ const (
 	// NoLimit: there is no limit of that name, or not for this app. Mostly a
 	// mistake in a name; whether to go on without a limit is the caller's to say.
 	NoLimit
-	// TooLate: the job has waited as long as it may. Only Lanes answer that.
+	// TooLate: the job has waited as long as it may. Only package scheduler/lanes answers that.
 	TooLate
 )
 
@@ -87,12 +87,12 @@ type Decision struct {
 	// to a microsecond: 0 unless Denied. It holds if nobody else takes
 	// the permits first. Of a concurrency limit it is when leases end that nobody
 	// extends, and of a paused limit a minute: both are only when to look again.
-	// From Lanes it is when the job would run, after all that wait before it: an
+	// From lanes it is when the job would run, after all that wait before it: an
 	// estimate.
 	RetryAfter time.Duration
 	// Unknown is whether a job was denied and nobody can tell for how long it will
 	// wait: a running job must give its slot back, or somebody resume a limit.
-	// RetryAfter is when to ask again at the latest then. Only Lanes tell.
+	// RetryAfter is when to ask again at the latest then. Only lanes tell.
 	Unknown bool
 	// PutBack is, for a job denied by Acquire, how long to put it back for in
 	// case that nobody calls it: longer than RetryAfter, since a job that comes

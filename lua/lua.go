@@ -5,7 +5,7 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Crash, Dequeue, Fields, GiveBack, Identify, Postpone, Promote and
+// of a Redis Cluster. Attempt, Crash, Dequeue, Fields, GiveBack, Identify, Postpone, Promote and
 // PutBack work on the keys of an asynq queue instead, and know asynq's private layout.
 // They work on Redis 6.2 and later.
 package lua
@@ -30,6 +30,7 @@ var (
 	Acquire    = script("lanes/acquire")
 	Alive      = script("history/alive")
 	Allow      = script("limits/allow")
+	Attempt    = script("asynq/attempt")
 	Block      = script("limits/block")
 	BlockFor   = script("limits/block_for")
 	Carry      = script("limits/carry")

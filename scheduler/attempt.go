@@ -130,7 +130,12 @@ var errPanicked = errors.New("the handler panicked")
 // whatever it says: asynq, which gives it up at that moment, may or may not hear it.
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
-	defer func() { ended(end) }()
+	defer func() {
+		ended(end)
+		if end == history.Failed || end == history.Archived || end == history.Done && h.retried > 0 {
+			h.server.redis.runs.add(h.job, time.Since(h.began))
+		}
+	}()
 	over, err := h.within(ctx, func(ctx context.Context) error { return next.ProcessTask(ctx, h.task) })
 	if err = h.judge(ctx, err); over {
 		err = context.DeadlineExceeded

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -89,72 +88,15 @@ type job struct{ queue, id string }
 // gets; so the client between asynq and Redis looks here for what is meant.
 //
 // A job is added when its handler has returned, and removed when it is written
-// back. What is never removed ages: once in a putBackLife the young become the old,
-// and the old are dropped, which needs neither a timer nor a look at each. It is
-// safe for concurrent use.
-type putBacks struct {
-	mu         sync.Mutex
-	young, old map[job]*putBackError
-	turn       time.Time // when the young become the old
-}
-
-// putBackLife is how long a job is remembered at least. asynq stops trying to
-// write it back when its lease ends, after 30 s. In an outage none is added, and so
-// none is forgotten.
-const putBackLife = time.Minute
-
-// add remembers a job until asynq has written it back, for two lives at most: asynq
-// may never do that, for its process can lose Redis.
-func (p *putBacks) add(j job, err *putBackError) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now := time.Now(); now.After(p.turn) {
-		p.old, p.young, p.turn = p.young, map[job]*putBackError{}, now.Add(putBackLife)
-	}
-	p.young[j] = err
-}
+// back.
+type putBacks struct{ remembered[*putBackError] }
 
 // find returns what is to become of a job whose attempt ended with an error of
 // that text. With another one it failed after all, such as by its timeout: asynq
 // does not wait for the handler then, which may say something else later.
 func (p *putBacks) find(j job, text string) (*putBackError, bool) {
-	err, ok := p.lost(j)
+	err, ok := p.get(j)
 	return err, ok && err.Error() == text
-}
-
-// lost returns what is to become of a job that asynq did not write back before its
-// lease ended.
-func (p *putBacks) lost(j job) (*putBackError, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err, ok := p.young[j]
-	if !ok {
-		err, ok = p.old[j]
-	}
-	return err, ok
-}
-
-// has reports whether a job of that ID is being put back, in any queue. It looks
-// at all of them, and is only asked when asynq is about to archive a job.
-func (p *putBacks) has(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, jobs := range []map[job]*putBackError{p.young, p.old} {
-		for j := range jobs {
-			if j.id == id {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// remove forgets a job that was written back.
-func (p *putBacks) remove(j job) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.young, j)
-	delete(p.old, j)
 }
 
 // uniqueMargin is how much longer than the wait a job's Unique lock holds, so

@@ -26,6 +26,7 @@ import (
 type queueRedis struct {
 	redis.UniversalClient
 	putBacks *putBacks
+	runs     remembered[time.Duration] // how long attempts took that failed, or came after one that did
 	askings  *askings
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
@@ -64,7 +65,9 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	}
 	cmd := q.instead(ctx, keys, args)
 	if cmd == nil {
-		cmd = asynqs(args)
+		if cmd = asynqs(args); cmd.Err() == nil {
+			q.ended(ctx, keys, args)
+		}
 	}
 	q.outage.note(ctx, began, unreachable(cmd.Err()))
 	if queue, ok := filled(keys, cmd); ok && cmd.Err() == nil {

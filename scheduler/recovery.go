@@ -84,7 +84,7 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
-	why, own := r.putBacks.lost(j)
+	why, own := r.putBacks.get(j)
 	if over < 0 || !own && (over < beat || now.Sub(s.since) < 2*beat) {
 		return
 	}

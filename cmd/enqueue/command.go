@@ -24,7 +24,7 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
 	jobspec.Options
-	JSON   bool `help:"Print a JSON object instead of text: enqueued, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
+	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
 	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
 	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
 

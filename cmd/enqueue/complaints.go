@@ -26,7 +26,9 @@ type repeated struct{ count, last int }
 func (c *complaints) add(l line, err error) {
 	c.lines++
 	if _, ok := errors.AsType[*refusedError](err); ok {
-		c.refused++
+		if c.refused++; c.refused > 1 {
+			return // each names another job: the first is told, and how many there are at the end
+		}
 	}
 	text := cli.Foreign(err.Error())
 	if again := c.more[text]; again != nil {

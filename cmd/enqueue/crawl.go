@@ -28,7 +28,7 @@ type crawlCommand struct {
 	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
 	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
 	Anew  bool     `help:"Begin anew although the crawl of that name is in progress: what waits of it is fetched no more."`
-	JSON  bool     `help:"Print a JSON object: enqueued, bad_lines and, of one URL, id; and crawl, the crawl's name."`
+	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines and, of one URL, id; and crawl, the crawl's name."`
 	jobspec.Options
 }
 

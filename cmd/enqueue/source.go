@@ -145,14 +145,22 @@ func (s *source) say(stdout io.Writer, added int) error {
 	if s.json {
 		return cli.JSON(stdout, struct {
 			Enqueued int    `json:"enqueued"`
+			There    int    `json:"there_already"`
 			BadLines int    `json:"bad_lines"`
 			ID       string `json:"id,omitempty"`
 			Crawl    string `json:"crawl,omitempty"`
-		}{added, s.bad.lines, id, s.crawl})
+		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.crawl})
 	}
 	text := "enqueued " + count(added, "job")
-	if s.bad.lines > 0 && s.given == nil {
-		text += fmt.Sprintf(" (%s)", count(s.bad.lines, "bad line"))
+	var others []string
+	if s.bad.refused > 0 {
+		others = append(others, fmt.Sprintf("%d there already", s.bad.refused))
+	}
+	if bad := s.bad.lines - s.bad.refused; bad > 0 {
+		others = append(others, count(bad, "bad line"))
+	}
+	if len(others) > 0 && s.given == nil {
+		text += " (" + strings.Join(others, ", ") + ")"
 	}
 	if id != "" {
 		text += ": " + cli.Foreign(id)

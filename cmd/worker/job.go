@@ -45,6 +45,11 @@ func (c *jobCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	}
 	for i, job := range jobs {
 		view := newJobView(job)
+		list, crashes, err := q.Attempts(ctx, job.JobID())
+		if err != nil {
+			return err
+		}
+		view.tell(list, crashes)
 		if c.JSON {
 			err = cli.JSON(stdio.Out, view)
 		} else {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/results"
@@ -25,6 +26,8 @@ type jobView struct {
 	Group    string            `json:"group,omitempty"`
 
 	Attempts int       `json:"attempts"`
+	Last     []ended   `json:"last_attempts,omitempty"`
+	Crashes  int       `json:"crashes,omitempty"`
 	Failures int       `json:"failures"`
 	MaxRetry int       `json:"max_retry"`
 	Error    string    `json:"error,omitempty"`
@@ -42,6 +45,37 @@ type jobView struct {
 
 	Place  *place    `json:"place,omitempty"`
 	Result *cli.Text `json:"result,omitempty"`
+}
+
+// ended is how an attempt ended, in JSON.
+type ended struct {
+	At     time.Time `json:"at"`
+	TookS  float64   `json:"took_s,omitempty"`
+	Worker string    `json:"worker,omitempty"`
+	Error  string    `json:"error,omitempty"`
+}
+
+// tell adds how its last attempts ended, once one has failed.
+func (v *jobView) tell(list []attempts.Attempt, crashes int) {
+	v.Crashes = crashes
+	for _, a := range list {
+		v.Last = append(v.Last, ended{a.At, a.Took.Seconds(), a.Worker, a.Error})
+	}
+}
+
+// line is an attempt for people.
+func (e ended) line() [2]string {
+	text := "done"
+	if e.Error != "" {
+		text = "failed: " + e.Error
+	}
+	if e.TookS > 0 {
+		text += fmt.Sprintf(", after %s", time.Duration(e.TookS*float64(time.Second)).Round(time.Millisecond))
+	}
+	if e.Worker != "" {
+		text += " on " + e.Worker
+	}
+	return [2]string{"attempt", dateTime(e.At) + " " + text}
 }
 
 // origin is the schedule that a job comes from, in JSON.
@@ -122,10 +156,13 @@ func (v *jobView) lines() [][2]string {
 		{"schedule", v.Schedule.String()},
 		{"group", v.Group},
 		{"payload", string(v.Payload)},
-		{"attempts", fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)},
+		{"attempts", v.attemptsText()},
 		{v.failedName(), dateTime(v.Failed)},
 		{v.errorName(), v.Error},
 		{"deadline", dateTime(v.Deadline)},
+	}
+	for _, a := range v.Last {
+		lines = append(lines, a.line())
 	}
 	lines = append(lines, v.Place.lines()...)
 	if v.Result != nil {
@@ -134,12 +171,21 @@ func (v *jobView) lines() [][2]string {
 	return lines
 }
 
+// attemptsText is how many attempts there were, and how often the worker died beside them.
+func (v *jobView) attemptsText() string {
+	text := fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)
+	if v.Crashes > 0 {
+		text += fmt.Sprintf("; its worker died %d times, which was forgiven", v.Crashes)
+	}
+	return text
+}
+
 // errorName is what the last error is.
 func (v *jobView) errorName() string {
 	switch {
 	case v.State == asynq.TaskStateArchived.String():
 		return "reason"
-	case v.Place != nil && strings.HasPrefix(v.Error, "denied by "):
+	case strings.HasPrefix(v.Error, "denied by "):
 		return "denial"
 	}
 	return "error"

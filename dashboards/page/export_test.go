@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"net/url"
+	"time"
 )
 
 // Behind is a viewer who has what was read before: its place is made when look is
@@ -14,6 +15,9 @@ func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func
 		return err
 	}
 }
+
+// Clock is a moment near now, as the page writes it.
+func Clock(t, now time.Time) string { return clock(t, now) }
 
 // Actions are all that can be changed.
 func Actions() map[string]*action { return actions }

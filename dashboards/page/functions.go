@@ -9,15 +9,25 @@ import (
 )
 
 // functions are what templates call. What they return is text, which html/template
-// escapes where it stands; none returns HTML. Nor do templates write style attributes,
+// escapes where it stands; only moment returns HTML, of digits and letters of its own. Nor do templates write style attributes,
 // which the policy refuses: what has a size, such as a bar, is an SVG.
 var functions = template.FuncMap{
 	"asset": assetPath, "num": anyNumber, "perSecond": perSecond, "span": span,
-	"clock": clock, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
+	"clock": moment, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"spark": spark, "jobsIn": jobsIn, "act": act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
 	"zone": func(t time.Time) string { return t.Format("MST") },
+	"iso":  func(t time.Time) string { return t.Format(time.RFC3339) },
+}
+
+// moment is clock as an element that the script turns into the viewer's zone.
+func moment(t, now time.Time) template.HTML {
+	if t.IsZero() {
+		return template.HTML(clock(t, now))
+	}
+	t = t.In(now.Location()).Round(time.Second)
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + clock(t, now) + `</time>`)
 }
 
 // anyNumber is number for the sorts of numbers that views have.

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -73,7 +76,7 @@ func TestJobs(t *testing.T) {
 		}
 	}
 	seen, path := map[string]bool{}, "/jobs?state=archived"
-	for page := 0; path != "" && page < 4; page++ {
+	for n := 0; path != "" && n < 4; n++ {
 		text := body(t, ask(p, request("GET", path, nil)))
 		for i := range 45 {
 			id := fmt.Sprint("lost-", i)
@@ -177,4 +180,52 @@ func TestTakeBackInABrowser(t *testing.T) {
 		chromedp.Click(`.job a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
 		until(`document.querySelector('.job').innerText.includes('has no job of this ID')`))
 	accessible(ctx, t, "a job that is gone")
+}
+
+// TestViewersZone: times are those of who looks, also after they have changed.
+func TestViewersZone(t *testing.T) {
+	w := miniWorld(t)
+	opens := time.Now().Add(36 * time.Hour).Round(time.Second)
+	w.must(w.limiter.Block(t.Context(), "host", "shop.example", opens))
+	url := w.serve()
+	ctx := browse(t, time.Minute)
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	w.must(err)
+	var shown, status string
+	do(ctx, t, "look from elsewhere", emulation.SetTimezoneOverride("Asia/Tokyo"), chromedp.Navigate(url+"/changes"), chromedp.WaitVisible(`td time`),
+		chromedp.Evaluate(`document.querySelector('#live').dataset.was = document.querySelector('#status').textContent; 0`, nil),
+		until(`document.querySelector('#status').textContent !== document.querySelector('#live').dataset.was`),
+		chromedp.Text(`td time`, &shown), chromedp.Text(`#status time`, &status))
+	if want := page.Clock(opens.In(tokyo), time.Now().In(tokyo)); shown != want {
+		t.Errorf("a block ends at %s, want %s", shown, want)
+	}
+	if !strings.HasSuffix(status, " GMT+9") {
+		t.Errorf("the time of the page is %s", status)
+	}
+}
+
+// TestJobsAttempts: a job's page has how its attempts ended, without secrets.
+func TestJobsAttempts(t *testing.T) {
+	w := miniWorld(t)
+	w.enqueue("tried", "mail", "")
+	for i, a := range []attempts.Attempt{
+		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host-1:77", Error: "refused: token=sesame"}, {At: time.Now()},
+	} {
+		if err := attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:tried", a); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:gone", attempts.Attempt{}))
+	if w.rdb.Exists(t.Context(), "asynq:{default}:t:gone").Val() != 0 {
+		t.Error("a job that is gone has attempts")
+	}
+	text := body(t, ask(w.page(), request("GET", "/job?queue=default&id=tried", nil)))
+	for _, want := range []string{"1.5 s", "host-1:77", "refused: token=", "died", "Last attempts"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(text, "sesame") {
+		t.Error("the page shows a secret")
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -134,6 +135,13 @@ type jobData struct {
 	Headers map[string]string // values by name
 	// Failures counts attempts that failed. Denials are none of them.
 	Failures int
+	// Attempts are the last that ended, once one has failed; Crashes how often the worker
+	// died beside them.
+	Attempts []attempts.Attempt
+	Crashes  int
+	// PutBack is whether what asynq has for the last failure is none: a denial, or what the
+	// handler put it back for.
+	PutBack bool
 }
 
 // makeJob makes the view of one job, of any state. asynq's retry set holds jobs that
@@ -168,9 +176,16 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
 		d.Failures++ // the last failure archived it
 	}
+	d.PutBack = d.Failures == 0 || strings.HasPrefix(info.LastErr, "denied by ")
 	if job.Place != nil {
 		place := s.place(d.Queue, *job.Place)
 		d.Place = &place
+	}
+	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
+		return nil, err
+	}
+	for i, a := range d.Attempts {
+		d.Attempts[i].Error = visible(p.redactor.text(a.Error), 400)
 	}
 	of, _, _ := place("job", q)
 	for _, name := range jobActions {

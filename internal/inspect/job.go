@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -44,6 +45,7 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	jobs := make([]Job, len(infos))
 	for i, info := range infos {
 		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
+		info.LastErr = attempts.Plain(info.LastErr)
 	}
 	if len(jobs) == 0 {
 		return nil, nil
@@ -90,6 +92,22 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 		}
 	}
 	return err
+}
+
+// Attempts are how the last attempts of a job ended of which one has failed, the last first,
+// and how often its worker died beside them, which was forgiven.
+func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []attempts.Attempt, crashes int, err error) {
+	fields, err := q.rdb.HMGet(ctx, "asynq:{"+id.Queue+"}:t:"+id.ID, attempts.Field, "crashes").Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	if text, ok := fields[0].(string); ok {
+		list = attempts.Parse(text)
+	}
+	if text, ok := fields[1].(string); ok {
+		crashes, _ = strconv.Atoi(text)
+	}
+	return list, crashes, nil
 }
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,4 +66,29 @@ func (a Answer) status() string {
 		return fmt.Sprintf("%s, %d bytes", text, len(a.body))
 	}
 	return fmt.Sprintf("%s, %d bytes", text, a.call.Length)
+}
+
+// extensions are those of files with bodies of some types. Others have none.
+var extensions = map[string]string{
+	"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": ".txt", "text/css": ".css", "text/csv": ".csv",
+	"text/xml": ".xml", "application/xml": ".xml", "application/json": ".json", "application/javascript": ".js", "text/javascript": ".js",
+	"application/pdf": ".pdf", "application/zip": ".zip", "application/x-gzip": ".gz",
+	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
+}
+
+// extension is what the name of a file with the body ends in: by the Content-Type, where that
+// was kept, else by how the body begins.
+func (a Answer) extension() string {
+	if a.call != nil {
+		for name, values := range a.call.Headers {
+			if kind, _, err := mime.ParseMediaType(strings.Join(values, ",")); err == nil && strings.EqualFold(name, "Content-Type") {
+				return extensions[kind]
+			}
+		}
+	}
+	if json.Valid(a.body) {
+		return ".json"
+	}
+	kind, _, _ := strings.Cut(http.DetectContentType(a.body), ";")
+	return extensions[kind]
 }

@@ -168,7 +168,7 @@ func (f *folder) Put(r Result) error {
 	if err := f.root.MkdirAll(queue, 0o755); err != nil {
 		return err
 	}
-	name := filepath.Join(queue, fileName(r.ID))
+	name := filepath.Join(queue, fileName(r.ID)+r.answer.extension())
 	err := f.write(filepath.Join(queue, ".headgate-"+uuid.NewString()), name, r.answer.body)
 	if err == nil {
 		f.written++

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/tasks"
 )
 
 // What is exported stays, where the file system knows no hard links, too.
@@ -56,5 +58,29 @@ func TestExportsWithoutHardLinks(t *testing.T) {
 	got := files(folder)
 	if err == nil || !strings.Contains(err.Error(), "all results are in "+folder) || len(got) != 2 || got[1] != "another's" || !strings.Contains(got[0], `"one"`) {
 		t.Errorf("%v, and there is %q: want another's %s as it was, and the results beside it", err, got, name)
+	}
+}
+
+// A body's file has the extension of its type, and none where nobody knows that.
+func TestExtensions(t *testing.T) {
+	typed := func(kind string) *tasks.HTTPResult {
+		return &tasks.HTTPResult{Headers: map[string][]string{"Content-Type": {kind}}}
+	}
+	for _, tt := range []struct {
+		answer Answer
+		want   string
+	}{
+		{Answer{typed("text/html; charset=utf-8"), []byte("x")}, ".html"},
+		{Answer{typed("application/json"), []byte("{")}, ".json"},
+		{Answer{typed("application/octet-stream"), []byte("<html>")}, ""},
+		{Answer{typed("no type at all;;"), []byte(`{"a":1}`)}, ".json"},
+		{Answer{&tasks.HTTPResult{}, []byte("<!doctype html><p>")}, ".html"},
+		{Answer{&tasks.HTTPResult{}, []byte("%PDF-1.7")}, ".pdf"},
+		{Answer{nil, []byte("some words")}, ".txt"},
+		{Answer{nil, []byte{0, 1, 2, 3}}, ""},
+	} {
+		if got := tt.answer.extension(); got != tt.want {
+			t.Errorf("%q has %q, want %q", tt.answer.body, got, tt.want)
+		}
 	}
 }

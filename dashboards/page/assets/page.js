@@ -35,11 +35,28 @@
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(true));
   addEventListener('resize', () => { for (const [box, plot] of plots) plot.setSize({ width: box.clientWidth, height: 160 }); });
 
+  // Times are shown in the zone of who looks, written as the server writes them.
+  const two = n => String(n).padStart(2, '0');
+  function local(within) {
+    for (const time of within.querySelectorAll('time[datetime]')) {
+      const at = new Date(time.dateTime), now = new Date();
+      const clock = two(at.getHours()) + ':' + two(at.getMinutes());
+      const day = at.toLocaleString('en-US', { month: 'short', day: 'numeric' });
+      if (at.toDateString() === now.toDateString() || 'zone' in time.dataset) time.textContent = clock + ':' + two(at.getSeconds());
+      else if (at.getFullYear() === now.getFullYear()) time.textContent = day + ' ' + clock;
+      else time.textContent = at.getFullYear() + '-' + two(at.getMonth() + 1) + '-' + two(at.getDate()) + ' ' + clock;
+      if ('zone' in time.dataset) time.textContent += ' ' + at.toLocaleTimeString('en-US', { timeZoneName: 'short' }).split(' ').pop();
+    }
+  }
+
   // What changes.
   let last = '', waiting = null;
   const selecting = () => { const s = getSelection(); return s && !s.isCollapsed && live.contains(s.anchorNode); };
   function morph(to, html) {
-    Idiomorph.morph(to, html, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks: {
+    const next = document.createElement('template');
+    next.innerHTML = html;
+    local(next.content);
+    Idiomorph.morph(to, next.innerHTML, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks: {
       beforeNodeMorphed: (from, next) => {
         if (from.classList && from.classList.contains('filter')) return false; // somebody writes in it
         if (!from.classList || !from.classList.contains('chart')) return true;
@@ -81,6 +98,7 @@
     const ask = $('.ask', page);
     if (!ask) { location.reload(); return; }
     dialog.replaceChildren(document.adoptNode(ask));
+    local(dialog);
     if (!dialog.open) dialog.showModal();
     ($('input:not([type=hidden])', dialog) || $('button', dialog) || dialog).focus();
   }
@@ -120,6 +138,7 @@
   const current = $('nav [aria-current]');
   if (current) current.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 
+  local(document);
   drawAll();
   connect();
 })();

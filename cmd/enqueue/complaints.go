@@ -22,19 +22,24 @@ type complaints struct {
 // repeated is how often a complaint came again, and where it did so last.
 type repeated struct{ count, last int }
 
+// toldRefused is how many jobs are named that are there already.
+const toldRefused = 3
+
 // add complains about a line, or about the job of the flags.
 func (c *complaints) add(l line, err error) {
 	c.lines++
-	if _, ok := errors.AsType[*refusedError](err); ok {
-		if c.refused++; c.refused > 1 {
-			return // each names another job: the first is told, and how many there are at the end
-		}
+	_, refused := errors.AsType[*refusedError](err)
+	if refused {
+		c.refused++
 	}
 	text := cli.Foreign(err.Error())
 	if again := c.more[text]; again != nil {
 		again.count++
 		again.last = l.number
 		return
+	}
+	if refused && c.refused > toldRefused {
+		return // each names another job: how many they are is told at the end
 	}
 	if c.more == nil {
 		c.more = map[string]*repeated{}

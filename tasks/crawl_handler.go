@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/links"
 	"github.com/headgate/headgate/tasks/robots"
 	"github.com/headgate/headgate/tasks/warc"
 )
@@ -76,6 +79,10 @@ type CrawlHandler struct {
 	// what somebody enqueued himself is fetched beyond that. Links beyond are counted and
 	// not followed. The zero values mean DefaultMaxPages and DefaultMaxHostPages.
 	MaxPages, MaxHostPages int
+	// Include and Exclude bound which links are followed, by the URL in its canonical form:
+	// where there are any to include it has to match one of them, and none to exclude.
+	// What somebody enqueued himself, and sitemaps, they do not matter for.
+	Include, Exclude []*regexp.Regexp
 	// PutBack makes the error that puts a job back for so long without a failure:
 	// scheduler.RetryAfter where that package runs the job. Nil makes it one, so
 	// that the first page of each origin spends an attempt on its robots.txt.
@@ -226,6 +233,14 @@ func (j *crawlJob) do(ctx context.Context) error {
 		return j.finish(ctx, frontier.Disallowed, nil)
 	}
 	return j.fetch(ctx, file)
+}
+
+// goes reports whether the crawl follows a link: to its host, and to that URL. Links that
+// lead into traps it does not.
+func (j *crawlJob) goes(to string) bool {
+	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to) }
+	return links.Within(to, j.hosts) && (len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)) &&
+		!slices.ContainsFunc(j.Exclude, matches) && !links.Trap(to, time.Now())
 }
 
 // full says why links are left out.

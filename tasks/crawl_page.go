@@ -58,8 +58,16 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(status):
+		if err := j.keep(a, address); err != nil {
+			return err
+		}
 		return j.moved(ctx, a, page)
 	case status < 200 || status > 299:
+		if wrong := a.checkStatus(nil); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
+			if err := j.keep(a, address); err != nil {
+				return err
+			}
+		}
 		return j.refused(ctx, a)
 	}
 	body, err := j.read(a)
@@ -113,6 +121,8 @@ func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) er
 		j.result.Reason = fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	case !links.Within(next, j.hosts):
 		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
+	case !j.goes(next):
+		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go there", next)
 	default:
 		j.result.Reason = "it leads to " + next
 		page.To = next
@@ -185,7 +195,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		j.result.Beyond += found.Beyond
 	}
 	// Before they are kept: most links of many pages lead elsewhere.
-	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !links.Within(to, j.hosts) })
+	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !j.goes(to) })
 	page.Nested = slices.DeleteFunc(page.Nested, func(to string) bool { return !links.Within(to, j.hosts) })
 	j.result.Links = len(page.Links) + len(page.Sitemaps) + len(page.Nested)
 	return noIndex
@@ -239,6 +249,22 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 		}
 	}
 	return urls
+}
+
+// keep archives an answer that is no page, so that a replay answers the same: a redirect, or
+// that there is nothing.
+func (j *crawlJob) keep(a *answer, address string) error {
+	if j.Archive == nil {
+		return nil
+	}
+	body, err := j.read(a)
+	if err != nil {
+		return err
+	}
+	if links.FromPage(j.page.URL, "", a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), nil).NoIndex {
+		return nil
+	}
+	return j.archive(a, body, address)
 }
 
 // archive keeps the page, and writes to the result where it is. The moment is that of

@@ -76,7 +76,7 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 		for len(to) > 0 && len(batch) < spreadBatch {
 			l := to[0]
 			to = to[1:]
-			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) {
+			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.sitemap || j.goes(l.URL)) {
 				best[l.URL] = l.Depth
 				batch = append(batch, l)
 			}

@@ -41,7 +41,7 @@ func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		}
 		if ok {
 			crawls = append(crawls, p)
-			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime)}, columns(p.Counts)...))
+			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, columns(p.Counts)...))
 		}
 	}
 	if c.JSON {
@@ -51,7 +51,7 @@ func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		fmt.Fprintln(stdio.Out, "there are no crawls yet: \"enqueue crawl URL\" begins one")
 		return nil
 	}
-	return cli.Table(stdio.Out, append([]string{"NAME", "BEGAN"}, countNames...), rows)
+	return cli.Table(stdio.Out, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows)
 }
 
 func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {
@@ -65,13 +65,21 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	if c.JSON {
 		return cli.JSON(stdio.Out, p)
 	}
-	fmt.Fprintf(stdio.Out, "%s  run %s, began %s\n", p.Name, p.Run, p.Began.Format(time.DateTime))
+	fmt.Fprintf(stdio.Out, "%s  run %s, began %s, ended %s\n", p.Name, p.Run, p.Began.Format(time.DateTime), endedAt(p))
 	var rows [][]string
 	for _, h := range p.Hosts {
 		rows = append(rows, append([]string{h.Host}, columns(h.Counts)...))
 	}
 	rows = append(rows, append([]string{"(all)"}, columns(p.Counts)...))
 	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
+}
+
+// endedAt is when nothing waited any more.
+func endedAt(p frontier.Progress) string {
+	if p.Ended.IsZero() {
+		return "-"
+	}
+	return p.Ended.Format(time.DateTime)
 }
 
 var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}

@@ -28,6 +28,12 @@ type Crawl struct {
 	// MaxHostPages is how many of them may be on one host. The zero value means
 	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
+	// Include are regular expressions: links are followed whose URLs match one of
+	// them. The zero value means all of the crawl's hosts.
+	Include []string `yaml:"include"`
+	// Exclude are regular expressions: links whose URLs match one of them are not
+	// followed. The zero value means none.
+	Exclude []string `yaml:"exclude"`
 }
 
 // Handler is the handler of crawl:fetch jobs, but for what is in Redis. The error
@@ -36,6 +42,15 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 	h := &tasks.CrawlHandler{
 		HTTP: calls, Agent: c.Agent, PutBack: scheduler.RetryAfter,
 		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages,
+	}
+	for to, patterns := range map[*[]*regexp.Regexp][]string{&h.Include: c.Include, &h.Exclude: c.Exclude} {
+		for _, text := range patterns {
+			pattern, err := regexp.Compile(text)
+			if err != nil {
+				return nil, fmt.Errorf("crawl: %q: %w", text, err)
+			}
+			*to = append(*to, pattern)
+		}
 	}
 	if c.Dir == "" {
 		return h, nil
@@ -84,6 +99,13 @@ func (d *decoder) checkCrawl(c Crawl) {
 	}
 	if d.has("crawl.max_host_pages") && c.MaxHostPages < 1 {
 		d.errorf("crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
+	}
+	for field, patterns := range map[string][]string{"crawl.include": c.Include, "crawl.exclude": c.Exclude} {
+		for _, text := range patterns {
+			if _, err := regexp.Compile(text); err != nil || text == "" {
+				d.errorf(field, `%q: want a regular expression such as ^https://example\.com/docs/`, text)
+			}
+		}
 	}
 	if d.has("crawl.dir") && c.Dir == "" {
 		d.errorf("crawl.dir", `"": want a folder; leave it out to keep no pages`)

@@ -135,7 +135,7 @@ func needRestart(old, next *config.Config) []string {
 	changed("listen", old.Listen != next.Listen)
 	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
 	changed("page", !reflect.DeepEqual(old.Page, next.Page))
-	changed("crawl", old.Crawl != next.Crawl)
+	changed("crawl", !reflect.DeepEqual(old.Crawl, next.Crawl))
 	changed("commands", !reflect.DeepEqual(describeCommands(old), describeCommands(next)))
 	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields

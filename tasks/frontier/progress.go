@@ -2,12 +2,15 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Counts is how many URLs a crawl has found, and what has become of them. Found is
@@ -33,6 +36,8 @@ type Progress struct {
 	Name  string    `json:"name"`
 	Run   string    `json:"run"`
 	Began time.Time `json:"began"` // by Redis's clock
+	// Ended is when the last URL was taken, if nothing waits any more.
+	Ended time.Time `json:"ended,omitzero"`
 	Counts
 	Hosts []HostCounts `json:"hosts"` // by name
 }
@@ -50,7 +55,7 @@ func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 }
 
 // Progress is that of a crawl's last run; ok is false if there is no such crawl. It
-// takes two round trips, so between them a run can end that the counts are of: then
+// takes two round trips, and one where nothing waits, so between them a run can end that the counts are of: then
 // they are all 0.
 func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok bool, err error) {
 	about, err := f.rdb.HGetAll(ctx, f.key("crawl", crawl)).Result()
@@ -83,6 +88,15 @@ func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok b
 			continue
 		}
 		p.Hosts = append(p.Hosts, HostCounts{host, *hosts[host]})
+	}
+	if p.Found == 0 || p.Waiting > 0 {
+		return p, true, nil
+	}
+	last, err := f.rdb.ZScore(ctx, f.prefix+"crawls", crawl).Result()
+	if err == nil {
+		p.Ended = time.UnixMicro(int64(last))
+	} else if !errors.Is(err, redis.Nil) {
+		return p, false, err
 	}
 	return p, true, nil
 }

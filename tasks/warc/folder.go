@@ -3,6 +3,7 @@ package warc
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -30,9 +31,12 @@ const unfinished = ".open"
 // or as soon as another writes under that name. It is for several goroutines.
 //
 // A file that is still written to ends in .open and is locked, which is how others
-// know that its process lives. Files have no greatest size: Close ends them, and the
-// next exchange begins another.
+// know that its process lives. Files have no greatest size: Close ends them, as does a
+// minute in which nothing comes, and the next exchange begins another.
 type Folder struct {
+	// Idle is for how long nothing may come to a file before it is finished, as when its
+	// crawl has ended. The zero value means a minute.
+	Idle time.Duration
 	// Dir must exist.
 	Dir string
 	// Info is said at the beginning of each file, in its warcinfo record, such as
@@ -57,6 +61,7 @@ type file struct {
 	to   appender
 	size int64
 	torn bool // whether it could not be cut back to size
+	end  *time.Timer
 }
 
 // Add writes an exchange, and returns once it is on disk: in which file, without
@@ -74,6 +79,11 @@ func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err
 		return "", at, fmt.Errorf("archive: %w", err)
 	}
 	at, err = to.append(func(w *Writer) (Position, error) { return w.WriteExchange(e) })
+	idle := cmp.Or(f.Idle, time.Minute)
+	if to.end == nil {
+		to.end = time.AfterFunc(idle, func() { f.end(name, to) })
+	}
+	to.end.Reset(idle)
 	if to.torn { // and whoever writes next under that name repairs it
 		delete(f.files, name)
 		_ = to.to.Close()
@@ -173,6 +183,16 @@ func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 	}
 	f.size += int64(b.Len())
 	return at, nil
+}
+
+// end finishes a file to which nothing has come for a while.
+func (f *Folder) end(name string, to *file) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.files[name] == to {
+		delete(f.files, name)
+		_ = errors.Join(to.to.Close(), finish(to.to.Name())) // else Recover does
+	}
 }
 
 // Close finishes the files, which takes .open from their names. The folder can be used

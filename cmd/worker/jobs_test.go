@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler"
@@ -260,6 +261,26 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 		if changes, err := w.Limiter.Changes(t.Context(), 1); err != nil || len(changes) > 0 && changes[0].Jobs > 0 {
 			t.Errorf("%s of %s is in the changelog: %+v, %v", tt.act.Done, tt.from, changes, err)
 		}
+	}
+}
+
+// A job says how its last attempts ended, once one has failed, and nothing of asynq's words.
+func TestJobSaysItsAttempts(t *testing.T) {
+	w := newAllJobs(t)
+	for _, a := range []attempts.Attempt{
+		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host:1", Error: "boom: skip retry for the task"}, {At: time.Now(), Error: "its lease ended"},
+	} {
+		w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:retry", a))
+	}
+	_, out, _ := w.worker("job retry")
+	if !strings.Contains(out, "failed: boom, after 1.5s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {
+		t.Errorf("as text: %s", out)
+	}
+	if _, out, _ = w.worker("job retry --json"); !strings.Contains(out, `"took_s": 1.5`) || strings.Index(out, "its lease") > strings.Index(out, "boom") {
+		t.Errorf("as JSON, the last first: %s", out)
+	}
+	if _, out, _ = w.worker("job pending"); strings.Contains(out, "attempt ") {
+		t.Errorf("of one that has not failed: %s", out)
 	}
 }
 

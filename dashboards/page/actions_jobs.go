@@ -47,6 +47,8 @@ func doJobs(verb string, a *inspect.Act, says string) *action {
 // findJobs lists the jobs that a form means. One that it names is there, and it can be done
 // to it.
 func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
+	ctx, cancel := context.WithTimeout(ctx, atOnce)
+	defer cancel()
 	if f.Get("id") != "" {
 		job, err := p.queues.Job(ctx, throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")})
 		if err == nil {

@@ -1,0 +1,85 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Of the jobs of a queue that is purged while its workers run each has run once or is deleted,
+// nothing is left of those, and what comes after runs.
+func TestPurgeWhileWorkersRun(t *testing.T) {
+	const jobs = 400
+	rdb := redistest.Real(t)
+	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	rules := scheduler.Rules{
+		Limits: []throttle.Limit{{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10}},
+		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+		},
+	}
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 5, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second}, scheduler.WithLogger(quiet))
+	must(t, err)
+	var mu sync.Mutex
+	ran := map[string]int{}
+	came := make(chan string, 2*jobs)
+	must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		ran[id]++
+		came <- id
+		return nil
+	})))
+	defer server.Shutdown()
+	client := scheduler.NewClient(rdb)
+	for i := range jobs {
+		_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
+		must(t, err)
+	}
+	for range 50 {
+		<-came
+	}
+	q := inspect.New(rdb, limiter, "default")
+	deleted := 0
+	for {
+		n, err := q.Purge(ctx, "default", inspect.Purged...)
+		must(t, err)
+		deleted += n
+		if info, err := q.Info(ctx, "default"); err == nil && info.Size == 0 {
+			break
+		}
+	}
+	_, err = client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID("after"))
+	must(t, err)
+	for id := range came {
+		if id == "after" {
+			break
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for id, n := range ran {
+		if n != 1 {
+			t.Errorf("job %s ran %d times", id, n)
+		}
+	}
+	if len(ran)-1+deleted != jobs {
+		t.Errorf("%d jobs ran and %d were deleted, of %d", len(ran)-1, deleted, jobs)
+	}
+	if waiting, _, _, err := limiter.Crowd(ctx); waiting != 0 || err != nil {
+		t.Errorf("%d wait still, %v", waiting, err)
+	}
+}

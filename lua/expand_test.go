@@ -26,6 +26,7 @@ var scripts = map[string]*redis.Script{
 	"limits/cell":      Cell,
 	"limits/charge":    Charge,
 	"lanes/claim":      Claim,
+	"asynq/attempt":    Attempt,
 	"asynq/crash":      Crash,
 	"limits/course":    Course,
 	"crawl/claim":      CrawlClaim,

@@ -219,7 +219,10 @@ func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes
 // asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
 // that one that waits until then is archived with the reason why it waited.
 func (s *Server) asks(a attempt) lanes.Job {
-	j := lanes.Job{JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant, Ahead: 2 * turns.Ahead}
+	j := lanes.Job{
+		JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight,
+	}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)
 	}

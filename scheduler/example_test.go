@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -57,6 +58,22 @@ func Example() {
 	// hello Ada
 	// hello Grace
 	// hello Barbara
+}
+
+// Tenants share a limit: each has as many turns as the others, however many jobs it has, and
+// those that pay three times as many.
+func ExampleRule_fair() {
+	rules := scheduler.Rules{For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		tenant, paid := bytes.CutPrefix(task.Payload(), []byte("paid "))
+		rule := scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, Fair: string(tenant), Weight: 1}
+		if paid {
+			rule.Weight = 3
+		}
+		return rule, nil
+	}}
+	rule, _ := rules.For(context.Background(), asynq.NewTask("report", []byte("paid acme")))
+	fmt.Println(rule.Fair, rule.Weight)
+	// Output: acme 3
 }
 
 // A delay grows with each failure, and is left to chance by default.

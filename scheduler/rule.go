@@ -41,6 +41,11 @@ type Rule struct {
 	Needs []throttle.Need
 	// Priority is for a job that brings none of its own: see [Priority].
 	Priority lanes.Priority
+	// Fair is the key, as of a tenant, for which the jobs of a queue take turns where they
+	// wait for the same permits, and Weight how many it has while a key of weight 1 has one:
+	// see [lanes.Job]. It needs no limit of its own.
+	Fair   string
+	Weight int
 	// MaxWait is how long the job may wait for its permits; the zero value
 	// means any time. OnMaxWait is what becomes of a job that has waited for that
 	// long, or until its own deadline.

@@ -128,7 +128,7 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 				continue // it is gone, or asynq's to judge
 			}
 			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{queue, ids[i]}), task)
-			if err == nil && !waitsFor(records[i], rule.Needs) {
+			if err == nil && !waitsFor(records[i], rule) {
 				changed = append(changed, records[i])
 			}
 		}
@@ -136,9 +136,9 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 	return changed, nil
 }
 
-// waitsFor reports whether a job that waits would wait as it does if it asked for needs.
-func waitsFor(r turns.Record, needs []throttle.Need) bool {
-	needs, err := throttle.Normalize(needs...)
+// waitsFor reports whether a job that waits would wait as it does if it asked by a rule.
+func waitsFor(r turns.Record, rule Rule) bool {
+	needs, err := throttle.Normalize(rule.Needs...)
 	if err != nil {
 		return false
 	}
@@ -146,7 +146,7 @@ func waitsFor(r turns.Record, needs []throttle.Need) bool {
 	for _, n := range needs {
 		lane, costs = append(lane, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
-	return r.Lane == strings.Join(lane, "\n") && r.Costs == strings.Join(costs, ",")
+	return r.Lane == strings.Join(lane, "\n")+turns.FairLine(rule.Fair, rule.Weight) && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

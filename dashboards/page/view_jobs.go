@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -97,8 +98,7 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
 	// All that there is to know of a lane is in its name.
-	queue, meters, _ := strings.Cut(name, "\n")
-	d.Lane = &lanes.Lane{Name: name, Queue: queue, Meters: strings.Split(meters, "\n")}
+	d.Lane = &lanes.Lane{Name: name, Queue: turns.Queue(name), Meters: turns.Meters(name)}
 	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 	// In the lane's order, which a map has not.
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, s.place(queue, place)})
+			d.Jobs = append(d.Jobs, jobRow{job, s.place(d.Lane.Queue, place)})
 		}
 	}
 	return d, nil

@@ -118,6 +118,7 @@ var formulas = map[reflect.Type]string{
 	reflect.TypeFor[expression.Cost]():     "expression",
 	reflect.TypeFor[expression.Settle]():   "expression",
 	reflect.TypeFor[expression.Priority](): "expression",
+	reflect.TypeFor[expression.Weight]():   "expression",
 	reflect.TypeFor[expression.When]():     "expression",
 	reflect.TypeFor[Argument]():            "text with expressions",
 	reflect.TypeFor[throttle.Rate]():       "rate",

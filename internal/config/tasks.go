@@ -32,6 +32,13 @@ type Task struct {
 	// Priority is a job's place among those that wait for the same permits. The zero value
 	// means `normal`.
 	Priority expression.Priority `yaml:"priority"`
+	// Fair is the key, as of a tenant, for which jobs take turns where they wait for the same
+	// permits: as many for each key, however many jobs it has. The zero value means that they
+	// go by when they asked.
+	Fair expression.Key `yaml:"fair"`
+	// Weight is how many turns the job's fair key has while one of weight 1 has one, at most
+	// 1000. The zero value means `1`.
+	Weight expression.Weight `yaml:"weight"`
 	// MaxRetry is how often a failed job runs again, where the job has no number of its own.
 	// Nil means asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
@@ -95,9 +102,17 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	if err != nil {
 		return scheduler.Rule{}, err
 	}
+	fair, err := t.Fair.Of(job)
+	if err != nil {
+		return scheduler.Rule{}, err
+	}
+	weight, err := t.Weight.Of(job)
+	if err != nil {
+		return scheduler.Rule{}, err
+	}
 	policy := t.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority, Blocks: t.blocks(),
+		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: t.blocks(),
 		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
 		Retry: &policy,
 	}, nil
@@ -135,6 +150,9 @@ func (d *decoder) checkTasks(c *Config) {
 		}
 		if d.has(path+".max_wait") && t.MaxWait == 0 {
 			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
+		}
+		if d.has(path+".weight") && !d.has(path+".fair") {
+			d.errorf(path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
 		}
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)

@@ -13,20 +13,16 @@ const MostWeight = 1000
 // Lane is the name of a lane: its queue and its meters, limit|key, one a line, and in the
 // last line what a fairness key says, if there is one.
 func Lane(queue string, meters []string, fair string) string {
-	name := queue + "\n" + strings.Join(meters, "\n")
-	if fair != "" {
-		name += "\n" + fair
-	}
-	return name
+	return queue + "\n" + strings.Join(meters, "\n") + fair
 }
 
-// FairLine is the line of a fairness key that weighs so much in the name of a lane: as
-// no limit is without a name it is no meter's. Without a key there is none.
-func FairLine(key string, weight int64) string {
+// FairLine is what the name of a lane ends in whose fairness key weighs so much: a line
+// that is no meter's, as no limit is without a name. Without a key there is none.
+func FairLine(key string, weight int) string {
 	if key == "" {
 		return ""
 	}
-	return fmt.Sprintf("|%d|%s", max(1, weight), key)
+	return fmt.Sprintf("\n|%d|%s", max(1, weight), key)
 }
 
 // Fair is the fairness key of a lane and its weight. Jobs that have none are one key's.

@@ -124,7 +124,7 @@ func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *w
 	for i, n := range needs {
 		meters[i] = n.name
 	}
-	name := Lane(queue, meters, FairLine(key, weight))
+	name := Lane(queue, meters, FairLine(key, int(weight)))
 	if there := w.byName[name]; there != nil {
 		return there
 	}

@@ -17,7 +17,9 @@
 --   and are called back to; tickets of head start: 0 normal, negative earlier, positive
 --   later; longest wait in microseconds, from the first denial, or -1 for any; how long
 --   permits are reserved for one once it is called, in microseconds; how long before they
---   exist it may have them, the same; how many needs, and how many jobs there are; limit, key and cost of each need, sorted by limit and key;
+--   exist it may have them, the same; '' or the line in which the name of its lane says a
+--   fairness key; how many needs, and how many jobs there are; limit, key and cost of each
+--   need, sorted by limit and key;
 --   and of each job its ID, and microseconds until it is of no use any more, or -1 for
 --   never
 -- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed

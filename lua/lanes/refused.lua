@@ -18,7 +18,8 @@
 -- ARGV[8] microseconds until it is of no use any more, or -1 for never
 -- ARGV[9] how long permits are reserved for it once it is called, in microseconds
 -- ARGV[10] for each need 1 where its meter is shut, or 0
--- ARGV[11…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[11] '' or the line in which the name of its lane says a fairness key
+-- ARGV[12…] limit, key, cost for each need, sorted by limit and key
 -- Returns what acquire.lua does
 -- @include needs
 -- @include contended
@@ -26,21 +27,21 @@
 -- @include lanes
 -- @include refusal
 local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local max_wait_us, useful_us, grant_us, shuts = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
+local max_wait_us, useful_us, grant_us, shuts, fair = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 
-local _, refusal = load_needs(11, #ARGV, app)
+local _, refusal = load_needs(12, #ARGV, app)
 if refusal then return refusal end
-for i = 11, #ARGV, 3 do
-  local need = (i - 11) / 3 + 1
+for i = 12, #ARGV, 3 do
+  local need = (i - 12) / 3 + 1
   if string.sub(shuts, need, need) == '1' then refused(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
 end
 
-local meters = load_needs(11, #ARGV, app) -- as they are now
+local meters = load_needs(12, #ARGV, app) -- as they are now
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
-local lane = queue .. '\n' .. table.concat(ids, '\n')
+local lane = queue .. '\n' .. table.concat(ids, '\n') .. fair
 local ticket = at_us - FAR -- nobody else's: no other call of the job was allowed then
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then

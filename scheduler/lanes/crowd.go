@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,6 +70,9 @@ type Lane struct {
 	// Queue is where its jobs come from, and Meters, limit|key, what they need.
 	Queue  string
 	Meters []string
+	// Fair is their fairness key, if any, and Weight what it weighs.
+	Fair   string
+	Weight int
 	// Waiting and Called count its jobs.
 	Waiting, Called int
 }
@@ -94,8 +98,11 @@ func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total in
 		return nil, 0, unavailable(err)
 	}
 	for i, name := range names.Val() {
-		queue, meters, _ := strings.Cut(name, "\n")
-		lanes = append(lanes, Lane{name, queue, strings.Split(meters, "\n"), int(waiting[i].Val()), int(called[i].Val())})
+		key, weight := turns.Fair(name)
+		lanes = append(lanes, Lane{
+			Name: name, Queue: turns.Queue(name), Meters: turns.Meters(name), Fair: key, Weight: int(weight),
+			Waiting: int(waiting[i].Val()), Called: int(called[i].Val()),
+		})
 	}
 	return lanes, int(all.Val()), nil
 }

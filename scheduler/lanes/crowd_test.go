@@ -61,7 +61,7 @@ func TestLook(t *testing.T) {
 		page, total, err := limiter.Page(ctx, 0, 10)
 		must(t, err)
 		expect(t, "lanes", total, 1)
-		lane := lanes.Lane{Name: "q\nhour|k\nlog|", Queue: "q", Meters: []string{"hour|k", "log|"}, Waiting: 3}
+		lane := lanes.Lane{Name: "q\nhour|k\nlog|", Queue: "q", Meters: []string{"hour|k", "log|"}, Weight: 1, Waiting: 3}
 		expect(t, "page", page, []lanes.Lane{lane})
 		jobs, total, err := limiter.Jobs(ctx, lane.Name, 1, 1)
 		must(t, err)

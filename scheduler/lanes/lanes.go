@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
@@ -66,6 +67,13 @@ type Job struct {
 	// bucket once it is called. It must begin when they do: in the decision's BeginIn.
 	// The zero value means that it begins at once.
 	Ahead time.Duration
+	// Fair is the key, as of a tenant, for which the jobs of a queue take turns: while
+	// several wait for the same permits, each has as many turns as the others, however many
+	// jobs it has. Weight has it have more: with 3 three turns to one. Each turn counts by
+	// the weight of its own job. Jobs without a key take turns as those of one key of
+	// weight 1. A key has at most 200 bytes, a weight is at most 1000 and 0 means 1.
+	Fair   string
+	Weight int
 }
 
 // DefaultGrant is how long permits are reserved for a called job that does not
@@ -78,7 +86,7 @@ func (j Job) validate() error {
 	if strings.Contains(j.Queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
 	}
-	return nil
+	return j.validateFair()
 }
 
 // Acquire takes a job's permits, or has the job wait in its lane. Then the
@@ -175,7 +183,7 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 		if grant <= 0 {
 			grant = DefaultGrant
 		}
-		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), len(a.needs)}, a.needs)
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), turns.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
 	}
 	l.sendAsks(ctx, asks)
 	for _, a := range asks {
@@ -196,7 +204,7 @@ func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 	defer l.callers.Done(c)
 	args := []any{l.App(), c.Name, c.Calls, new(lua.Sent)}
 	for _, group := range inGroups(asks) {
-		const needs = 6 // where they begin
+		const needs = 7 // where they begin
 		like := group[0].like
 		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
 		for _, a := range group {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
@@ -59,7 +60,7 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 	}
 	args := []any{
 		job.Queue, job.ID, l.App(), refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
-		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts),
+		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts), turns.FairLine(job.Fair, job.Weight),
 	}
 	args = appendNeeds(args, needs)
 	return l.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {

@@ -4,15 +4,15 @@
 -- themselves stand from first to last. The same table is each of them in turn: see
 -- next_job.
 local function read_group(i)
-  local queue, n, ids, costs = ARGV[i], tonumber(ARGV[i + 5]), {}, {}
+  local queue, n, ids, costs = ARGV[i], tonumber(ARGV[i + 6]), {}, {}
   for k = 1, n do
-    local at = i + 4 + 3 * k
+    local at = i + 5 + 3 * k
     ids[k], costs[k] = ARGV[at] .. '|' .. ARGV[at + 1], ARGV[at + 2]
   end
-  local lane, first = queue .. '\n' .. table.concat(ids, '\n'), i + 7 + 3 * n
+  local lane, first = queue .. '\n' .. table.concat(ids, '\n') .. ARGV[i + 5], i + 8 + 3 * n
   return {
     queue = queue, head_start = tonumber(ARGV[i + 1]), max_wait_us = tonumber(ARGV[i + 2]), grant = ARGV[i + 3], ahead_us = tonumber(ARGV[i + 4]),
-    needs = i + 7, first = first, last = first + 2 * ARGV[i + 6] - 1,
+    needs = i + 8, first = first, last = first + 2 * ARGV[i + 7] - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
     place = 0, id = false, name = false, useful_us = false, since_us = false, before = false, mark = false, ticket = nil,
     admitted = false, remembered = false, refusal = false, same = false, until_us = false,

@@ -2,7 +2,8 @@
 
 -- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
 -- jobs that need the same meters; its name is the queue and those meters, one a
--- line. A called job has left its lane's waiting jobs and is on its way.
+-- line, and where they have a fairness key |<weight>|<key> in the last. A called job has
+-- left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
 -- permits are reserved for it once it is called, whether its wait may end and how
@@ -16,7 +17,7 @@ local function parse_job(record)
     denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
   }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  local _, meters = string.gsub(lane, '\n', '')
+  local _, meters = string.gsub(lane, '\n[^|\n]', '')
   return #r.cost == meters and r or nil
 end
 

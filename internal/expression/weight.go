@@ -9,7 +9,7 @@ import (
 )
 
 // Weight says how many turns a job's fairness key has while one of weight 1 has one: 3, or
-// payload.paid ? 5 : 1. The zero Weight is 1.
+// payload.paid ? 5 : 1. The zero Weight is 0, which counts as 1.
 type Weight struct{ *formula }
 
 // ParseWeight compiles a weight expression. One that gives the same for every job is
@@ -28,7 +28,7 @@ func ParseWeight(text string) (Weight, error) {
 // Of is the job's weight, a whole number from 1 to 1000.
 func (w Weight) Of(job *Job) (int, error) {
 	if w.formula == nil {
-		return 1, nil
+		return 0, nil
 	}
 	env, err := job.env(w.formula)
 	if err != nil {

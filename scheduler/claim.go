@@ -66,7 +66,7 @@ func (s *Server) claim(ctx context.Context) error {
 			"want a scope for each, or a minute without the first", other, address)
 	}
 	s.claimed.Store(data)
-	return nil
+	return answered(s.limiter.Turns().Weigh(ctx, s.weights, before != ""))
 }
 
 // answered returns err if Redis gave it as its answer, and nil if Redis could not be

@@ -72,6 +72,7 @@ type giver struct {
 	lead    time.Time // when to take or renew the lease
 	taken   time.Time // until when another process keeps it at least
 	late    time.Time // when the time of the next job is up
+	weighed time.Time // when it read how queues take turns
 	granted time.Time // when turns were granted last
 	upkeep  upkeep
 	passes  time.Duration
@@ -241,6 +242,9 @@ func (g *giver) hear(word turns.Word) bool {
 		return true
 	case g.core == nil:
 		return false
+	case word.Kind == turns.QueuesWeigh:
+		g.weighed, g.lead = time.Time{}, now
+		return true
 	case word.Kind == turns.JobCame:
 		g.core.Came(g.clock.now(), word.Name)
 	case word.Kind == turns.MeterChanged:

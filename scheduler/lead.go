@@ -53,6 +53,7 @@ func (g *giver) takeLead(ctx context.Context) error {
 // heartbeat: half of the lanes would be worse than none.
 func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
+	g.weighed = time.Time{}
 	err := g.learn(ctx, lead, true)
 	if err == nil {
 		err = g.settleAll(ctx)
@@ -61,6 +62,21 @@ func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
 		g.core = nil // what it was not told it would never hear of
 	}
 	return err
+}
+
+// weigh tells the core how queues take turns: after a takeover, when a server says so, and
+// each minute, for words get lost.
+func (g *giver) weigh(ctx context.Context) error {
+	if time.Since(g.weighed) < claimLife {
+		return nil
+	}
+	weights, err := g.store.Weights(ctx)
+	if g.limits.note(ctx, err) != nil {
+		return err
+	}
+	g.core.Weigh(weights)
+	g.weighed = time.Now()
+	return nil
 }
 
 // pace is how long from now the lease is to be renewed. Where no turn is due for
@@ -76,6 +92,9 @@ func (g *giver) pace() time.Duration {
 // change whose word has not come by the next heartbeat is taken for lost: which
 // meter it was nobody knows, so the core looks at all of them.
 func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
+	if err := g.weigh(ctx); err != nil {
+		return err
+	}
 	if err := g.made(ctx, lead, all); err != nil {
 		return err
 	}

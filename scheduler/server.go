@@ -82,11 +82,12 @@ type Server struct {
 	promoter promoter
 	queues   []string // by name
 	bell     *bell
-	passes   time.Duration // between two comparisons of what waits with asynq
-	quiet    time.Duration // between two heartbeats of the turn-giver where nothing is due
-	promotes atomic.Bool   // whether called jobs can be moved, and so come in time
-	changed  chan struct{} // the rules have
-	claimed  atomic.Value  // a string: which data of the queues' Redis the scope was claimed for
+	passes   time.Duration           // between two comparisons of what waits with asynq
+	quiet    time.Duration           // between two heartbeats of the turn-giver where nothing is due
+	promotes atomic.Bool             // whether called jobs can be moved, and so come in time
+	changed  chan struct{}           // the rules have
+	weights  map[string]turns.Weight // how its queues take turns
+	claimed  atomic.Value            // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
 
@@ -161,6 +162,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if len(s.queues) == 0 {
 		s.queues = []string{"default"} // as asynq has it
 	}
+	s.weights = weightsOf(s.queues, cfg)
 	s.setOutages(o.log)
 	limits, scope := s.limiter.Scope()
 	s.store = turns.NewStore(s.limiter)
@@ -177,6 +179,15 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.history.Concurrency = s.redis.ahead.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
+}
+
+// weightsOf is how queues take turns at limits: as they are served.
+func weightsOf(queues []string, cfg asynq.Config) map[string]turns.Weight {
+	weights := map[string]turns.Weight{}
+	for _, queue := range queues {
+		weights[queue] = turns.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
+	}
+	return weights
 }
 
 // validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is

@@ -27,6 +27,8 @@ const (
 	JobCame      WordKind = "came"  // a called job of a full lane came
 	Reconnected  WordKind = ""      // anything may have been missed, and be another Redis's, which has less
 	TooMany      WordKind = "many"  // some were given up
+	// QueuesWeigh: a server has said how its queues take turns.
+	QueuesWeigh WordKind = "weights"
 	// PatienceEnds: a job waits whose time is up before that of all others.
 	PatienceEnds WordKind = "patience"
 )

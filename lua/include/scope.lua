@@ -65,6 +65,7 @@ end
 --   full               set     lanes of which as many are called as may be
 --   contended          hash    meter -> number of the last lane that marked it
 --   patience           zset    jobs by the microsecond at which they must have run
+--   weights            hash    queue -> how it takes turns
 --   turns              string  the process that gives turns
 --   asynq              string  the asynq Redis whose jobs wait: a name of its data, its address
 --   history            stream  what each process did in a second: a summary

@@ -32,7 +32,7 @@ type Config struct {
 	// Concurrency is how many jobs run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
 	// Queues are the queues to serve, each with its weight: of two that have jobs, one of
-	// weight 6 is served six times as often as one of weight 1.
+	// weight 6 is served six times as often as one of weight 1, at limits that both need, too.
 	Queues map[string]int `yaml:"queues"`
 	// StrictPriority has a queue served only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`

@@ -294,6 +294,7 @@ type sight struct {
 	opts    ForecastOptions
 	now     int64
 	defined map[string]throttle.Limit // by the options
+	weights map[string]turns.Weight   // of queues
 }
 
 func newSight(now int64, opts ForecastOptions) *sight {
@@ -372,7 +373,7 @@ func (s *sight) forecast(steps int) *Forecast {
 			q.meters = append(q.meters, s.meters[name])
 		}
 	}
-	play := foresight{now: s.now, lanes: s.order, some: s.About}
+	play := foresight{now: s.now, lanes: s.order, weights: s.weights, some: s.About}
 	play.play(steps)
 	s.About = s.About || play.estimated
 	for _, q := range s.order {

@@ -36,7 +36,7 @@ func (l *Lanes) Forecast(ctx context.Context, opts ForecastOptions) (*Forecast, 
 		return nil, unavailable(err)
 	}
 	r := &forecastReader{Lanes: l, s: newSight(now.UnixMicro(), opts)}
-	for _, read := range []func(context.Context) error{r.readLanes, r.readMeters, r.readCosts, r.readRest} {
+	for _, read := range []func(context.Context) error{r.readWeights, r.readLanes, r.readMeters, r.readCosts, r.readRest} {
 		if err := read(ctx); err != nil {
 			return nil, unavailable(err)
 		}
@@ -48,6 +48,12 @@ func (l *Lanes) Forecast(ctx context.Context, opts ForecastOptions) (*Forecast, 
 type forecastReader struct {
 	*Lanes
 	s *sight
+}
+
+// readWeights reads how queues take turns.
+func (r *forecastReader) readWeights(ctx context.Context) (err error) {
+	r.s.weights, err = turns.NewStore(r.Redis).Weights(ctx)
+	return err
 }
 
 // readLanes reads who waits: of each lane how many jobs, and what the first of them

@@ -13,10 +13,11 @@ import (
 // meters are those of the in-process limiter, and the turns are given by the core that
 // gives them in truth. It knows no Redis and no clock.
 type foresight struct {
-	now    int64
-	lanes  []*queued // in the order of their last turns
-	byName map[string]*queued
-	batch  int // number of the batch of turns that is played
+	now     int64
+	lanes   []*queued // in the order of their last turns
+	byName  map[string]*queued
+	weights map[string]turns.Weight // of queues
+	batch   int                     // number of the batch of turns that is played
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }
@@ -94,6 +95,7 @@ func (f *foresight) play(steps int) {
 		steps = 0
 	}
 	core := turns.NewCertain()
+	core.Weigh(f.weights)
 	f.byName = make(map[string]*queued, len(f.lanes))
 	for i, q := range f.lanes {
 		f.byName[q.name] = q

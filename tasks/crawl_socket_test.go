@@ -145,7 +145,7 @@ func TestBadServers(t *testing.T) {
 			if got.Outcome != tt.outcome || tt.outcome == "fetched" && (got.Length != tt.length || got.Truncated != (tt.length == most)) {
 				t.Errorf("result %+v, want %s, of %d bytes", got, tt.outcome, tt.length)
 			}
-			wantWhole(t, h.Archive, tt.outcome == "fetched")
+			wantWhole(t, h.Archive, tt.outcome == "fetched" || tt.outcome == "redirected")
 		})
 	}
 }

@@ -67,5 +67,5 @@ func (m *worldMeter) early() bool { return m.lease == 0 && m.window == 0 }
 
 // ahead reports whether k permits may be called ahead of their time.
 func (m *worldMeter) ahead(k int64) bool {
-	return m.early() || m.lease == 0 && (m.capacity-k)*m.interval >= slack
+	return m.lease == 0 && (m.capacity-k)*m.interval >= slack
 }

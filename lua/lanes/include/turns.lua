@@ -33,12 +33,13 @@ end
 
 -- Until when a permit must exist for its job to be called now. A job of several
 -- limits is not called ahead: permits of one would be reserved while it waits
--- for another's. Nor is one where nobody knows when permits come back; or where few can
--- be taken at once, and none early: there a job that takes its permit late makes the next
--- one's later.
+-- for another's. Nor is one where nobody knows when permits come back, or where few
+-- permits can be taken at once: there a job that takes its permit late makes the next
+-- one's later, and one that began late after having it early would begin too shortly
+-- before the next.
 local function horizon(meters, ahead_us)
   local m = meters[1]
-  if #meters > 1 or not m.known or not m.early and (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
+  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
   return now_us + ahead_us
 end
 

@@ -167,7 +167,9 @@ func (q *asking) needsAnswer() bool {
 // answer has it known what becomes of the job.
 func (q *asking) answer() {
 	q.ended = time.Now()
-	q.begins = q.ended.Add(q.decision.BeginIn)
+	if q.begins = q.ended; q.decision.BeginIn > 0 {
+		q.begins = q.ended.Add(q.decision.BeginIn + time.Microsecond) // Redis cuts its time to one
+	}
 	close(q.answered)
 }
 

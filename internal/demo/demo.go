@@ -244,7 +244,7 @@ func (d *demo) clean() error {
 	for _, l := range d.config.Limits {
 		errs = append(errs, d.limiter.Delete(ctx, l.Name))
 	}
-	for _, name := range []string{"totals", "changes", "changelog", "deleted", "epoch", "seq"} {
+	for _, name := range []string{"totals", "changes", "changelog", "deleted", "epoch", "seq", "weights"} {
 		errs = append(errs, d.rdb.Del(ctx, history.Prefix(d.queue)+name).Err())
 	}
 	err := asynq.NewInspectorFromRedisClient(d.rdb).DeleteQueue(d.queue, true)

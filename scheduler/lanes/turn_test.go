@@ -39,16 +39,16 @@ func TestJobsAreCalledAhead(t *testing.T) {
 // ahead has them when they exist.
 func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 1})
-		for i := range 3 {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
+		for i := range 4 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.wait(30 * time.Millisecond)
-		expect(t, "called", s.pumped(t), []string{"1"})
-		job := lanes.Job{JobID: job("1").JobID}
+		expect(t, "called", s.pumped(t), []string{"2"})
+		job := lanes.Job{JobID: job("2").JobID}
 		expect(t, "before its permit exists", s.acquireJob(t, job, one("l")).Outcome, denied)
 		s.wait(20 * time.Millisecond)
-		expect(t, "called again", s.pumped(t), []string{"1"})
+		expect(t, "called again", s.pumped(t), []string{"2"})
 		expect(t, "when its permit exists", s.acquireJob(t, job, one("l")).Outcome, allowed)
 	})
 }

@@ -198,8 +198,9 @@ func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 	})
 }
 
-// A Unique lock ends when it would have ended, had its job not waited.
-func TestUniqueEndsWhenItShould(t *testing.T) {
+// waitingUnique has a job with a Unique lock of 5 s wait for 10 s. When it runs it fails, and
+// is to be retried in an hour.
+func waitingUnique(t *testing.T, then func(t *testing.T, st *stack, task *asynq.Task, id string)) {
 	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
 	config := quick
@@ -211,6 +212,13 @@ func TestUniqueEndsWhenItShould(t *testing.T) {
 		task := asynq.NewTask("job", nil, asynq.Unique(5*time.Second))
 		id := st.enqueue(task)
 		time.Sleep(10 * time.Second)
+		then(t, st, task, id)
+	})
+}
+
+// A Unique lock ends when it would have ended, had its job not waited.
+func TestUniqueEndsWhenItShould(t *testing.T) {
+	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
 			t.Errorf("a second of it while it waits: %v, want ErrDuplicateTask", err)
 		}
@@ -231,17 +239,7 @@ func TestUniqueEndsWhenItShould(t *testing.T) {
 
 // So does the lock of a job that an operator archived while it waited, and ran later.
 func TestUniqueOfAnArchivedJob(t *testing.T) {
-	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
-	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
-	config := quick
-	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-	virtual(t, settings{config: config, limits: []throttle.Limit{hourly}, handle: fail}, func(t *testing.T, st *stack) {
-		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
-			t.Fatal(d, err)
-		}
-		task := asynq.NewTask("job", nil, asynq.Unique(5*time.Second))
-		id := st.enqueue(task)
-		time.Sleep(10 * time.Second)
+	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		st.must(st.tasks.ArchiveTask("default", id))
 		st.must(st.limiter.Set(t.Context(), funnel("api", 10, 10)))
 		time.Sleep(10 * time.Second)

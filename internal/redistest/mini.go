@@ -34,7 +34,11 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 		// names up, which leaves goroutines outside of the bubble.
 		Addr: "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			return m.Dial()
+			server, err := m.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return newReadAhead(server), nil
 		},
 		// Nobody waits for a connection: go-redis keeps the timers of those who do for
 		// the next one, who may be outside of the bubble, and dies of it.

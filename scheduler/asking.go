@@ -167,9 +167,7 @@ func (q *asking) needsAnswer() bool {
 // answer has it known what becomes of the job.
 func (q *asking) answer() {
 	q.ended = time.Now()
-	if q.begins = q.ended; q.decision.BeginIn > 0 {
-		q.begins = q.ended.Add(q.decision.BeginIn + time.Microsecond) // Redis cuts its time to one
-	}
+	q.begins = q.ended.Add(q.decision.BeginIn)
 	close(q.answered)
 }
 

@@ -210,13 +210,14 @@ func TestTimeoutIsKept(t *testing.T) {
 	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
 	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
 	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
-	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
+	config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+	virtual(t, settings{config: config, limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
 		for end, state := range states {
 			for _, timeout := range []time.Duration{0, 3 * time.Second} {
 				for _, deadline := range []time.Time{{}, time.Now().Add(time.Hour), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
 					id := st.enqueue(asynq.NewTask("job", []byte(end), asynq.MaxRetry(1), asynq.Retention(time.Hour), asynq.Timeout(timeout), asynq.Deadline(deadline)))
 					before := st.info(id)
-					time.Sleep(16 * time.Second) // the first retry comes later
+					time.Sleep(16 * time.Second)
 					info := st.info(id)
 					if info == nil || info.State != state || info.Timeout != before.Timeout || !info.Deadline.Equal(before.Deadline) {
 						t.Errorf("%s, timeout %s, deadline %s: %+v", end, timeout, deadline, info)

@@ -15,6 +15,8 @@ type place struct {
 	Position   int        `json:"position"`
 	LaneLength int        `json:"lane_length"`
 	Lane       []cli.Text `json:"lane"`
+	Fair       cli.Text   `json:"fair,omitempty"`
+	Weight     int        `json:"weight,omitempty"` // of that key
 	Binding    cli.Text   `json:"binding"`
 	Since      time.Time  `json:"since"`
 	Expected   time.Time  `json:"expected,omitzero"`
@@ -28,8 +30,11 @@ func newPlace(p lanes.Place) *place {
 	j := &place{
 		Position: p.Position, LaneLength: p.Waiting, Binding: cli.Text(p.Binding), Since: p.Since, Place: p,
 	}
-	for _, meter := range p.Lane {
+	for _, meter := range p.Lane.Meters {
 		j.Lane = append(j.Lane, cli.Text(meter))
+	}
+	if p.Lane.Fair != "" {
+		j.Fair, j.Weight = cli.Text(p.Lane.Fair), p.Lane.Weight
 	}
 	if p.Known {
 		in := p.In.Seconds()
@@ -44,7 +49,7 @@ func (p *place) lines() [][2]string {
 		return nil
 	}
 	var lane []string
-	for _, meter := range p.Place.Lane {
+	for _, meter := range p.Place.Lane.Meters {
 		lane = append(lane, meterName(meter))
 	}
 	position := fmt.Sprintf("%d of %d", p.Position, p.LaneLength)
@@ -57,6 +62,9 @@ func (p *place) lines() [][2]string {
 	}
 	if !p.Known {
 		expected = "nobody knows: a running job must end, or a limit be resumed"
+	}
+	if l := p.Place.Lane; l.Fair != "" {
+		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))
 	}
 	return [][2]string{
 		{"lane", strings.Join(lane, " + ")},

@@ -13,7 +13,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/attempts"
-	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -49,11 +48,11 @@ type jobRow struct {
 }
 
 // place is where a job stands, as the forecast has it.
-func (s *snapshot) place(queue string, p lanes.Place) lanes.Place {
+func (s *snapshot) place(p lanes.Place) lanes.Place {
 	if s.forecast == nil {
 		return p
 	}
-	return s.forecast.Place(queue, p)
+	return s.forecast.Place(p)
 }
 
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
@@ -85,7 +84,7 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 	for i, lane := range lanes {
 		row := laneRow{Lane: lane}
 		if place, ok := places[firsts[i]]; ok {
-			row.First = &jobRow{firsts[i], s.place(lane.Queue, place)}
+			row.First = &jobRow{firsts[i], s.place(place)}
 		}
 		d.Lanes = append(d.Lanes, row)
 	}
@@ -97,8 +96,8 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 // is read. A job that started between the two is left out.
 func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values) (any, error) {
 	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
-	// All that there is to know of a lane is in its name.
-	d.Lane = &lanes.Lane{Name: name, Queue: turns.Queue(name), Meters: turns.Meters(name)}
+	lane := lanes.NewLane(name)
+	d.Lane = &lane
 	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
 	if err != nil {
 		return nil, err
@@ -111,7 +110,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 	// In the lane's order, which a map has not.
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, s.place(d.Lane.Queue, place)})
+			d.Jobs = append(d.Jobs, jobRow{job, s.place(place)})
 		}
 	}
 	return d, nil
@@ -178,7 +177,7 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(info.LastErr, "denied by ")
 	if job.Place != nil {
-		place := s.place(d.Queue, *job.Place)
+		place := s.place(*job.Place)
 		d.Place = &place
 	}
 	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {

@@ -145,7 +145,7 @@ func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, err
 	of, _, _ := place("jobs", q)
 	for _, job := range jobs {
 		if job.Place != nil {
-			where := s.place(job.Queue, *job.Place)
+			where := s.place(*job.Place)
 			job.Place = &where
 		}
 		row := listRow{Job: job, Reason: visible(p.redactor.text(job.LastErr[:min(len(job.LastErr), 2000)]), 200)}

@@ -165,7 +165,7 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 	if some {
 		p.Position = max(p.Position, p.Waiting)
 	}
-	p = c.forecast.Place(c.queue, p)
+	p = c.forecast.Place(p)
 	w.unknown, w.about = w.unknown || !p.Known, w.about || p.About
 	w.last = max(w.last, p.In)
 }

@@ -81,7 +81,7 @@ func (f Filter) waits(job Job) bool {
 	if f.Limit == "" && f.Key == "" {
 		return true
 	}
-	return job.Place != nil && slices.ContainsFunc(job.Place.Lane, func(meter string) bool {
+	return job.Place != nil && slices.ContainsFunc(job.Place.Lane.Meters, func(meter string) bool {
 		limit, key, _ := strings.Cut(meter, "|")
 		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
 	})

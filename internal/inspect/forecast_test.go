@@ -117,7 +117,7 @@ func lastPlace(t *testing.T, q *inspect.Queues, f *lanes.Forecast) (last time.Ti
 	for i := range 250 {
 		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
 		must(t, err)
-		if place = f.Place("default", place); waits && place.Expected.After(last) {
+		if place = f.Place(place); waits && place.Expected.After(last) {
 			last = place.Expected
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -116,7 +115,7 @@ func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
 	waits := false
 	for _, job := range jobs {
 		if job.Place != nil {
-			waits, opts.Lane = true, job.Queue+"\n"+strings.Join(job.Place.Lane, "\n")
+			waits, opts.Lane = true, job.Place.Lane.Name
 		}
 	}
 	if !waits {
@@ -128,7 +127,7 @@ func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
 	}
 	for _, job := range jobs {
 		if job.Place != nil {
-			*job.Place = forecast.Place(job.Queue, *job.Place)
+			*job.Place = forecast.Place(*job.Place)
 		}
 	}
 	return nil

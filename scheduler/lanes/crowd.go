@@ -65,7 +65,7 @@ func (l *Lanes) Wants(ctx context.Context) ([]Want, error) {
 
 // Lane is a lane that anybody waits in, or is called from.
 type Lane struct {
-	// Name is the lane's own: its queue and its meters, one a line.
+	// Name is the lane's own: its queue, its meters and its fairness key, one a line.
 	Name string
 	// Queue is where its jobs come from, and Meters, limit|key, what they need.
 	Queue  string
@@ -75,6 +75,12 @@ type Lane struct {
 	Weight int
 	// Waiting and Called count its jobs.
 	Waiting, Called int
+}
+
+// NewLane is the lane of a name, which says all of it but its counts.
+func NewLane(name string) Lane {
+	key, weight := turns.Fair(name)
+	return Lane{Name: name, Queue: turns.Queue(name), Meters: turns.Meters(name), Fair: key, Weight: int(weight)}
 }
 
 // Page lists up to n lanes from the offset on, in the order in which they
@@ -98,11 +104,9 @@ func (l *Lanes) Page(ctx context.Context, offset, n int) (lanes []Lane, total in
 		return nil, 0, unavailable(err)
 	}
 	for i, name := range names.Val() {
-		key, weight := turns.Fair(name)
-		lanes = append(lanes, Lane{
-			Name: name, Queue: turns.Queue(name), Meters: turns.Meters(name), Fair: key, Weight: int(weight),
-			Waiting: int(waiting[i].Val()), Called: int(called[i].Val()),
-		})
+		lane := NewLane(name)
+		lane.Waiting, lane.Called = int(waiting[i].Val()), int(called[i].Val())
+		lanes = append(lanes, lane)
 	}
 	return lanes, int(all.Val()), nil
 }

@@ -54,6 +54,10 @@ func TestFairKeys(t *testing.T) {
 			expect(t, "meters", strings.Join(l.Meters, " "), "api|k")
 			expect(t, "weight of "+l.Fair, l.Weight, map[string]int{"many": 1, "paid": 3, "": 1}[l.Fair])
 		}
+		last := throttle.JobID{Queue: "default", ID: "paid" + strings.Repeat("i", 149)}
+		place, _, err := s.lanes.Waiting(background, last)
+		must(t, err)
+		expect(t, "lane of one that waits", []any{strings.Join(place.Lane.Meters, " "), place.Lane.Fair, place.Lane.Weight}, []any{"api|k", "paid", 3})
 		waiting, err := s.lanes.Waiters(background, "api", 1)
 		must(t, err)
 		if waiting < 480 {

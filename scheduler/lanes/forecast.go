@@ -159,21 +159,21 @@ func (f *Forecast) Last() (last Expected, unknown *Expected) {
 	return last, unknown
 }
 
-// Job is when a waiting job would run that stands at a position in its lane, which
-// counts from 1. It reports false where the forecast does not know the lane.
-func (f *Forecast) Job(queue string, meters []string, position int) (Expected, bool) {
-	q := f.lanes[queue+"\n"+strings.Join(meters, "\n")]
+// Job is when a waiting job would run that stands at a position in the lane of that name,
+// which counts from 1. It reports false where the forecast does not know the lane.
+func (f *Forecast) Job(lane string, position int) (Expected, bool) {
+	q := f.lanes[lane]
 	if q == nil || q.waiting == 0 {
 		return Expected{}, false
 	}
 	return f.expected(q, min(int64(max(1, position)), q.waiting)-1), true
 }
 
-// Place is where a job of a queue stands, with when it would run as the forecast has
+// Place is where a job stands, with when it would run as the forecast has
 // it, which may be some seconds older. A job that is called runs now; one whose lane the
 // forecast does not know keeps what it had.
-func (f *Forecast) Place(queue string, p Place) Place {
-	q := f.lanes[queue+"\n"+strings.Join(p.Lane, "\n")]
+func (f *Forecast) Place(p Place) Place {
+	q := f.lanes[p.Lane.Name]
 	if p.Called || q == nil || q.waiting == 0 {
 		return p
 	}

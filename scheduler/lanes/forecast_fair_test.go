@@ -31,7 +31,7 @@ func TestForecastByWeights(t *testing.T) {
 		place := func(queue, id string) time.Duration {
 			p, _, err := s.lanes.Waiting(background, throttle.JobID{Queue: queue, ID: id})
 			must(t, err)
-			e, ok := f.Job(queue, p.Lane, 60)
+			e, ok := f.Job(p.Lane.Name, 60)
 			if !ok {
 				t.Fatalf("%s is not in the forecast", id)
 			}

@@ -76,7 +76,7 @@ func TestForecastOfManyLanes(t *testing.T) {
 	f := s.forecast(t)
 	expect(t, "lanes, jobs", [2]int{f.Lanes, f.Jobs}, [2]int{604, 604})
 	for _, n := range []int{1, 2, 100, 604} {
-		e, ok := f.Job("default", []string{"all|", fmt.Sprintf("host|%d", n)}, 1)
+		e, ok := f.Job(fmt.Sprintf("default\nall|\nhost|%d", n), 1)
 		expect(t, fmt.Sprint("lane ", n), [2]any{e.In, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
 	}
 }
@@ -122,7 +122,7 @@ func TestForecastOfWhatWaits(t *testing.T) {
 		if e := s.forecast(t).Limits()["slots"]; e.Known {
 			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.In)
 		}
-		if e, ok := s.forecast(t).Job("default", []string{"slots|k"}, 1); !ok || e.Known {
+		if e, ok := s.forecast(t).Job("default\nslots|k", 1); !ok || e.Known {
 			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.In)
 		}
 		stops, err := s.lanes.Forecast(background, lanes.ForecastOptions{Stops: func(queue string) bool { return queue == "default" }})
@@ -168,7 +168,7 @@ func TestForecastOfOneJob(t *testing.T) {
 			if d.OK() {
 				continue
 			}
-			e, ok := s.forecast(t).Job("default", []string{"l|k"}, 1)
+			e, ok := s.forecast(t).Job("default\nl|k", 1)
 			expect(t, fmt.Sprintf("world %d, %s: in", seed, l), [2]any{e.In, ok && e.Known}, [2]any{d.RetryAfter, true})
 		}
 	})
@@ -188,7 +188,7 @@ func TestForecastOfWhatCannotRun(t *testing.T) {
 		f := s.forecast(t)
 		expect(t, "of no limit", f.Limits()["gone"], lanes.Expected{Known: true})
 		for position, want := range map[int]time.Duration{1: 0, 2: time.Minute} {
-			e, _ := f.Job("default", []string{"l|k"}, position)
+			e, _ := f.Job("default\nl|k", position)
 			expect(t, fmt.Sprint("job ", position), [2]any{e.In, e.Known}, [2]any{want, true})
 		}
 	})
@@ -227,11 +227,11 @@ func TestForecastOfTooManyLanes(t *testing.T) {
 	f, err := s.lanes.Forecast(background, lanes.ForecastOptions{Lane: last})
 	must(t, err)
 	expect(t, "about", [2]any{f.Lanes, f.About}, [2]any{all, true})
-	e, ok := f.Job("default", []string{"all|", "host|last"}, 21)
+	e, ok := f.Job("default\nall|\nhost|last", 21)
 	if want := 20 * time.Minute; !ok || !e.About || e.In < want || e.In > want*6/5 {
 		t.Errorf("the last of a long lane runs in %s, want about %s", e.In, want)
 	}
-	if e, _ := f.Job("default", []string{"all|", "host|last"}, 11); e.In < 9*time.Minute || e.In > 13*time.Minute || e.Limit != "host" {
+	if e, _ := f.Job("default\nall|\nhost|last", 11); e.In < 9*time.Minute || e.In > 13*time.Minute || e.Limit != "host" {
 		t.Errorf("one in its middle in %s, when %s lets it; want about 11 min, host", e.In, e.Limit)
 	}
 	for _, busiest := range [][]throttle.Need{nil, {{Limit: "all"}, {Limit: "host", Key: "last"}}} {

@@ -187,7 +187,7 @@ func TestForecastComesTrue(t *testing.T) {
 			for _, id := range waiting {
 				p, waits, err := w.lanes.Waiting(background, job(id).JobID)
 				must(t, err)
-				if e, ok := f.Job("default", p.Lane, p.Position); waits && ok && !p.Called {
+				if e, ok := f.Job(p.Lane.Name, p.Position); waits && ok && !p.Called {
 					said[id] = e
 				}
 			}

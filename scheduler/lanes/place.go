@@ -19,8 +19,8 @@ type Place struct {
 	Called bool
 	// Position in its lane counts from 1; Waiting is the lane's length.
 	Position, Waiting int
-	// Lane lists the meters, limit|key, that the lane's jobs need.
-	Lane []string
+	// Lane is its lane, without its counts.
+	Lane Lane
 	// Binding is the meter, limit|key, that it waits longest for.
 	Binding string
 	// Since is when it was denied first, by Redis's clock, and For is how long
@@ -96,7 +96,6 @@ func (l *Lanes) Find(ctx context.Context, id string) (jobs []throttle.JobID, err
 // readPlace reads the reply of lua/lanes/waiting.lua for one job.
 func readPlace(row []any) Place {
 	number := func(i int) int64 { return row[i].(int64) }
-	_, meters, _ := strings.Cut(row[6].(string), "\n")
 	return Place{
 		Called:   number(0) == 1,
 		Position: int(number(1)),
@@ -104,7 +103,7 @@ func readPlace(row []any) Place {
 		Expected: time.UnixMicro(number(3)),
 		In:       microseconds(number(3) - number(4)),
 		Binding:  row[5].(string),
-		Lane:     strings.Split(meters, "\n"),
+		Lane:     NewLane(row[6].(string)),
 		Known:    number(7) == 1,
 		Since:    time.UnixMicro(number(8)),
 		For:      microseconds(number(4) - number(8)),

@@ -18,7 +18,7 @@ func TestWaiting(t *testing.T) {
 		}
 		since := time.UnixMicro(s.now.UnixMicro())
 		s.wait(10 * time.Second)
-		lane := []string{"all|k", "host|h"} // both bind job 3, so the first does
+		lane := lanes.NewLane("default\nall|k\nhost|h") // both bind job 3, so the first does
 		for id, want := range map[string]lanes.Place{
 			"2": {Position: 1, Waiting: 4, In: 50 * time.Second, Binding: "host|h"},
 			"3": {Position: 2, Waiting: 4, In: 50 * time.Second, Binding: "all|k"},

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/scheduler/lanes"
+)
+
+// A fairness key is no meter that a job waits for.
+func TestPlaceOfATenant(t *testing.T) {
+	p := newPlace(lanes.Place{Lane: lanes.NewLane("default\napi|\nhost|a\n|3|tenant")})
+	if len(p.Lane) != 2 || p.Fair != "tenant" || p.Weight != 3 {
+		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.Fair, p.Weight)
+	}
+	if got, want := p.lines()[0][1], "api + host of a + tenant of weight 3"; got != want {
+		t.Errorf("for people: %q, want %q", got, want)
+	}
+}

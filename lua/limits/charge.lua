@@ -39,9 +39,9 @@ if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == numbe
 
 -- Of a funnel, what others took since stays owed in any case: as much as it owes more
 -- now than it did then, and what was given back since. They may have taken all of it
--- just now.
+-- just now, or early.
 local function give_back_rate(k)
-  local tat, fraction, rate, given = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*)$')
+  local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
   tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
   if rate ~= m.rate or tat == FAR or given < given_then then return end
   local given_us, part = span(given - given_then, m.n, m.period_us)
@@ -49,10 +49,10 @@ local function give_back_rate(k)
   local us, over = span(k, m.n, m.period_us)
   local less, left = tat - us, fraction - over
   if left < 0 then less, left = less - 1, left + m.n end
-  local least = now_us + others_us
+  local least = math.max(now_us, tonumber(begins) or 0) + others_us
   if least > less or least == less and part > left then less, left = least, part end
   if others_us < 0 or less > tat or less == tat and left >= fraction then return end
-  call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k))
+  call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
   gcra(m, now_us)() -- stores it for as long as it matters
 end
 

@@ -67,9 +67,8 @@ func (r *forecastReader) readLanes(ctx context.Context) error {
 	names := first.Val()
 	s := r.s
 	s.Lanes = int(all.Val())
-	s.About = s.Lanes > len(names)
-	if s.About {
-		names = names[:someLanes]
+	if s.About = s.Lanes > maxLanes; s.About { // by now there may be fewer
+		names = names[:min(someLanes, len(names))]
 	}
 	if lane := s.opts.Lane; s.About && lane != "" && !slices.Contains(names, lane) {
 		names = append(names, lane)

@@ -1,6 +1,7 @@
 package lanes_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -78,6 +79,40 @@ func TestForecastOfManyLanes(t *testing.T) {
 	for _, n := range []int{1, 2, 100, 604} {
 		e, ok := f.Job(fmt.Sprintf("default\nall|\nhost|%d", n), 1)
 		expect(t, fmt.Sprint("lane ", n), [2]any{e.In, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
+	}
+}
+
+// TestForecastWhileLanesEmpty: a lane may go between two looks.
+func TestForecastWhileLanesEmpty(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1))
+	s.acquire(t, "a", one("l"))
+	s.acquire(t, "b", one("l"))
+	s.rdb.AddHook(between(func(cmd redis.Cmder) {
+		if cmd.Name() == "zcard" {
+			s.forget(t, "b")
+		}
+	}))
+	if f, err := s.lanes.Forecast(background, lanes.ForecastOptions{}); err != nil || f.About {
+		t.Errorf("%+v, %v; want one of no lane", f, err)
+	}
+}
+
+// between is called after each command of a pipeline, which go one after the other.
+type between func(cmd redis.Cmder)
+
+func (between) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := next(ctx, []redis.Cmder{cmd}); err != nil {
+				return err
+			}
+			b(cmd)
+		}
+		return nil
 	}
 }
 

@@ -36,7 +36,7 @@ local function go_on(job, r, called, late)
   if called ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)
   if called then make_room(job.lane, late) end
-  local may = called and may_have(job, at)
+  local may = called == RESERVED and may_have(job, at) or called and at <= now_us
   if may or not called and at <= now_us and call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('turns')) == 0 then
     if not called then step_out(job.id, r) end
     forget_record(job.name, r.patience)

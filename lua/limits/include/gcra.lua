@@ -33,20 +33,20 @@ end
 
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
--- State: "tat fraction n period_us", and where calls have given back permits how many
--- those were. n permits per period, at most capacity at once: a permit every period/n,
+-- State: "tat fraction n period_us"; where calls have given back permits how many those
+-- were; and where one that took permits early has not begun, when it does. n permits per period, at most capacity at once: a permit every period/n,
 -- and TAT may run capacity·period/n ahead.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local tat, fraction, given = 0, 0, 0
+  local tat, fraction, given, begins_us = 0, 0, 0, 0
   local state = call('GET', m.state)
   if state then
     local rate
     tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
     tat, fraction = tonumber(tat), tonumber(fraction)
     if rate ~= m.rate then
-      local was, back = string.match(rate, '^(%d+ %d+) ?(%d*)$')
-      given = tonumber(back) or 0
+      local was, back, begins = string.match(rate, '^(%d+ %d+) ?(%d*) ?(%d*)$')
+      given, begins_us = tonumber(back) or 0, tonumber(begins) or 0
       if was ~= m.rate then
         -- @include leaked
         tat, fraction = leaked(m, tat, fraction, was)
@@ -72,14 +72,16 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- With no k it stores what is there; where more will be taken, `later`, only then. What is owed at a rate that ends lasts longer
+  -- The call begins now, or at a later moment if one is said. With no k it stores what is
+  -- there; where more will be taken, `later`, only then. What is owed at a rate that ends lasts longer
   -- where a slower one comes after it; how much was given back, as long as calls may
   -- settle that took before. Returns what a call must know to settle.
-  function m.take(k)
+  function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end
+    if at and at > begins_us then begins_us = at end
     if m.later then
       m.later = 'taken'
       return tat, given
@@ -88,6 +90,7 @@ local function gcra(m, now_us)
     if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
+    if begins_us > now_us then text = text .. (given > 0 and ' ' or ' 0 ') .. int(begins_us) end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
     call('SET', m.state, text, 'PX', int(ttl_ms))
     return tat, given

@@ -1,9 +1,10 @@
 -- @include scope
 
 -- Shuts a meter that is paused, or blocked until a moment. While a limit is
--- paused who asks is told to look again in a minute.
+-- paused who asks is told to look again in a minute. Nothing is taken early: it would come
+-- back from then on, and not from when the meter opens.
 local function shut(m, paused, ends)
-  m.shut, m.known = true, not paused and m.known
+  m.shut, m.known, m.early = true, not paused and m.known, false
   local ready_at = m.ready_at
   m.open_left = m.left -- what would be, were it not shut
   m.left = function() return 0 end

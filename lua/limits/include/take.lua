@@ -1,15 +1,16 @@
 -- @include needs
 
--- Takes the permits of all meters, unless they were taken before, and replies
+-- Takes the permits of all meters, unless they were taken before, for a call that begins at
+-- a later moment if one is said, and replies
 -- with the one that has least left; then whether the limiter is to hear how the
 -- call goes, and two numbers by which each meter knows what it gave: 0 if it does not.
-local function take_all(meters, before)
+local function take_all(meters, before, at)
   local tightest, least, lease_us
   local heard, marks = 0, {}
   for i = 1, #meters do
     local m = meters[i]
     local mark, given
-    if m.cost > 0 and not before then mark, given = m.take(m.cost) end
+    if m.cost > 0 and not before then mark, given = m.take(m.cost, at) end
     marks[2 * i - 1], marks[2 * i] = mark or 0, given or 0
     if m.heard then heard = 1 end
     local left = m.left() - m.reserved

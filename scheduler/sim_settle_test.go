@@ -15,7 +15,7 @@ import (
 func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
 	h, _ := handlingOf(ctx)
 	h.mu.Lock()
-	all, at := slices.Clone(h.decision.Taken), h.decision.At
+	all, at := slices.Clone(h.decision.Taken), h.decision.At.Add(h.decision.BeginIn)
 	h.mu.Unlock()
 	taken := all[s.need%len(all)]
 	w.mu.Lock()

@@ -228,7 +228,7 @@ func (j *crawlJob) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !file.Allowed(j.agent(), j.page.URL) {
+	if !file.Allowed(j.page.URL) {
 		j.result.Outcome, j.result.Reason = "disallowed", "robots.txt of "+origin(j.page.URL)+" disallows it"
 		return j.finish(ctx, frontier.Disallowed, nil)
 	}

@@ -57,7 +57,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	}
 	delete(j.robots, of) // which says that it is not known
 	file, err = j.knownRobots(ctx, of)
-	if err == nil && file != nil && !file.Allowed(j.agent(), j.page.URL) {
+	if err == nil && file != nil && !file.Allowed(j.page.URL) {
 		return file, nil
 	}
 	return nil, errors.Join(err, j.putBack(0, "the permit was for robots.txt of "+of))
@@ -75,7 +75,7 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 	}
 	j.robots[of] = nil
 	if ok && kept.Fresh {
-		j.robots[of] = robots.FromAnswer(kept.Status, kept.Text)
+		j.robots[of] = robots.FromAnswer(kept.Status, kept.Text, j.agent())
 	}
 	return j.robots[of], nil
 }
@@ -114,13 +114,13 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 	if err := j.Frontier.KeepRobots(ctx, of, status, text, 0); err != nil {
 		return err
 	}
-	return j.delay(ctx, robots.FromAnswer(status, text), of)
+	return j.delay(ctx, robots.FromAnswer(status, text, j.agent()), of)
 }
 
 // delay tells of the Crawl-delay that a robots.txt asks for. It is told before
 // each request, for limits forget. Where it cannot be told nothing is fetched.
 func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) error {
-	delay := file.CrawlDelay(j.agent())
+	delay := file.CrawlDelay()
 	if delay == 0 || j.Delay == nil {
 		return nil
 	}

@@ -131,7 +131,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 		if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 			return nil, err
 		}
-		if file != nil && !file.Allowed(j.agent(), l.URL) {
+		if file != nil && !file.Allowed(l.URL) {
 			disallowed = append(disallowed, l.Link)
 			continue
 		}

@@ -3,8 +3,8 @@
 //
 // A robots.txt speaks for one origin: scheme, host and port. The caller asks for the
 // file once, follows at least five redirects (2.3.1.2), hands the answer to
-// [FromAnswer], and asks [File.Allowed] for every URL of that origin. It should not
-// keep a file for longer than a day (2.4).
+// [FromAnswer] with its own name, and asks [File.Allowed] for every URL of that origin.
+// It should not keep a file for longer than a day (2.4).
 package robots
 
 import (
@@ -30,18 +30,21 @@ const MaxWildcards = 500
 // is cut down and not dropped: whoever wrote it wants few requests.
 const maxDelay = 24 * time.Hour
 
-// File is what a host's robots.txt says. The zero value is an empty file, which
-// allows everything. Once read it does not change, so it is safe for concurrent use.
+// MaxSitemaps is how many Sitemap lines are taken: each page of the origin leads there.
+const MaxSitemaps = 1000
+
+// File is what a host's robots.txt says to one crawler. The zero value is an empty file,
+// which allows everything. Once read it does not change, so it is safe for concurrent use.
 type File struct {
-	// Sitemaps are the URLs of its Sitemap lines, as they are written. They are for
-	// every crawler, and may be on other hosts.
+	// Sitemaps are the URLs of its Sitemap lines, as they are written, each once. They
+	// are for every crawler, and may be on other hosts.
 	Sitemaps []string
 
-	groups  map[string]*group // by product token in lower case, or "*"
-	nothing bool              // whether nothing may be fetched
+	group
+	nothing bool // whether nothing may be fetched
 }
 
-// group is what the file says to one crawler, in all of its groups for it: the RFC
+// group is what the file says to some crawlers, in all of its groups for them: the RFC
 // has them combined (2.2.1), wherever in the file they stand.
 type group struct {
 	rules rules
@@ -54,45 +57,71 @@ type group struct {
 // host that cannot be reached counts as one that answered 503. That is 2.3.1 of the
 // RFC, which makes no exception for 429: who is told to slow down should ask again
 // later instead of taking it for a host without rules.
-func FromAnswer(status int, body []byte) *File {
+//
+// The crawler is named by its product token or its whole User-Agent: "headgate" or
+// "headgate/1.2 (+https://example.com)".
+func FromAnswer(status int, body []byte, agent string) *File {
 	switch {
 	case status >= http.StatusInternalServerError:
 		return &File{nothing: true}
 	case status >= 200 && status < 300:
-		return Parse(body)
+		return Parse(body, agent)
 	}
 	return &File{}
 }
 
-// Parse reads a file. It takes anything: a line that it does not know is
+// Parse reads a file for a crawler. It takes anything: a line that it does not know is
 // skipped, as the RFC asks. Lines end with CR, LF or both, and # begins a comment
 // anywhere in a line.
-func Parse(text []byte) *File {
+//
+// What binds the crawler are the groups that name it, or else those for all that are
+// not named. A token is compared whole: "foo" does not bind "foobot". Rules for * are not
+// added to a crawler's own. Others' groups are not kept: rules for each of thousands of
+// names would take the square of the file.
+func Parse(text []byte, agent string) *File {
 	if len(text) > MaxSize {
 		text = text[:MaxSize]
 		text = text[:1+bytes.LastIndexAny(text, "\r\n")]
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	p := parser{file: &File{groups: map[string]*group{}}}
+	p := parser{agent: agentToken(agent), sitemaps: map[string]bool{}}
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line, _, _ = strings.Cut(line, "#")
 		if key, value, ok := strings.Cut(line, ":"); ok {
 			p.line(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
 		}
 	}
-	for _, g := range p.file.groups {
-		g.rules.order()
+	p.file.group = p.all
+	if p.named {
+		p.file.group = p.own
 	}
-	return p.file
+	p.file.rules.order()
+	return &p.file
 }
 
 // parser reads lines in their order: those that name crawlers, and then rules
 // for all of these. A name after a rule begins a new list of crawlers. Rules before
 // the first name are nobody's.
 type parser struct {
-	file   *File
-	agents []*group // that the next rule is for
-	ruled  bool     // whether there has been a rule for them
+	agent    string // in lower case
+	file     File
+	sitemaps map[string]bool
+
+	own, all     group // what is said to the crawler, and to those that are not named
+	named        bool  // whether it is
+	toOwn, toAll bool  // whom the next rule is for
+	ruled        bool  // whether there has been a rule for them
+}
+
+// said is whom the next line is said to.
+func (p *parser) said() (to []*group) {
+	if p.toOwn {
+		to = append(to, &p.own)
+	}
+	if p.toAll {
+		to = append(to, &p.all)
+	}
+	return to
 }
 
 // line takes in one line, split into its key, in lower case, and its value. A key that
@@ -101,40 +130,36 @@ func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
 		if p.ruled {
-			p.agents, p.ruled = nil, false
+			p.toOwn, p.toAll, p.ruled = false, false, false
 		}
-		if token := agentToken(value); token != "" {
-			p.agents = append(p.agents, p.file.group(token))
+		switch agentToken(value) {
+		case "":
+		case "*":
+			p.toAll = true
+		case p.agent:
+			p.toOwn, p.named = true, true
 		}
 	case "allow", "disallow":
 		p.ruled = true
 		if value == "" {
 			return // an empty path matches nothing
 		}
-		r := newRule(value, key == "allow")
-		for _, g := range p.agents {
-			g.rules.add(r)
+		for _, g := range p.said() {
+			g.rules.add(newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
 		// Not in the RFC, so it does not end a list of crawlers either.
 		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
-			for _, g := range p.agents {
+			for _, g := range p.said() {
 				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
 			}
 		}
 	case "sitemap":
-		if value != "" {
+		if value != "" && !p.sitemaps[value] && len(p.sitemaps) < MaxSitemaps {
+			p.sitemaps[value] = true
 			p.file.Sitemaps = append(p.file.Sitemaps, value)
 		}
 	}
-}
-
-// group is the group of rules for a product token, made where there is none yet.
-func (f *File) group(token string) *group {
-	if f.groups[token] == nil {
-		f.groups[token] = &group{}
-	}
-	return f.groups[token]
 }
 
 // Token is the product token of a User-Agent, in lower case, by which a
@@ -158,41 +183,24 @@ func agentToken(text string) string {
 	return text
 }
 
-// forAgent is the group for a crawler: those that name it, or else those for
-// all that are not named. A token is compared whole: "foo" does not bind "foobot".
-// Rules for * are not added to a crawler's own.
-func (f *File) forAgent(agent string) *group {
-	if g, ok := f.groups[agentToken(agent)]; ok {
-		return g
-	}
-	if g, ok := f.groups["*"]; ok {
-		return g
-	}
-	return &group{}
-}
-
 // Allowed reports whether the crawler may fetch the URL, which is absolute or
-// a path with its query. The crawler is named by its product token or its
-// whole User-Agent: "headgate" or "headgate/1.2 (+https://example.com)". The
-// rule with the longest path that matches decides, and of two as long the one
-// that allows (2.2.2): in octets of the canonical path, of which a * is one and the $
-// at the end none. Without such a rule the URL is allowed, and /robots.txt is always.
+// a path with its query. The rule with the longest path that matches decides, and of two
+// as long the one that allows (2.2.2): in octets of the canonical path, of which a * is
+// one and the $ at the end none. Without such a rule the URL is allowed, and /robots.txt
+// is always.
 //
 // That the URL is of the file's own origin is not checked. It takes time in
 // proportion to the URL and to the rules with a wildcard, of which there are at most
 // MaxWildcards.
-func (f *File) Allowed(agent, url string) bool {
+func (f *File) Allowed(url string) bool {
 	target := canonical(pathOf(url), false)
 	if target == "/robots.txt" {
 		return true
 	}
-	if f.nothing {
-		return false
-	}
-	return f.forAgent(agent).rules.allow(target)
+	return !f.nothing && f.rules.allow(target)
 }
 
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the
 // file does not say, and at most a day. It is no part of the RFC, but of many files;
-// of several for one crawler the last counts.
-func (f *File) CrawlDelay(agent string) time.Duration { return f.forAgent(agent).delay }
+// of several the last counts.
+func (f *File) CrawlDelay() time.Duration { return f.delay }

@@ -98,7 +98,7 @@ func TestAllowed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Parse([]byte(tt.file)).Allowed(tt.agent, tt.url); got != tt.want {
+			if got := Parse([]byte(tt.file), tt.agent).Allowed(tt.url); got != tt.want {
 				t.Errorf("%q\nAllowed(%q, %q) = %t, want %t", tt.file, tt.agent, tt.url, got, tt.want)
 			}
 		})
@@ -122,12 +122,12 @@ func TestFromAnswer(t *testing.T) {
 		{599, false, false},
 	}
 	for _, tt := range tests {
-		f := FromAnswer(tt.status, body)
-		if x, y := f.Allowed("a", "/x"), f.Allowed("a", "/y"); x != tt.x || y != tt.y {
+		f := FromAnswer(tt.status, body, "a")
+		if x, y := f.Allowed("/x"), f.Allowed("/y"); x != tt.x || y != tt.y {
 			t.Errorf("%d: allowed %t, %t; want %t, %t", tt.status, x, y, tt.x, tt.y)
 		}
 	}
-	if !FromAnswer(503, nil).Allowed("a", "/robots.txt") {
+	if !FromAnswer(503, nil, "a").Allowed("/robots.txt") {
 		t.Error("503: robots.txt may not be asked for again")
 	}
 }
@@ -138,12 +138,12 @@ func TestSizeIsBounded(t *testing.T) {
 	fill := func(n int) string { return strings.Repeat("#", n-1) + "\n" }
 	room := MaxSize - len(head) - len(rule)
 	within := head + fill(room) + rule + "Disallow: /behind\n"
-	if Parse([]byte(within)).Allowed("a", "/last") {
+	if Parse([]byte(within), "a").Allowed("/last") {
 		t.Error("the last rule within the bound does not count")
 	}
 	cut := head + fill(room+1) + rule + "Disallow: /behind\n" // after /last
-	f := Parse([]byte(cut))
-	if !f.Allowed("a", "/last") || !f.Allowed("a", "/behind") {
+	f := Parse([]byte(cut), "a")
+	if !f.Allowed("/last") || !f.Allowed("/behind") {
 		t.Error("a rule that is cut, or behind the bound, counts")
 	}
 }
@@ -153,21 +153,21 @@ func TestCrawlDelay(t *testing.T) {
 		"10": 10 * time.Second, "0.5": 500 * time.Millisecond, "0": 0, "-1": 0, "soon": 0, "NaN": 0, "Inf": maxDelay, "1e9": maxDelay,
 	}
 	for text, want := range tests {
-		f := Parse(fmt.Appendf(nil, "User-agent: a\nCrawl-delay: %s\nDisallow: /x\nUser-agent: *\nCrawl-delay: 3\n", text))
-		if got := f.CrawlDelay("a"); got != want {
+		file := fmt.Appendf(nil, "User-agent: a\nCrawl-delay: %s\nDisallow: /x\nUser-agent: *\nCrawl-delay: 3\n", text)
+		if got := Parse(file, "a").CrawlDelay(); got != want {
 			t.Errorf("Crawl-delay: %s: got %s, want %s", text, got, want)
 		}
-		if got := f.CrawlDelay("b"); got != 3*time.Second {
+		if got := Parse(file, "b").CrawlDelay(); got != 3*time.Second {
 			t.Errorf("another crawler: got %s, want 3s", got)
 		}
 	}
-	if got := new(File).CrawlDelay("a"); got != 0 {
+	if got := new(File).CrawlDelay(); got != 0 {
 		t.Errorf("an empty file: %s", got)
 	}
 }
 
 func TestSitemaps(t *testing.T) {
-	f := Parse([]byte("Sitemap: https://h.example/a.xml\nUser-agent: a\nsitemap:https://h.example/b.xml # two\nDisallow: /\nSitemap:\n"))
+	f := Parse([]byte("Sitemap: https://h.example/a.xml\nUser-agent: a\nsitemap:https://h.example/b.xml # two\nDisallow: /\nSitemap: https://h.example/a.xml\nSitemap:\n"), "b")
 	if want := []string{"https://h.example/a.xml", "https://h.example/b.xml"}; !slices.Equal(f.Sitemaps, want) {
 		t.Errorf("got %q, want %q", f.Sitemaps, want)
 	}
@@ -181,8 +181,8 @@ func TestWildcardsAreBounded(t *testing.T) {
 	for i := range 2 * MaxWildcards {
 		fmt.Fprintf(&text, "Disallow: /wild%d/*x\nAllow: /wild%d/*xy\n", i, i)
 	}
-	f := Parse([]byte(text.String()))
-	if n := len(f.groups["*"].rules.wild); n != MaxWildcards {
+	f := Parse([]byte(text.String()), "a")
+	if n := len(f.rules.wild); n != MaxWildcards {
 		t.Errorf("%d rules are tried for each URL, want %d", n, MaxWildcards)
 	}
 	last := fmt.Sprintf("/wild%d/", 2*MaxWildcards-1)
@@ -190,9 +190,42 @@ func TestWildcardsAreBounded(t *testing.T) {
 		"/wild0/x": false, "/wild0/xy": true, "/wild0/a": true, // as they are written
 		last + "x": false, last + "xy": false, last + "a": false, "/other": true, // all too much
 	} {
-		if got := f.Allowed("a", path); got != want {
+		if got := f.Allowed(path); got != want {
 			t.Errorf("Allowed(%s) = %t, want %t", path, got, want)
 		}
+	}
+}
+
+// A file that names many crawlers before many rules takes its size, and not the product
+// of the two, which for a file of 500 kB is gigabytes.
+func TestManyNamesAreBounded(t *testing.T) {
+	const many = 2000
+	var text strings.Builder
+	for i := range many {
+		name := strings.Map(func(r rune) rune { return r - '0' + 'a' }, fmt.Sprint(i))
+		fmt.Fprintf(&text, "User-agent: x%s\nUser-agent: *\n", name)
+	}
+	for i := range many {
+		fmt.Fprintf(&text, "Disallow: /%d\n", i)
+	}
+	if n := testing.AllocsPerRun(1, func() { Parse([]byte(text.String()), "xb") }); n > 10*3*many {
+		t.Errorf("%.0f allocations for %d lines", n, 3*many)
+	}
+	for _, agent := range []string{"xb", "another"} {
+		if Parse([]byte(text.String()), agent).Allowed("/0") {
+			t.Errorf("%s may fetch what is disallowed", agent)
+		}
+	}
+}
+
+// Each page of an origin leads to the sitemaps of its robots.txt.
+func TestSitemapsAreBounded(t *testing.T) {
+	var text strings.Builder
+	for i := range 2 * MaxSitemaps {
+		fmt.Fprintf(&text, "Sitemap: /%d\n", i)
+	}
+	if n := len(Parse([]byte(text.String()), "a").Sitemaps); n != MaxSitemaps {
+		t.Errorf("%d sitemaps, want %d", n, MaxSitemaps)
 	}
 }
 
@@ -214,7 +247,7 @@ func TestAllowedIsTheLongestRule(t *testing.T) {
 				want, longest = r.allow, len(r.path)
 			}
 		}
-		if got := Parse([]byte(text)).Allowed("a", target); got != want {
+		if got := Parse([]byte(text), "a").Allowed(target); got != want {
 			t.Fatalf("%q\nAllowed(%q) = %t, want %t", text, target, got, want)
 		}
 	})
@@ -226,21 +259,21 @@ func FuzzAllowed(target *testing.F) {
 	f.Add("User-agent: *\nDisallow: /a*b$\n", "/axb")
 	f.Add("User-agent: *\nAllow: /%zz\nDisallow: *?\n", "/%zz?%2F")
 	f.Fuzz(func(t *testing.T, text, path string) {
-		file := Parse([]byte(text))
+		file := Parse([]byte(text), "a")
 		target := canonical(pathOf(path), false)
 		if again := canonical(target, false); again != target {
 			t.Errorf("%q is %q, and that is %q", path, target, again)
 		}
-		if file.Allowed("a", path) != file.Allowed("a", target) {
+		if file.Allowed(path) != file.Allowed(target) {
 			t.Errorf("%q and %q are not the same to %q", path, target, text)
 		}
 	})
 }
 
 func ExampleFile_Allowed() {
-	file := Parse([]byte("User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"))
-	fmt.Println(file.Allowed("headgate", "https://example.com/private/diary"))
-	fmt.Println(file.Allowed("headgate", "https://example.com/"), file.CrawlDelay("headgate"))
+	file := Parse([]byte("User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"), "headgate")
+	fmt.Println(file.Allowed("https://example.com/private/diary"))
+	fmt.Println(file.Allowed("https://example.com/"), file.CrawlDelay())
 	// Output:
 	// false
 	// true 2s

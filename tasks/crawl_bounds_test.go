@@ -1,10 +1,15 @@
 package tasks_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/tasks"
 )
@@ -95,4 +100,97 @@ func TestSitemapsNestTwoDeep(t *testing.T) {
 			c.wantOnce(want...)
 		})
 	}
+}
+
+// A page can lead to thousands of origins, whose files would all be in memory at once. The
+// job reads those of a few, and of the others their pages' own jobs do.
+func TestAJobReadsFewRobots(t *testing.T) {
+	const origins = 40
+	var allow, to []string
+	hosts := map[string]http.HandlerFunc{}
+	for i := range origins {
+		host := fmt.Sprintf("o%d.test", i)
+		allow, to = append(allow, host), append(to, "http://"+host+"/x")
+	}
+	hosts["a.test"] = pages("", map[string][]string{"/": to})
+	crawl(t, hosts, nil, func(c *crawling) {
+		for _, host := range allow {
+			if err := c.frontier.KeepRobots(c.t.Context(), "http://"+host, 200, []byte("User-agent: *\nDisallow: /"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Allow: append(allow, tasks.SameHost)})
+		p := c.wait()
+		if p.Disallowed != origins || p.Fetched != 1 {
+			t.Errorf("%+v, want all but the first disallowed", p.Counts)
+		}
+		if got := c.result(id); !strings.Contains(got, `"new":25`) {
+			t.Errorf("%s: want 15 found disallowed by the page's job, and 25 by their own", got)
+		}
+	})
+}
+
+// pipelines hears of each pipeline of a client.
+type pipelines func(cmds []redis.Cmder)
+
+func (pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (hear pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		hear(cmds)
+		return next(ctx, cmds)
+	}
+}
+
+// Pages that are spread anew are read one after the other: their links can be more than
+// there is memory for.
+func TestPagesAreSpreadOneAfterTheOther(t *testing.T) {
+	many := map[string][]string{"/": {"/a", "/late"}, "/a": {"/b"}}
+	for i := range 6 {
+		url := fmt.Sprintf("/y%d", i)
+		many["/b"] = append(many["/b"], url)
+		for n := range 600 {
+			many[url] = append(many[url], fmt.Sprintf("%s/%d", url, n))
+		}
+	}
+	many["/late"] = many["/b"]
+	site, asked := pages("", many), 0
+	late := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			if asked++; asked < 30 {
+				w.Header().Set("Retry-After", "1") // until the others have been fetched
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+		}
+		site(w, r)
+	}
+	crawl(t, map[string]http.HandlerFunc{"a.test": late}, nil, func(c *crawling) {
+		c.handler.MaxPages = 12
+		var mu sync.Mutex
+		read, inARow, most, twice := map[string]int{}, 0, 0, 0
+		c.rdb.AddHook(pipelines(func(cmds []redis.Cmder) {
+			mu.Lock()
+			defer mu.Unlock()
+			if args := cmds[0].Args(); len(args) == 3 && strings.HasSuffix(fmt.Sprint(args[1]), ":crawl_pages:it") {
+				page := fmt.Sprint(args[2])
+				if read[page]++; read[page] == 2 { // not to be fetched, but to be spread anew
+					twice++
+					inARow++
+					most = max(most, inARow)
+				}
+			} else if len(cmds) > 2 {
+				inARow = 0 // it looks URLs up
+			}
+		}))
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 3}, asynq.MaxRetry(100))
+		p := c.wait()
+		if p.Fetched != 10 || p.Beyond < 6*600-12 {
+			t.Errorf("%+v, want 10 pages, and what 6 of them lead to beyond", p.Counts)
+		}
+		if twice < 6 || most != 1 {
+			t.Errorf("%d pages were read again, %d in a row; want 6 at least, one after the other", twice, most)
+		}
+	})
 }

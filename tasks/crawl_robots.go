@@ -24,6 +24,9 @@ const (
 	// maxAwait is how long a job is put back at most that waits for another's
 	// request: each time costs a permit.
 	maxAwait = time.Second
+	// maxRobots is how many origins' files a job looks at: a page can lead to thousands, and
+	// each can be megabytes once it is read.
+	maxRobots = 16
 )
 
 // errNoRobots is why a page is not fetched whose robots.txt cannot be had, as RFC
@@ -64,10 +67,14 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 }
 
 // knownRobots is an origin's robots.txt as it was fetched within a day, and nil
-// if it was not. It asks Redis once for an origin in a run of a job, and no server.
+// if it was not. It asks Redis once for an origin in a run of a job, and no server. Of more
+// than maxRobots origins it is nil for the others: their pages' own jobs look.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
 	if file, ok := j.robots[of]; ok {
 		return file, nil
+	}
+	if len(j.robots) >= maxRobots {
+		return nil, nil
 	}
 	kept, ok, err := j.Frontier.Robots(ctx, of)
 	if err != nil {

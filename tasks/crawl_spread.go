@@ -64,36 +64,37 @@ const spreadBatch = 500
 // nothing is fetched twice. It can be repeated wherever it broke off, for it
 // notes what it did only once all that follows from it is done.
 //
-// It goes through the leads as through a queue, to which it adds those of pages that
-// it spreads in turn. A URL is looked at again only for a larger depth, so that ends
-// also where pages lead to each other.
+// Pages that it spreads in turn it reads one after the other, when all that came before is
+// looked up: so it has one page's links in memory, and not those of thousands. A URL of the
+// run is looked at again only for a larger depth, so that ends also where pages lead to each
+// other.
 func (j *crawlJob) spread(ctx context.Context, to []lead) error {
-	best := map[string]int{} // by URL, the depth to which it is spread
-	var followed []frontier.Link
-	for len(to) > 0 {
+	best := map[string]int{} // by URL of the run, the depth to which it is spread
+	var deeper, followed []frontier.Link
+	for len(to) > 0 || len(deeper) > 0 {
+		for len(to) < spreadBatch && len(deeper) > 0 {
+			l := deeper[0]
+			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
+			if err != nil {
+				return err
+			}
+			to = append(to, leads(page, l.Depth, 0)...)
+			followed, deeper = append(followed, l), deeper[1:]
+		}
 		// A URL that is there twice is looked up again for a larger depth alone.
 		var batch []lead
 		for len(to) > 0 && len(batch) < spreadBatch {
 			l := to[0]
 			to = to[1:]
 			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.sitemap || j.goes(l.URL)) {
-				best[l.URL] = l.Depth
 				batch = append(batch, l)
 			}
 		}
-		deeper, err := j.spreadBatch(ctx, batch)
+		more, err := j.spreadBatch(ctx, batch, best)
 		if err != nil {
 			return err
 		}
-		// What these lead to is spread like what the job's own page does.
-		for _, l := range deeper {
-			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
-			if err != nil {
-				return err
-			}
-			to = append(to, leads(page, l.Depth, 0)...)
-			followed = append(followed, l)
-		}
+		deeper = append(deeper, more...)
 	}
 	return j.Frontier.Followed(ctx, j.run, followed)
 }
@@ -101,8 +102,9 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 // spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
 // that were fetched with a smaller depth. A new URL that a known robots.txt disallows
 // is noted as that without a job. Where robots.txt is not known its job finds out:
-// to ask is a request, and wants that host's permit.
-func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Link, error) {
+// to ask is a request, and wants that host's permit. Of those that the run has, or has
+// room for, it notes in best how deep they are spread.
+func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead, best map[string]int) ([]frontier.Link, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -121,6 +123,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead) ([]frontier.Li
 			beyond = append(beyond, l.Link)
 			continue
 		}
+		best[l.URL] = max(best[l.URL], l.Depth)
 		if seen[i].State != "" { // there is a job for it, or it needs none
 			if l.Depth > seen[i].Depth {
 				found = append(found, l.Link)

@@ -31,7 +31,10 @@ for i = 6, #ARGV, 4 do
   if not state and first == '=' then
     -- It was never found.
   elseif not state and (first == 'b' or not (room('', most) and room(host, most_of_host))) then
-    move_page(hosts, host, nil, 'b')
+    call('HINCRBY', hosts, '|b', 1)
+    -- A host without a page is not counted: a site can make up hosts without end.
+    room(host, most_of_host)
+    if left[host] < most_of_host then call('HINCRBY', hosts, host .. '|b', 1) end
   elseif not state then
     write_page(seen, page, first, depth, '')
     move_page(hosts, host, nil, first)

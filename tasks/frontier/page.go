@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,7 +16,8 @@ import (
 // where the page leads to, for a run in which it has not changed or a shorter
 // way to it is found. Its text is not kept. It outlives its run, and is replaced by
 // what a later run finds. When no run has met it for 90 to 180 days it goes, with the
-// first that begins then.
+// first that begins then. Of one that would take more than maxKept bytes no links are kept,
+// and nothing to ask with: the next run fetches it anew.
 type Page struct {
 	Run      string   `json:"run"` // that fetched it
 	ETag     string   `json:"etag,omitempty"`
@@ -27,14 +29,39 @@ type Page struct {
 	To       string   `json:"to,omitempty"`       // where it redirects
 }
 
+// maxKept is how many bytes Redis keeps of a page, which has all of them for months: room
+// for ten thousand links of any length that people give them.
+const maxKept = 1 << 20
+
 // encode packs the page: links repeat themselves, and gzip makes a fraction of them.
 func (p *Page) encode() ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if err := errors.Join(json.NewEncoder(z).Encode(p), z.Close()); err != nil {
+	text, err := json.Marshal(p)
+	if err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	kept, err := pack(text)
+	if len(kept) > maxKept {
+		return (&Page{Run: p.Run, Level: p.Level, To: p.To}).encode()
+	}
+	return kept, err
+}
+
+// pack makes a text that others wrote as small as it can be.
+func pack(text []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(text)
+	err = errors.Join(err, z.Close())
+	return b.Bytes(), err
+}
+
+// unpack is what pack was given.
+func unpack(kept []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(kept))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
 }
 
 // Page is what was kept of a page of the crawl in any of its runs, and nil for
@@ -57,12 +84,12 @@ func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
 		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
 	}
 	// That is nothing an answer of the site could cause, so it is not passed over.
-	z, err := gzip.NewReader(bytes.NewReader(kept))
-	if err != nil {
-		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)
-	}
 	var p Page
-	if err := json.NewDecoder(z).Decode(&p); err != nil {
+	text, err := unpack(kept)
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)
 	}
 	return &p, nil

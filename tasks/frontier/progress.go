@@ -39,7 +39,7 @@ type Progress struct {
 	// Ended is when the last URL was taken, if nothing waits any more.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
-	Hosts []HostCounts `json:"hosts"` // by name
+	Hosts []HostCounts `json:"hosts"` // of which there are URLs, by name
 }
 
 // HostCounts are the counts of one host.

@@ -34,9 +34,11 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool
 	if err != nil || len(values) == 0 {
 		return r, false, wrapRobots(origin, err)
 	}
-	r.Text = []byte(values["text"])
+	if r.Text, err = unpack([]byte(values["packed"])); err != nil {
+		return Robots{}, false, wrapRobots(origin, err)
+	}
 	r.Status, _ = strconv.Atoi(values["status"])
-	at, _ := strconv.ParseInt(values["at"], 10, 64)
+	at, _ := strconv.ParseInt(values["fetched"], 10, 64)
 	r.Fresh = time.Since(time.UnixMilli(at)) < robotsFresh
 	return r, true, nil
 }
@@ -44,12 +46,18 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool
 // KeepRobots keeps an origin's answer of that age, and ends the wait for it. An
 // older age than it has makes it fresh for a shorter time.
 func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, text []byte, age time.Duration) error {
+	// Packed: a site can have more origins than there is memory for as many texts, which
+	// come packed, too.
+	packed, err := pack(text)
+	if err != nil {
+		return wrapRobots(origin, err)
+	}
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()
-	pipe.HSet(ctx, key, "status", status, "text", text, "at", time.Now().Add(-age).UnixMilli())
+	pipe.HSet(ctx, key, "status", status, "packed", packed, "fetched", time.Now().Add(-age).UnixMilli())
 	pipe.PExpire(ctx, key, robotsLife)
 	pipe.Del(ctx, f.key("robots_busy", origin))
-	_, err := pipe.Exec(ctx)
+	_, err = pipe.Exec(ctx)
 	return wrapRobots(origin, err)
 }
 

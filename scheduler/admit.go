@@ -28,7 +28,7 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
 	for i, t := range jobs {
-		if q, err := newAsking(job{l.queue, t.id}, t.msg); err == nil { // else it is asynq's to judge
+		if q, err := newAsking(job{l.queue, t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
 			q.lease = l.leaseEnd()
 			jobs[i].asking, all = q, append(all, q)
 		}
@@ -50,14 +50,15 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	return s.park(context.WithoutCancel(ctx), jobs)
 }
 
-// newAsking is the question of a job by its message.
-func newAsking(j job, msg string) (*asking, error) {
+// newAsking is the question of a job by its message, and by what its hash says of where it
+// stood.
+func newAsking(j job, msg, stood string) (*asking, error) {
 	m, err := parseMessage([]byte(msg))
 	if err != nil {
 		return nil, err
 	}
 	task, err := parseTask([]byte(msg))
-	return &asking{attempt: attempt{job: j, task: task, retried: m.retried, maxRetry: m.maxRetry, term: termOf(m)}, unique: m.unique}, err
+	return &asking{attempt: attempt{job: j, task: task, retried: m.retried, maxRetry: m.maxRetry, stood: parseStood(stood), term: termOf(m)}, unique: m.unique}, err
 }
 
 // park puts jobs back that have been denied, and returns the others. One that cannot be

@@ -64,9 +64,10 @@ type lot struct {
 	jobs []taken
 }
 
-// taken is a job's ID and its message, as asynq stores it, and what is asked about it.
+// taken is a job's ID, its message, as asynq stores it, and where it stood; and what is asked
+// about it.
 type taken struct {
-	id, msg string
+	id, msg, stood string
 	*asking
 }
 
@@ -175,8 +176,8 @@ func (a *ahead) send(ctx context.Context, c *call, n int) (int, error) {
 	}
 	delete(a.lost, c.queue)
 	a.next, a.until = lot{call: c}, time.Now().Add(beginWithin)
-	for i := 0; i+1 < len(found); i += 2 {
-		a.next.jobs = append(a.next.jobs, taken{id: found[i], msg: found[i+1]})
+	for job := range slices.Chunk(found, 3) {
+		a.next.jobs = append(a.next.jobs, taken{id: job[0], msg: job[1], stood: job[2]})
 	}
 	took := len(a.next.jobs)
 	if 0 < took && took < n {

@@ -183,6 +183,7 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 	answers := s.answers(ctx, asks)
 	for i, q := range all {
 		d, err := answers[i].Decision, answers[i].Err
+		d.Waited = q.stood.waited(d)
 		s.history.Asked(time.Since(q.began), err != nil)
 		if err == nil {
 			s.history.Decided(q.queue, q.id, q.rule.Needs, d)
@@ -222,6 +223,9 @@ func (s *Server) asks(a attempt) lanes.Job {
 	j := lanes.Job{
 		JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight,
+	}
+	if a.rule.RetryAt == AtTicket {
+		j.Since = a.stood.since
 	}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)

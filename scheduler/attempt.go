@@ -21,6 +21,7 @@ type attempt struct {
 	rule     Rule
 	retried  int // failures so far
 	maxRetry int
+	stood    stood
 	term
 }
 
@@ -73,7 +74,7 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	a.rule, a.term = q.rule, q.term
+	a.rule, a.term, a.stood = q.rule, q.term, q.stood
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()
@@ -132,13 +133,19 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
 	defer func() {
 		ended(end)
-		if end == history.Failed || end == history.Archived || end == history.Done && h.retried > 0 {
-			h.server.redis.runs.add(h.job, time.Since(h.began))
+		switch {
+		case end == history.Failed || end == history.Archived:
+			h.server.redis.runs.add(h.job, handled{time.Since(h.began), h.since()})
+		case end == history.Done && h.retried > 0:
+			h.server.redis.runs.add(h.job, handled{took: time.Since(h.began)})
 		}
 	}()
 	over, err := h.within(ctx, func(ctx context.Context) error { return next.ProcessTask(ctx, h.task) })
 	if err = h.judge(ctx, err); over {
 		err = context.DeadlineExceeded
+	}
+	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
+		later.since = h.since()
 	}
 	end = h.end(ctx, err)
 	return err

@@ -10,6 +10,12 @@ import (
 	"github.com/headgate/headgate/internal/attempts"
 )
 
+// handled is what this process knows of an attempt that has ended.
+type handled struct {
+	took  time.Duration
+	since time.Time // when its job came to its lane first, unless it is done
+}
+
 // ended notes for people how an attempt has ended that asynq has just written: one that
 // failed, and one that succeeded after that where the job is kept. A job that succeeds at once
 // costs nothing here. What Redis does not take is not noted.
@@ -28,13 +34,13 @@ func (q *queueRedis) ended(ctx context.Context, keys []string, args []any) {
 	} else if w.hash, w.job, ok = asCompletion(keys, args); !ok {
 		return
 	}
-	took, ran := q.runs.get(w.job)
-	if !ran && end.Error == "" {
+	ran, ok := q.runs.get(w.job)
+	if !ok && end.Error == "" {
 		return
 	}
 	q.runs.remove(w.job)
-	end.Took = took
-	_ = attempts.Note(ctx, q.UniversalClient, w.hash, end)
+	end.Took = ran.took
+	_ = attempts.Note(ctx, q.UniversalClient, w.hash, end, stood{ran.since, w.at}.String())
 }
 
 // asCompletion recognises asynq's script MarkAsComplete by its keys: the active list, the

@@ -26,6 +26,8 @@ func TestEnumsAreTexts(t *testing.T) {
 		{Full, "full", new(Jitter)},
 		{Equal, "equal", new(Jitter)},
 		{None, "none", new(Jitter)},
+		{AtTicket, "ticket", new(RetryAt)},
+		{AtBack, "back", new(RetryAt)},
 	} {
 		text, err := test.value.MarshalText()
 		if err != nil || string(text) != test.text || test.value.String() != test.text {

@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/attempts"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -22,8 +23,8 @@ import (
 // It may be wrapped; the text of the whole is what asynq shows for the job. With a
 // d of zero it comes at once. Else nothing calls the job back before: it comes with
 // asynq's own polls, which take whole seconds, so up to a second and a
-// DelayedTaskCheckInterval later. Its permits are used up, and it asks for them
-// again when it comes.
+// DelayedTaskCheckInterval later. Its permits are used up. When it comes it asks for
+// them again, where its rule's RetryAt says.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 // retryAfter is the error of [RetryAfter].
@@ -69,6 +70,7 @@ type putBackError struct {
 	at     time.Time  // when asynq itself brings it back
 	as     *putBackAs // nil keeps the payload
 	denied bool       // whether it waits for permits, and so may be promoted before
+	since  time.Time  // when it came to its lane first, where it is to stand there again
 }
 
 // atOnce reports whether the job is to come back without a wait.
@@ -113,6 +115,9 @@ const uniqueMargin = time.Minute
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
 func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends string) *redis.Cmd {
+	if !why.since.IsZero() {
+		_ = attempts.Stood(ctx, q.UniversalClient, w.hash, stood{why.since, why.at}.String())
+	}
 	call := q.putBackCall(w, why, ends)
 	cmd := redis.NewCmd(ctx)
 	if q.sendPutBacks(ctx, call); call.err != nil {

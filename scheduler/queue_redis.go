@@ -26,7 +26,7 @@ import (
 type queueRedis struct {
 	redis.UniversalClient
 	putBacks *putBacks
-	runs     remembered[time.Duration] // how long attempts took that failed, or came after one that did
+	runs     remembered[handled] // attempts that failed, or came after one that did
 	askings  *askings
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
@@ -176,7 +176,8 @@ func messageAt(keys []string, args []any) int {
 type writeBack struct {
 	job
 	msg                 []byte
-	hash, active, lease string // keys
+	at                  time.Time // when asynq brings it back
+	hash, active, lease string    // keys
 	archive             bool
 	unique              bool // whether it has a Unique lock
 }
@@ -197,7 +198,8 @@ func asWriteBack(keys []string, args []any) (w writeBack, ok bool) {
 	w.hash, w.active, w.lease, w.queue = keys[0], keys[1], keys[2], queue
 	id, isID := args[0].(string)
 	msg, isMsg := args[1].([]byte)
-	w.id, w.msg = id, msg
+	at, _ := args[2].(int64)
+	w.id, w.msg, w.at = id, msg, time.Unix(at, 0)
 	return w, isID && isMsg
 }
 

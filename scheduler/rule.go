@@ -60,6 +60,8 @@ type Rule struct {
 	// Retry spaces the attempts of a job that fails. Nil leaves that to the
 	// server's RetryDelayFunc.
 	Retry *RetryPolicy
+	// RetryAt is where a job waits that comes again after an attempt.
+	RetryAt RetryAt
 }
 
 // GetRule returns the rule under which a handler runs, from its context: middleware

@@ -270,7 +270,7 @@ func TestJobSaysItsAttempts(t *testing.T) {
 	for _, a := range []attempts.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host:1", Error: "boom: skip retry for the task"}, {At: time.Now(), Error: "its lease ended"},
 	} {
-		w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:retry", a))
+		w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:retry", a, ""))
 	}
 	_, out, _ := w.worker("job retry")
 	if !strings.Contains(out, "failed: boom, after 1.5s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {

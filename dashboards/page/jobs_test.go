@@ -211,11 +211,11 @@ func TestJobsAttempts(t *testing.T) {
 	for i, a := range []attempts.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host-1:77", Error: "refused: token=sesame"}, {At: time.Now()},
 	} {
-		if err := attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:tried", a); err != nil {
+		if err := attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:tried", a, ""); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:gone", attempts.Attempt{}))
+	w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:gone", attempts.Attempt{}, ""))
 	if w.rdb.Exists(t.Context(), "asynq:{default}:t:gone").Val() != 0 {
 		t.Error("a job that is gone has attempts")
 	}

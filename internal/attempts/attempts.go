@@ -52,8 +52,9 @@ var Here = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 })
 
-// Note adds an attempt to those of the job with that hash, if there is one still.
-func Note(ctx context.Context, rdb redis.Scripter, hash string, a Attempt) error {
+// Note adds an attempt to those of the job with that hash, if there is one still; and says
+// where the job stood, which is empty where nobody knows.
+func Note(ctx context.Context, rdb redis.Scripter, hash string, a Attempt, stood string) error {
 	if len(a.Error) > maxError {
 		a.Error = strings.ToValidUTF8(a.Error[:maxError], "") + "…"
 	}
@@ -61,7 +62,12 @@ func Note(ctx context.Context, rdb redis.Scripter, hash string, a Attempt) error
 	if err != nil {
 		return err
 	}
-	return lua.Attempt.Run(ctx, rdb, []string{hash}, text, Kept).Err()
+	return lua.Attempt.Run(ctx, rdb, []string{hash}, text, Kept, stood).Err()
+}
+
+// Stood says of the job with that hash where it stood, if there is one still.
+func Stood(ctx context.Context, rdb redis.Scripter, hash, stood string) error {
+	return lua.Attempt.Run(ctx, rdb, []string{hash}, "", Kept, stood).Err()
 }
 
 // Plain is an error's text as asynq stores it, for people: without what asynq.SkipRetry says of

@@ -111,6 +111,7 @@ func TestRule(t *testing.T) {
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
 		Priority: lanes.High, Blocks: []string{"host"},
 		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
+		RetryAt: scheduler.AtBack,
 	}
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
 		t.Error(diff)

@@ -50,6 +50,9 @@ type Task struct {
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
+	// RetryAt is where it waits for its permits then: by its ticket, before all that came after
+	// it, or at the back. The zero value means `ticket`.
+	RetryAt scheduler.RetryAt `yaml:"retry_at"`
 	// Then are the jobs that follow when a job is done.
 	Then []Then `yaml:"then"`
 }
@@ -114,7 +117,7 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	return scheduler.Rule{
 		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: t.blocks(),
 		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
-		Retry: &policy,
+		Retry: &policy, RetryAt: t.RetryAt,
 	}, nil
 }
 

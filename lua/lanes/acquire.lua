@@ -17,8 +17,8 @@
 --   and are called back to; tickets of head start: 0 normal, negative earlier, positive
 --   later; longest wait in microseconds, from the first denial, or -1 for any; how long
 --   permits are reserved for one once it is called, in microseconds; how long before they
---   exist it may have them, the same; '' or the line in which the name of its lane says a
---   fairness key; how many needs, and how many jobs there are; limit, key and cost of each
+--   exist it may have them, the same; since when it stood in an attempt that failed, or 0;
+--   '' or the line in which the name of its lane says a fairness key; how many needs, and how many jobs there are; limit, key and cost of each
 --   need, sorted by limit and key;
 --   and of each job its ID, and microseconds until it is of no use any more, or -1 for
 --   never
@@ -64,6 +64,16 @@ local function come_in_time(job, record)
   return since_us and admit(job, since_us, denials, from_us, at) or nil
 end
 
+-- A job that has failed since it first came stands by that. Its wait is counted from its
+-- first denial since.
+local function stand(job, record)
+  local since_us = record and tonumber(string.match(record, '^%-?%d+\n(%d+)\n') or nil)
+  job.since_us = since_us or math.min(job.stood_us, now_us)
+  if job.longest_us < 0 then return end
+  local ends_us = since_us and tonumber(call('ZSCORE', hg('patience'), job.name) or nil) or now_us + job.longest_us
+  job.max_wait_us = ends_us - job.since_us
+end
+
 -- Has jobs ask from the first on that has no answer, until one gets none.
 local function ask(how)
   local n = 0
@@ -74,6 +84,7 @@ local function ask(how)
       if not answers[n] then
         next_job(job, ARGV[k], names[n], ARGV[k + 1], n)
         if seen[job.name] then records[n] = call('HGET', hg('jobs'), job.name) end
+        if job.stood_us > 0 then stand(job, records[n]) end
         job.admitted = type(told[n]) == 'number' and told[n]
         answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
         if not answers[n] then return false end

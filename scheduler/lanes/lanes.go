@@ -55,6 +55,10 @@ type Job struct {
 	// first denial; then the outcome is TooLate, and no sooner: those before it may
 	// leave, and those that run may give permits back. The zero value means any time.
 	MaxWait time.Duration
+	// Since is when the job came first, by the limiter's clock, of one that comes again after
+	// an attempt: it stands among the others of its lane by that. MaxWait is counted from its
+	// first denial since. The zero value means that it comes first now.
+	Since time.Time
 	// Deadline is when the job is of no use any more, by this process's clock.
 	// The zero value means never.
 	Deadline time.Time
@@ -183,7 +187,7 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 		if grant <= 0 {
 			grant = DefaultGrant
 		}
-		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), turns.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), a.sinceUS(), turns.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
 	}
 	l.sendAsks(ctx, asks)
 	for _, a := range asks {
@@ -204,7 +208,7 @@ func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 	defer l.callers.Done(c)
 	args := []any{l.App(), c.Name, c.Calls, new(lua.Sent)}
 	for _, group := range inGroups(asks) {
-		const needs = 7 // where they begin
+		const needs = 8 // where they begin
 		like := group[0].like
 		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
 		for _, a := range group {
@@ -243,6 +247,14 @@ func (j Job) maxWaitUS() int64 {
 		return -1
 	}
 	return j.MaxWait.Microseconds()
+}
+
+// sinceUS is Since as the script takes it: 0 is now.
+func (j Job) sinceUS() int64 {
+	if j.Since.IsZero() {
+		return 0
+	}
+	return j.Since.UnixMicro()
 }
 
 // usefulUS is how long the job is of use from now, by this process's clock: only

@@ -1,9 +1,10 @@
 -- @include jobs
 -- @include next_ticket
 
--- The ticket of a job that has waited elsewhere: that of a newcomer, or one with which it
--- stands among those of its lane by when it began to wait, and between two of them by how
--- long before and after. A Low job has no claim to that.
+-- The ticket of a job that has waited elsewhere, or that ran before: that of a newcomer, or
+-- one with which it stands among those of its lane by when it began to wait, and between two
+-- of them by how long before and after. One that ran stands before all that came at the same
+-- moment. A Low job has no claim to that.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end
@@ -16,7 +17,7 @@ local function ticket_among(job)
   while low < high do
     local middle = floor((low + high) / 2)
     local _, since_us = at(middle)
-    if since_us > job.since_us then high = middle else low = middle + 1 end
+    if since_us > job.since_us or since_us == job.since_us and job.stood_us > 0 then high = middle else low = middle + 1 end
   end
   if low == job.before then return last end
   local after, after_us = at(low)

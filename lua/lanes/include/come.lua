@@ -14,7 +14,7 @@ local function come(job, r)
     bind, at = binding(job.meters)
   end
   if first and not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
-  if r then
+  if r or job.stood_us > 0 then
     -- @include among
     job.ticket = ticket_among(job)
   end

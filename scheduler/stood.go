@@ -1,0 +1,75 @@
+package scheduler
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/throttle"
+)
+
+// RetryAt is where a job waits that comes again after an attempt: one that failed, or put
+// itself back with [RetryAfter]. As text, in config files too, it is one of ticket and back;
+// MarshalText and UnmarshalText return an error for any other.
+type RetryAt int
+
+// The places. AtTicket is the zero value.
+const (
+	AtTicket RetryAt = iota // where it stood: before all that came after it
+	AtBack                  // behind all that wait
+)
+
+var retryPlaces = words.Words{"ticket", "back"}
+
+// String is the place in lower case.
+func (r RetryAt) String() string { return retryPlaces.Text(int(r)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (r RetryAt) MarshalText() ([]byte, error) { return retryPlaces.Marshal(int(r)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *RetryAt) UnmarshalText(text []byte) error { return retryPlaces.Unmarshal(text, (*int)(r)) }
+
+// stood is what the hash of a job says that comes again: since when it has stood in its
+// lane, by the limiter's clock, and from when on it was to come again. It is zero before the
+// first attempt.
+type stood struct{ since, again time.Time }
+
+// parseStood reads what String has written. Any other text is as good as none.
+func parseStood(text string) stood {
+	since, again, _ := strings.Cut(text, " ")
+	sinceUS, err1 := strconv.ParseInt(since, 10, 64)
+	againUS, err2 := strconv.ParseInt(again, 10, 64)
+	if err1 != nil || err2 != nil || sinceUS <= 0 {
+		return stood{}
+	}
+	return stood{time.UnixMicro(sinceUS), time.UnixMicro(againUS)}
+}
+
+// String is how the hash has it: empty for zero.
+func (s stood) String() string {
+	if s.since.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(s.since.UnixMicro(), 10) + " " + strconv.FormatInt(s.again.UnixMicro(), 10)
+}
+
+// waited is for how long a job has waited that was allowed, since it came again.
+func (s stood) waited(d throttle.Decision) time.Duration {
+	if s.since.IsZero() {
+		return d.Waited
+	}
+	return min(d.Waited, max(0, d.At.Sub(s.again)))
+}
+
+// since is when the running job came to its lane first, by the limiter's clock; zero
+// without permits.
+func (h *handling) since() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if since := h.stood.since; !since.IsZero() || len(h.decision.Taken) == 0 {
+		return since
+	}
+	return h.decision.At.Add(-h.decision.Waited)
+}

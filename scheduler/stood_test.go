@@ -1,0 +1,116 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestRetriesKeepTheirTicket: a job that has failed, or put itself back, runs when its
+// backoff is over, before those that came after it; and behind all who wait where the rule
+// says so.
+func TestRetriesKeepTheirTicket(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		at   RetryAt
+		err  error
+	}{
+		{"failed", AtTicket, errors.New("no")},
+		{"failed, at the back", AtBack, errors.New("no")},
+		{"put itself back", AtTicket, RetryAfter(5 * time.Second)},
+		{"put itself back, at the back", AtBack, RetryAfter(5 * time.Second)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: 5 * time.Second, Jitter: None}}
+			virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy, RetryAt: test.at}, nil
+			}}, func(t *testing.T, st *stack) {
+				failed := map[string]int{}
+				st.handle = func(ctx context.Context, task *asynq.Task) error {
+					id, _ := asynq.GetTaskID(ctx)
+					if failed[id]++; (id == "job-000" || id == "job-020") && failed[id] <= 2 {
+						return test.err
+					}
+					return nil
+				}
+				for i := range 100 {
+					st.enqueue(needing("a"), asynq.TaskID(fmt.Sprintf("job-%03d", i)), asynq.MaxRetry(5))
+				}
+				time.Sleep(3 * time.Minute)
+				var order []string
+				for _, r := range st.ran() {
+					order = append(order, r.id)
+				}
+				if len(order) != 104 {
+					t.Fatalf("%d runs, want 104: %v", len(order), order)
+				}
+				for id, first := range map[string]int{"job-000": 0, "job-020": 22} {
+					at := indexes(order, id)
+					if test.at == AtBack {
+						if at[1] < 100 || at[2] < 100 {
+							t.Errorf("%s ran as number %v, want its retries behind all who wait", id, at)
+						}
+					} else if slices.ContainsFunc([]int{1, 2}, func(n int) bool { return at[n]-at[n-1] > 10 }) || at[0] > first {
+						t.Errorf("%s ran as number %v, want it again after its backoff of 5 s", id, at)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRetriesWaitAnew: a retry has its MaxWait from the moment on that it is denied, and is
+// said to have waited since it came again.
+func TestRetriesWaitAnew(t *testing.T) {
+	policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}}
+	virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
+		return Rule{Needs: []throttle.Need{{Limit: "a"}}, MaxWait: 10 * time.Second, Retry: policy}, nil
+	}}, func(t *testing.T, st *stack) {
+		var waited []time.Duration
+		st.handle = func(ctx context.Context, task *asynq.Task) error {
+			if id, _ := asynq.GetTaskID(ctx); id == "job" {
+				d, _ := GetDecision(ctx)
+				if waited = append(waited, d.Waited); len(waited) <= 2 {
+					return errors.New("no")
+				}
+			}
+			return nil
+		}
+		fill := func(n int) {
+			for range n {
+				st.enqueue(needing("a"))
+			}
+		}
+		fill(5)
+		st.enqueue(needing("a"), asynq.TaskID("job"), asynq.MaxRetry(5))
+		time.Sleep(50 * time.Second)
+		fill(40) // of which it stands before all, and which are archived after 10 s
+		time.Sleep(20 * time.Second)
+		_ = st.limiter.Pause(t.Context(), "a")
+		time.Sleep(50 * time.Second) // its second retry waits
+		fill(5)
+		time.Sleep(8 * time.Second)
+		_ = st.limiter.Resume(t.Context(), "a")
+		time.Sleep(time.Minute)
+		if len(waited) != 3 || slices.ContainsFunc(waited, func(d time.Duration) bool { return d > 10*time.Second }) {
+			t.Errorf("the job ran after %v, want three waits of at most 10 s", waited)
+		}
+		t.Log(waited)
+	})
+}
+
+func indexes(all []string, one string) (at []int) {
+	for i, id := range all {
+		if id == one {
+			at = append(at, i)
+		}
+	}
+	return at
+}

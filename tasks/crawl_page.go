@@ -181,7 +181,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
 		case found.More:
-			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
+			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
 		}
 		page.Links, page.Nested = entries(found.Pages), entries(found.Sitemaps)
 		if page.Level >= MaxNested && len(page.Nested) > 0 {
@@ -193,6 +193,9 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		found := links.FromPage(j.page.URL, kind, tags, agent, body)
 		page.Links, noIndex = found.Links, found.NoIndex
 		j.result.Beyond += found.Beyond
+		if found.Cut {
+			j.result.Reason = "a tag or a script of more than 2 MiB: links after it are left out"
+		}
 	}
 	// Before they are kept: most links of many pages lead elsewhere.
 	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !j.goes(to) })

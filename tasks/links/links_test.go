@@ -196,6 +196,33 @@ func TestReferencesOfAPageAreBounded(t *testing.T) {
 	}
 }
 
+// A base of 2 kB makes each of ten thousand short links cost a millisecond.
+func TestLinksUnderALongBaseAreBounded(t *testing.T) {
+	var page strings.Builder
+	fmt.Fprintf(&page, "<base href='/%s'>", strings.Repeat("a/", 1000))
+	for i := range MaxLinks {
+		fmt.Fprintf(&page, "<a href=%d>", i)
+	}
+	got := FromPage("http://h/", "", nil, "a", []byte(page.String()))
+	if n := len(got.Links); n == 0 || n > maxWork/2000 || n+got.Beyond != MaxLinks {
+		t.Errorf("%d links, %d beyond", n, got.Beyond)
+	}
+}
+
+// A tag of millions of attributes would take many times as much memory as the page.
+func TestALongTagEndsAPage(t *testing.T) {
+	for _, long := range []string{"<b " + strings.Repeat("a ", maxTag), "<script>" + strings.Repeat("/", 2*maxTag)} {
+		got := FromPage("http://h/", "", nil, "a", []byte("<a href=a>"+long+"><a href=b>"))
+		if diff := cmp.Diff(Page{Links: []string{"http://h/a"}, Cut: true}, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	within := "<a" + strings.Repeat(" x", 50) + " href=a " + strings.Repeat(" y", maxTag/2-100) + "><script>" + strings.Repeat("/", maxTag/2) + "</script><a href=b>"
+	if got := FromPage("http://h/", "", nil, "a", []byte(within)); len(got.Links) != 2 || got.Cut {
+		t.Errorf("%d links, cut %t; want both", len(got.Links), got.Cut)
+	}
+}
+
 func zip(text string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -238,7 +265,9 @@ func TestReadSitemap(t *testing.T) {
 		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
 		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
-		{"a gzip bomb", zip("<urlset>" + strings.Repeat(" ", MaxSitemapSize-7)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"a gzip bomb", zip(strings.Repeat("<a/>"+strings.Repeat(" ", 1020), MaxSitemapSize/1024+1)), Sitemap{}, "sitemap: more than 52428800 bytes"},
+		{"a tag of many attributes", zip("<urlset><url " + strings.Repeat("a='' ", maxToken) + "/>"), Sitemap{}, "sitemap: a tag or a text of more than 1048576 bytes"},
+		{"tags without end", zip(strings.Repeat("<a/>", maxTokens)), Sitemap{}, "sitemap: more than 5000000 tags"},
 		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, ""},
 		{"nested", strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
 		{"nested in a page", "<urlset><url>" + strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
@@ -282,6 +311,16 @@ func TestASitemapSaysThatItHasMore(t *testing.T) {
 				t.Errorf("%s of %d entries: more %t, %v", name, n, got.More, err)
 			}
 		}
+	}
+}
+
+// Long URLs count as what they cost: each is read together with that of the sitemap.
+func TestLongURLsOfASitemapAreBounded(t *testing.T) {
+	at := "https://h.example/" + strings.Repeat("a/", 900)
+	entry := "<url><loc>" + strings.Repeat("../", 600) + "</loc></url>"
+	got, err := ReadSitemap(at, strings.NewReader("<urlset>"+strings.Repeat(entry, 10_000)+"</urlset>"))
+	if n := len(got.Pages); err != nil || !got.More || n == 0 || n > maxSitemapWork/3600 {
+		t.Errorf("%d entries, more %t, %v", n, got.More, err)
 	}
 }
 

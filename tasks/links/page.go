@@ -2,6 +2,7 @@ package links
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -10,9 +11,19 @@ import (
 )
 
 // MaxLinks is how many references are read of one page, those that are there in the same
-// words once. A page with more is mostly made by a program that has no end of them, and
-// each takes as long to read as its base is.
+// words once. A page with more is mostly made by a program that has no end of them.
 const MaxLinks = 10_000
+
+const (
+	// maxWork bounds the bytes of references, each with its base: they are read together,
+	// and a base can be 2 kB.
+	maxWork = 2 << 20
+	// maxTag is how long a tag may be, or the text of a script. A tag of megabytes is made of
+	// as many attributes, which take many times as much memory.
+	maxTag = 2 << 20
+	// maxAttributes is how many attributes of a tag are looked at.
+	maxAttributes = 100
+)
 
 // Page is what a crawl needs of an HTML page.
 type Page struct {
@@ -23,8 +34,11 @@ type Page struct {
 	// NoIndex is whether the page asks not to be kept. Its links may be followed all
 	// the same, unless it asks against that, too.
 	NoIndex bool
-	// Beyond is how many references were left out because there are more than MaxLinks.
+	// Beyond is how many references were left out because there are more than MaxLinks, or
+	// they are too long together.
 	Beyond int
+	// Cut is whether a tag or a script of more than 2 MiB ended the reading.
+	Cut bool
 }
 
 // FromPage reads a page that was fetched from the URL, with the Content-Type
@@ -47,12 +61,17 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 		text = bytes.NewReader(page)
 	}
 	z := html.NewTokenizer(text)
-	for z.Next() != html.ErrorToken {
-		token := z.Token()
-		if token.Type == html.StartTagToken || token.Type == html.SelfClosingTagToken {
-			r.tag(token)
+	z.SetMaxBuf(maxTag)
+	for {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			break
+		}
+		if kind == html.StartTagToken || kind == html.SelfClosingTagToken {
+			r.tag(z)
 		}
 	}
+	r.page.Cut = errors.Is(z.Err(), html.ErrBufferExceeded)
 	if r.noFollow {
 		r.page.Links, r.page.Beyond = nil, 0
 	}
@@ -68,14 +87,22 @@ type reader struct {
 	noFollow bool
 	read     map[string]bool // references, as they are written
 	seen     map[string]bool // links
+	work     int             // bytes of references with their bases
 	page     Page
 }
 
 // tag takes in what one start tag says: a base, a link, or what robots may do. What
 // stands in scripts and comments is no tag to the tokenizer.
-func (r *reader) tag(token html.Token) {
-	attr := attributes(token)
-	switch token.DataAtom {
+func (r *reader) tag(z *html.Tokenizer) {
+	name, _ := z.TagName()
+	kind := atom.Lookup(name)
+	switch kind {
+	case atom.Base, atom.A, atom.Area, atom.Iframe, atom.Frame, atom.Link, atom.Meta:
+	default:
+		return
+	}
+	attr := attributes(z)
+	switch kind {
 	case atom.Base:
 		href, ok := attr["href"]
 		if !ok || r.based {
@@ -111,7 +138,8 @@ func (r *reader) link(reference string) {
 	if r.read[reference] {
 		return
 	}
-	if len(r.read) >= MaxLinks {
+	r.work += len(r.base) + len(reference)
+	if len(r.read) >= MaxLinks || r.work > maxWork {
 		r.page.Beyond++
 		return
 	}
@@ -154,11 +182,15 @@ func (r *reader) directives(text string) {
 
 // attributes are a tag's by name, in lower case as the tokenizer has them; of two
 // with one name HTML takes the first.
-func attributes(token html.Token) map[string]string {
-	found := make(map[string]string, len(token.Attr))
-	for _, a := range token.Attr {
-		if _, twice := found[a.Key]; !twice {
-			found[a.Key] = a.Val
+func attributes(z *html.Tokenizer) map[string]string {
+	found := map[string]string{}
+	for range maxAttributes {
+		key, value, more := z.TagAttr()
+		if _, twice := found[string(key)]; !twice {
+			found[string(key)] = string(value)
+		}
+		if !more {
+			break
 		}
 	}
 	return found

@@ -21,6 +21,15 @@ const (
 	MaxSitemapSize    = 50 << 20
 )
 
+const (
+	// maxSitemapWork bounds the bytes of a sitemap's URLs, each with that of the sitemap.
+	maxSitemapWork = 16 << 20
+	// maxTokens and maxToken bound its tags and what stands between them: in number, and
+	// in bytes, as a tag of many attributes takes many times as much memory.
+	maxTokens = 5_000_000
+	maxToken  = 1 << 20
+)
+
 // Sitemap is what a sitemap lists, in its order. Entries are not compared: one that
 // is there twice comes twice.
 type Sitemap struct {
@@ -28,7 +37,8 @@ type Sitemap struct {
 	// Sitemaps are others, of a sitemap index. To follow them is for the caller,
 	// who has to see to it that this comes to an end.
 	Sitemaps []Entry
-	// More is whether there are more than MaxSitemapEntries, which are left out.
+	// More is whether some are left out, as there are more than MaxSitemapEntries, or their
+	// URLs are longer than 16 MiB, that of the sitemap counted with each.
 	More bool
 }
 
@@ -44,8 +54,8 @@ type Entry struct {
 // text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
 // out, as is all after MaxSitemapEntries, those left out among them. The error is about
 // what broke off the reading; the entries before it are returned all the same. That is
-// XML or gzip that is broken, XML that is nested a hundred deep, more than MaxSitemapSize
-// bytes, a line of plain text over 64 KB, or what the reader fails with.
+// XML or gzip that is broken, XML that is nested a hundred deep, more than five million tags,
+// or one of more than 1 MiB, more than MaxSitemapSize bytes, a line of plain text over 64 KB, or what the reader fails with.
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
@@ -60,14 +70,15 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 		}
 		in = bufio.NewReader(unpacked)
 	}
-	in = bufio.NewReader(&bounded{in, MaxSitemapSize})
+	all := &bounded{in: in, left: MaxSitemapSize, token: MaxSitemapSize}
+	in = bufio.NewReader(all)
 	// A byte order mark, which editors put before a text and no URL begins with.
 	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" {
 		_, _ = in.Discard(len(start))
 	}
 	read := s.readLines
 	if start, _ := in.Peek(512); strings.HasPrefix(strings.TrimSpace(string(start)), "<") {
-		read = s.readXML
+		read = func(url string, in io.Reader) error { return s.readXML(url, in, all) }
 	}
 	if err := read(url, in); err != nil {
 		return s, fmt.Errorf("sitemap: %w", err)
@@ -78,12 +89,12 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 // readXML goes from entry to entry and keeps nothing else, so it takes memory for
 // one entry besides the URLs. What the root element is called does not matter: a
 // sitemap and an index differ in their entries. Bad entries count, as they cost as much.
-func (s *Sitemap) readXML(url string, in io.Reader) error {
+func (s *Sitemap) readXML(url string, in io.Reader, all *bounded) error {
 	// It stays strict: what is no XML is most likely an error page, and worth a word.
 	raw := xml.NewDecoder(in)
 	raw.CharsetReader = charset.NewReaderLabel
-	dec := xml.NewTokenDecoder(&shallow{raw: raw})
-	for entries := 0; ; {
+	dec := xml.NewTokenDecoder(&shallow{raw: raw, in: all})
+	for r := (room{}); ; {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -95,16 +106,16 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 		if !ok || start.Name.Local != "url" && start.Name.Local != "sitemap" {
 			continue
 		}
-		if entries++; entries > MaxSitemapEntries {
-			s.More = true
-			return nil
-		}
 		var e struct {
 			Loc     string `xml:"loc"`
 			Lastmod string `xml:"lastmod"`
 		}
 		if err := dec.DecodeElement(&e, &start); err != nil {
 			return err
+		}
+		if !r.take(url, e.Loc) {
+			s.More = true
+			return nil
 		}
 		// One file can have both, though none should.
 		to := &s.Pages
@@ -119,14 +130,30 @@ func (s *Sitemap) readXML(url string, in io.Reader) error {
 // images and news have four. Each takes memory until it ends.
 const maxDepth = 100
 
-// shallow passes XML on as it is, and fails where it is nested too deep.
+// room is what a sitemap has had of what it may have.
+type room struct{ entries, work int }
+
+// take takes room for an entry, if there is any.
+func (r *room) take(base, loc string) bool {
+	r.entries++
+	r.work += len(base) + len(loc)
+	return r.entries <= MaxSitemapEntries && r.work <= maxSitemapWork
+}
+
+// shallow passes XML on as it is, and fails where it is nested too deep, or has too much.
 type shallow struct {
-	raw   *xml.Decoder
-	depth int
+	raw    *xml.Decoder
+	in     *bounded // that raw reads
+	depth  int
+	tokens int
 }
 
 // Token implements xml.TokenReader.
 func (s *shallow) Token() (xml.Token, error) {
+	s.in.token = maxToken
+	if s.tokens++; s.tokens > maxTokens {
+		return nil, fmt.Errorf("more than %d tags", maxTokens)
+	}
 	token, err := s.raw.RawToken()
 	switch token.(type) {
 	case xml.StartElement:
@@ -144,9 +171,9 @@ func (s *shallow) Token() (xml.Token, error) {
 // left out, as any text would be one. Bad lines count, but for those that are empty.
 func (s *Sitemap) readLines(_ string, in io.Reader) error {
 	lines := bufio.NewScanner(in)
-	for entries := 0; lines.Scan(); {
+	for r := (room{}); lines.Scan(); {
 		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
-			if entries++; entries > MaxSitemapEntries {
+			if !r.take("", string(line)) {
 				s.More = true
 				return nil
 			}
@@ -182,15 +209,20 @@ func moment(text string) time.Time {
 // its beginning off as the whole. It counts what is unpacked: of a sitemap that is
 // packed a thousandfold no more is read than of any other.
 type bounded struct {
-	in   io.Reader
-	left int64
+	in    io.Reader
+	left  int64
+	token int64 // how much one tag, or a text between two, may have still
 }
 
 // Read implements io.Reader. It fails where more comes than a sitemap may have.
 func (b *bounded) Read(p []byte) (n int, err error) {
+	if b.token < 0 {
+		return 0, fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
+	}
 	if b.left >= 0 {
 		n, err = b.in.Read(p[:min(int64(len(p)), b.left+1)]) // one more tells too much from the end
 		b.left -= int64(n)
+		b.token -= int64(n)
 	}
 	if b.left < 0 {
 		return max(0, n-1), fmt.Errorf("more than %d bytes", MaxSitemapSize)

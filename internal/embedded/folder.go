@@ -14,22 +14,23 @@ import (
 type Folder string
 
 // Default is the folder "headgate" among the user's caches or, for a user
-// without a home, a folder of the user's own among the temporary files.
+// without a home, among the temporary files. One that is there is refused unless it is
+// the user's own.
 func Default() (Folder, error) {
-	if caches, err := os.UserCacheDir(); err == nil {
-		return Folder(filepath.Join(caches, "headgate")), nil
-	}
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("headgate-%d", os.Getuid()))
-	return Folder(dir), private(dir)
+	if caches, err := os.UserCacheDir(); err == nil {
+		dir = filepath.Join(caches, "headgate")
+	}
+	if err := private(dir); err != nil && !os.IsNotExist(err) {
+		return "", err
+	}
+	return Folder(dir), nil
 }
 
-// private creates dir if it is missing and refuses one that is another user's or that
-// others can write to: anybody can create a folder among the temporary files first, and
-// say there which Redis jobs go to.
+// private refuses a folder that is another user's or that others can write to, who could say
+// there which Redis jobs go to: anybody can create one among the temporary files first, and
+// root can have the home of somebody else.
 func private(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
-		return err
-	}
 	stat, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -53,6 +54,9 @@ func (f Folder) keptFile() string { return f.path("embedded.keys") }
 // process ends. It creates the folder if it is missing.
 func (f Folder) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return nil, err
+	}
+	if err := private(string(f)); err != nil {
 		return nil, err
 	}
 	return lockedfile.MutexAt(f.path("lock")).Lock()

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,17 +33,14 @@ func TestDefaultWithoutAHome(t *testing.T) {
 	tmp := t.TempDir()
 	setEnv(t, "", tmp)
 	want := filepath.Join(tmp, fmt.Sprintf("headgate-%d", os.Getuid()))
-	for range 2 { // The second time it exists.
-		got, err := Default()
-		if got != Folder(want) || err != nil {
-			t.Fatalf("Default gives %s, %v; want %s", got, err, want)
-		}
+	got, err := Default()
+	if got != Folder(want) || err != nil {
+		t.Fatalf("Default gives %s, %v; want %s", got, err, want)
 	}
+	s := start(t, Folder(want))
 	if stat, err := os.Stat(want); err != nil || stat.Mode().Perm() != 0o700 {
 		t.Errorf("the folder is %v, %v; want mode 0700", stat, err)
 	}
-
-	s := start(t, Folder(want))
 	if addr, ok := Find(t.Context()); addr != s.Addr() || !ok {
 		t.Errorf("Find gives %q, %v; want %q", addr, ok, s.Addr())
 	}
@@ -61,19 +59,27 @@ func TestDefaultRefusesAFolderThatOthersMayHaveMade(t *testing.T) {
 		"a file":           func(path string) error { return os.WriteFile(path, nil, 0o600) },
 	}
 	for name, create := range tests {
-		t.Run(name, func(t *testing.T) {
-			tmp := t.TempDir()
-			setEnv(t, "", tmp)
-			if err := create(filepath.Join(tmp, fmt.Sprintf("headgate-%d", os.Getuid()))); err != nil {
-				t.Fatal(err)
-			}
-			if folder, err := Default(); err == nil {
-				t.Errorf("Default accepts %s", folder)
-			}
-			if addr, ok := Find(t.Context()); ok {
-				t.Errorf("Find finds %s there", addr)
-			}
-		})
+		for _, home := range []string{"", t.TempDir()} { // in a home that is another's, too
+			t.Run(name+" "+home, func(t *testing.T) {
+				setEnv(t, home, t.TempDir())
+				folder, err := Default()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Dir(string(folder)), 0o700), create(string(folder))); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := Default(); err == nil {
+					t.Errorf("Default accepts %s", got)
+				}
+				if addr, ok := Find(t.Context()); ok {
+					t.Errorf("Find finds %s there", addr)
+				}
+				if s, err := folder.Start(); err == nil {
+					t.Errorf("it starts at %s", s.Addr())
+				}
+			})
+		}
 	}
 }
 
@@ -87,5 +93,8 @@ func TestDefaultRefusesAFolderOfAnother(t *testing.T) {
 	}
 	if err := private(another); err == nil {
 		t.Errorf("%s is taken for the user's own", another)
+	}
+	if s, err := Folder(another).Start(); err == nil {
+		t.Errorf("it starts at %s", s.Addr())
 	}
 }

@@ -112,6 +112,45 @@ tasks:
 	}
 }
 
+// A limit without a key is shut by each refusal of a call that it let through, as it is one
+// API's where it counts that API's calls. What the host tells of it does not count, so that
+// no more than five minutes are shut at once, and the limit opens again and again.
+func TestRefusalsShutASharedLimitForMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conf, err := config.Parse("upstream", []byte("limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls, evil := 0, evilAnswers["429"]
+		w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+			calls++
+			return &http.Response{StatusCode: evil.status, Header: evil.header, Body: http.NoBody, Request: r}, nil
+		}))
+		task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://evil.example/"}, asynq.MaxRetry(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
+			t.Fatal(err)
+		}
+		longest := time.Duration(0)
+		limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+		for range 2 * time.Hour / (10 * time.Second) {
+			time.Sleep(10 * time.Second)
+			blocks, err := limiter.Blocks(t.Context(), "api")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range blocks {
+				longest = max(longest, b.For)
+			}
+		}
+		if longest < time.Minute || longest > 5*time.Minute || calls < 20 || calls > 60 {
+			t.Errorf("shut for %s at most, in %d calls of two hours", longest, calls)
+		}
+	})
+}
+
 // slowBody takes its time before it ends.
 type slowBody time.Duration
 

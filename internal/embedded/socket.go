@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -112,9 +113,30 @@ func (s *socket) accept() {
 	}
 }
 
+// writeTimeout is how long a client may take to read what it is told. miniredis writes while
+// it holds its lock, so one that reads nothing, as a process that was stopped with Ctrl-Z,
+// holds up all others for that long, once: it loses its connection then.
+const writeTimeout = time.Second
+
+// impatient is a connection to a client that may read nothing.
+type impatient struct{ net.Conn }
+
+// Write implements io.Writer.
+func (c impatient) Write(p []byte) (int, error) {
+	n := 0
+	err := c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		n, err = c.Conn.Write(p)
+	}
+	if err != nil {
+		_ = c.Close()
+	}
+	return n, err
+}
+
 // serve runs the commands of a connection until that ends.
 func (s *socket) serve(conn net.Conn) {
-	in, peer := bufio.NewReader(conn), server.NewPeer(bufio.NewWriter(conn))
+	in, peer := bufio.NewReader(conn), server.NewPeer(bufio.NewWriter(impatient{conn}))
 	for !peer.Closed() {
 		args, err := readRequest(in)
 		if err != nil {

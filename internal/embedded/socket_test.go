@@ -146,3 +146,37 @@ func TestASubscriptionEndsWithItsConnection(t *testing.T) {
 		t.Errorf("%d hear it, %v; want none", n, err)
 	}
 }
+
+// A client that reads nothing, such as a stopped process, loses its connection, and holds
+// up nobody for long.
+func TestAClientThatReadsNothing(t *testing.T) {
+	s := start(t, Folder(t.TempDir()))
+	rdb, large := client(t, s), strings.Repeat("x", 1<<20)
+	if err := rdb.Set(t.Context(), "large", large, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, asks := range []string{
+		"*2\r\n$9\r\nSUBSCRIBE\r\n$4\r\nnews\r\n",
+		strings.Repeat("*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n", 20),
+	} {
+		conn, err := Dial(t.Context(), s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, asks); err != nil {
+			t.Fatal(err)
+		}
+		for strings.Contains(asks, "SUBSCRIBE") && rdb.PubSubNumSub(t.Context(), "news").Val()["news"] == 0 {
+			continue // until it is heard
+		}
+		for range 20 {
+			if err := rdb.Publish(t.Context(), "news", large).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

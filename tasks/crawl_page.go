@@ -52,19 +52,24 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	// A 304 that was not asked for is a status as any other.
 	switch status := a.resp.StatusCode; {
 	case status == http.StatusNotModified && condition != nil:
-		a.drop()
 		j.result.Outcome = "unchanged"
 		// It leads where it led; the sitemaps of robots.txt are those of today.
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
+		page.Archived = last.Archived
+		if page.Archived.ID != "" {
+			if err := j.keep(a, address, page); err != nil {
+				return err
+			}
+		}
 		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(status):
-		if err := j.keep(a, address); err != nil {
+		if err := j.keep(a, address, nil); err != nil {
 			return err
 		}
 		return j.moved(ctx, a, page)
 	case status < 200 || status > 299:
 		if wrong := a.checkStatus(nil); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
-			if err := j.keep(a, address); err != nil {
+			if err := j.keep(a, address, nil); err != nil {
 				return err
 			}
 		}
@@ -80,7 +85,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	if j.Archive != nil && !noIndex {
-		if err := j.archive(a, body, address); err != nil {
+		if last != nil {
+			page.Archived = last.Archived
+		}
+		if err := j.archive(a, body, address, page); err != nil {
 			return err
 		}
 	}
@@ -254,9 +262,9 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 	return urls
 }
 
-// keep archives an answer that is no page, so that a replay answers the same: a redirect, or
-// that there is nothing.
-func (j *crawlJob) keep(a *answer, address string) error {
+// keep archives an answer without a page's text, so that a replay answers the same: a
+// redirect, that there is nothing, or that the page has not changed.
+func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
 	if j.Archive == nil {
 		return nil
 	}
@@ -267,13 +275,17 @@ func (j *crawlJob) keep(a *answer, address string) error {
 	if links.FromPage(j.page.URL, "", a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), nil).NoIndex {
 		return nil
 	}
-	return j.archive(a, body, address)
+	return j.archive(a, body, address, page)
 }
 
-// archive keeps the page, and writes to the result where it is. The moment is that of
-// the request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, address string) error {
+// archive keeps the answer, and writes to the result where it is, and to page what has its
+// text: one that is archived already is not archived again. The moment is that of the
+// request, as WARC wants it. An error is the disk's, and the page is tried again.
+func (j *crawlJob) archive(a *answer, body []byte, address string, page *frontier.Page) error {
 	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
+	if page != nil {
+		e.Before = page.Archived
+	}
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
@@ -285,5 +297,8 @@ func (j *crawlJob) archive(a *answer, body []byte, address string) error {
 	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset
+	if page != nil {
+		page.Archived = at.Capture
+	}
 	return err
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/tasks/warc"
 )
 
 // Page is what is kept of a page beyond its job: what a recrawl asks with, and
@@ -27,6 +29,8 @@ type Page struct {
 	Nested   []string `json:"nested,omitempty"`   // sitemaps that it lists, being one itself
 	Level    int      `json:"level,omitempty"`    // how many sitemaps list one another up to it, without itself
 	To       string   `json:"to,omitempty"`       // where it redirects
+	// Archived is where the archive has the page's text, if it has.
+	Archived warc.Capture `json:"archived,omitzero"`
 }
 
 // maxKept is how many bytes Redis keeps of a page, which has all of them for months: room
@@ -41,7 +45,7 @@ func (p *Page) encode() ([]byte, error) {
 	}
 	kept, err := pack(text)
 	if len(kept) > maxKept {
-		return (&Page{Run: p.Run, Level: p.Level, To: p.To}).encode()
+		return (&Page{Run: p.Run, Level: p.Level, To: p.To, Archived: p.Archived}).encode()
 	}
 	return kept, err
 }

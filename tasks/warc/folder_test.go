@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -67,6 +68,34 @@ func TestWarcioReadsWhatACrashLeft(t *testing.T) {
 	got := readWithWarcio(t, strings.TrimSuffix(left, unfinished))
 	want := []string{"warcinfo ", "response http://a.test/a <p>/a", "request http://a.test/a ", "response http://a.test/b <p>/b", "request http://a.test/b "}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("warcio reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// It knows of a revisit what that is, and which record it refers to.
+func TestWarcioReadsRevisits(t *testing.T) {
+	f := &Folder{Dir: t.TempDir()}
+	e := exchangeOf(t, "http://a.test/a", "<p>a")
+	for _, status := range []int{200, 200, 304} {
+		if e.Response.StatusCode = status; status == 304 {
+			e.Body = nil
+		}
+		_, at, err := f.Add("it", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Before, e.At = at.Capture, e.At.Add(time.Hour)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const first = " of http://a.test/a 2026-01-02T03:04:05.000000Z"
+	want := []string{
+		"warcinfo ", "response http://a.test/a <p>a", "request http://a.test/a ",
+		"revisit http://a.test/a 200 " + identical + first, "request http://a.test/a ",
+		"revisit http://a.test/a 304 " + notModified + first, "request http://a.test/a ",
+	}
+	if got := readWithWarcio(t, archives(t, f.Dir)[0]); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("warcio reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
@@ -207,6 +236,13 @@ func readWithWarcio(t *testing.T, name string) []string {
 			t.Fatal(err)
 		}
 	}
+	read, err := os.ReadFile("testdata/warcio/read.mjs")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "read.mjs"), read, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	node := exec.Command("node", "read.mjs", name)
 	node.Dir = dir
 	var stderr bytes.Buffer
@@ -217,9 +253,15 @@ func readWithWarcio(t *testing.T, name string) []string {
 	}
 	var records []string
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var r struct{ Type, URL, Text string }
+		var r struct {
+			Type, URL, Text, Profile, RefersTo, RefersToDate string
+			Status                                           int
+		}
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatal(err)
+		}
+		if r.Type == "revisit" {
+			r.Text += fmt.Sprintf("%d %s of %s %s", r.Status, r.Profile, r.RefersTo, r.RefersToDate)
 		}
 		records = append(records, r.Type+" "+strings.TrimSpace(r.URL+" "+r.Text)+trailing(r.URL, r.Text))
 	}

@@ -4,8 +4,8 @@
 //
 // A [Folder] is what most programs want: it makes files, and keeps them whole
 // through crashes and full disks. A [Writer] writes records to a file of the
-// caller's. Neither reads archives, and neither writes revisit records: a body that
-// was archived before is archived again.
+// caller's. Neither reads archives: that a body was archived before is for the caller
+// to know, and becomes a revisit record.
 package warc
 
 import (
@@ -46,6 +46,15 @@ func NewWriter(to io.Writer, size int64) *Writer { return &Writer{to: to, offset
 type Position struct {
 	Offset, Length int64  // of its gzip member, in bytes
 	ID             string // its WARC-Record-ID
+	// Capture is what has the payload: this record, or that which a revisit refers to.
+	Capture Capture
+}
+
+// Capture is a record of an answer with its body, as later ones refer to it.
+type Capture struct {
+	ID     string    `json:"id"`     // its WARC-Record-ID
+	At     time.Time `json:"at"`     // its WARC-Date
+	Digest string    `json:"digest"` // its WARC-Payload-Digest
 }
 
 // Exchange is a request and its answer, as a crawler saw them.
@@ -68,6 +77,10 @@ type Exchange struct {
 	// Truncated is why Body is not whole: "length", "time" or "disconnect", the
 	// standard's words. Empty means that it is. It is not checked.
 	Truncated string
+	// Before is an earlier capture of the same URL, in whatever file. If the answer is 304 or
+	// Body the same, the answer becomes a revisit record, which refers to that and has no
+	// body. The zero value means that there is none.
+	Before Capture
 	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink", the
 	// names that the standard knows. Without any there is no metadata record.
 	Metadata []Field
@@ -128,15 +141,7 @@ func (e Exchange) records() ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	response := record{kind: "response", id: newID(), at: e.At, contentType: "application/http;msgtype=response"}
-	// The body as it is here, not as it was sent: the head is made to fit it.
-	head := e.responseHead()
-	response.block = append(head, e.Body...)
-	response.add("WARC-Target-URI", target)
-	response.add("WARC-IP-Address", e.Address)
-	response.add("WARC-Payload-Digest", digest(e.Body))
-	response.add("WARC-Truncated", e.Truncated)
-
+	response := e.response(target)
 	request := record{kind: "request", at: e.At, contentType: "application/http;msgtype=request"}
 	request.block = append(e.requestHead(), e.RequestBody...)
 	request.add("WARC-Target-URI", target)
@@ -152,6 +157,45 @@ func (e Exchange) records() ([]record, error) {
 	}
 	return records, nil
 }
+
+// The profiles of revisit records.
+const (
+	notModified = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+	identical   = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+)
+
+// response is the answer's record, or that of a revisit.
+func (e Exchange) response(target string) record {
+	capture, profile, truncated := Capture{newID(), e.At, digest(e.Body)}, "", e.Truncated
+	r := record{kind: "response", id: capture.ID, at: e.At, contentType: "application/http;msgtype=response"}
+	switch {
+	case e.Before.ID == "":
+	case e.Response.StatusCode == http.StatusNotModified:
+		profile = notModified
+	case capture.Digest == e.Before.Digest:
+		profile, truncated = identical, "length" // the standard's word for a body that is not there, too
+	}
+	// The body as it is here, not as it was sent: the head is made to fit it.
+	r.block = e.responseHead()
+	if profile == "" {
+		r.block = append(r.block, e.Body...)
+	} else {
+		r.kind, capture = "revisit", e.Before
+		r.add("WARC-Profile", profile)
+		r.add("WARC-Refers-To", capture.ID)
+		r.add("WARC-Refers-To-Target-URI", target)
+		r.add("WARC-Refers-To-Date", date(capture.At))
+	}
+	r.capture = capture
+	r.add("WARC-Target-URI", target)
+	r.add("WARC-IP-Address", e.Address)
+	r.add("WARC-Payload-Digest", capture.Digest)
+	r.add("WARC-Truncated", truncated)
+	return r
+}
+
+// date is a moment as WARC has it.
+func date(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // targetOf is the URL as the archive names it: without its fragment, which is not sent.
 // One with a user or a password is refused.
@@ -204,6 +248,9 @@ func (e Exchange) responseHead() []byte {
 		h.Del("Content-Encoding")
 	}
 	h.Set("Content-Length", fmt.Sprint(len(e.Body)))
+	if e.Response.StatusCode == http.StatusNotModified { // which has none, whatever it says
+		h.Del("Content-Length")
+	}
 	// HTTP/1.1 whatever was spoken, as in the request: HTTP/2 has no form in text.
 	status := e.Response.StatusCode
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
@@ -246,6 +293,7 @@ type record struct {
 	contentType string
 	fields      []Field // besides those that every record has
 	block       []byte
+	capture     Capture
 }
 
 // add adds a field, unless it is empty: the format has no fields without a value.
@@ -275,7 +323,7 @@ func (w *Writer) write(r record) (Position, error) {
 	}
 	// Each record is a whole gzip stream, and a file of many is one that gzip itself
 	// unpacks, to the records one after the other.
-	at := Position{Offset: w.offset, Length: int64(b.Len()), ID: r.id}
+	at := Position{Offset: w.offset, Length: int64(b.Len()), ID: r.id, Capture: r.capture}
 	n, err := w.to.Write(b.Bytes())
 	w.offset += int64(n)
 	if err != nil {
@@ -291,7 +339,7 @@ func (r *record) writeTo(to io.Writer) error {
 	fields, err := fieldBlock(append([]Field{
 		{"WARC-Type", r.kind},
 		{"WARC-Record-ID", r.id},
-		{"WARC-Date", r.at.UTC().Format("2006-01-02T15:04:05.000000Z")},
+		{"WARC-Date", date(r.at)},
 		{"Content-Type", r.contentType},
 		{"Content-Length", fmt.Sprint(len(r.block))},
 		{"WARC-Block-Digest", digest(r.block)},

@@ -154,6 +154,53 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
+// What was archived before is referred to: by the record that has it, however often it is
+// met again, and in the words of WARC 1.1, 6.7.
+func TestRevisits(t *testing.T) {
+	var file bytes.Buffer
+	w, before := NewWriter(&file, 0), Capture{}
+	for _, tt := range []struct {
+		name, body, kind, profile, truncated, block string
+		status                                      int
+	}{
+		{"new", "<p>one", "response", "", "", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<p>one", 200},
+		{"the same", "<p>one", "revisit", identical, "length", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", 200},
+		{"not modified", "", "revisit", notModified, "", "HTTP/1.1 304 Not Modified\r\nEtag: x\r\n\r\n", 304},
+		{"another", "<p>two", "response", "", "", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<p>two", 200},
+		{"not modified since", "", "revisit", notModified, "", "HTTP/1.1 304 Not Modified\r\nEtag: x\r\n\r\n", 304},
+	} {
+		e := exchange(t)
+		e.At, e.Body, e.Before = e.At.Add(time.Duration(file.Len())*time.Second), []byte(tt.body), before
+		e.Response = &http.Response{StatusCode: tt.status, Header: http.Header{}}
+		if tt.status == http.StatusNotModified {
+			e.Response.Header = http.Header{"Etag": {"x"}, "Content-Length": {"6"}}
+		}
+		got, err := w.WriteExchange(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.kind == "response" {
+			before = Capture{got.ID, e.At, digest(e.Body)}
+		}
+		_, h, block := read(t, file.Bytes(), got)
+		want := map[string]string{
+			"WARC-Type": tt.kind, "WARC-Profile": tt.profile, "WARC-Truncated": tt.truncated, "WARC-Payload-Digest": before.Digest,
+			"WARC-Target-URI": "https://h.example/a?b=1", "WARC-Record-ID": got.ID, "WARC-Date": date(e.At),
+		}
+		if tt.kind == "revisit" {
+			want["WARC-Refers-To"], want["WARC-Refers-To-Date"], want["WARC-Refers-To-Target-URI"] = before.ID, date(before.At), "https://h.example/a?b=1"
+		}
+		for _, name := range []string{"WARC-Refers-To", "WARC-Refers-To-Date", "WARC-Refers-To-Target-URI", "WARC-Type", "WARC-Profile", "WARC-Truncated", "WARC-Payload-Digest", "WARC-Target-URI", "WARC-Record-ID", "WARC-Date"} {
+			if h.Get(name) != want[name] {
+				t.Errorf("%s: %s %q, want %q", tt.name, name, h.Get(name), want[name])
+			}
+		}
+		if block != tt.block || got.Capture != before {
+			t.Errorf("%s: %q, to be referred to as %+v; want %q and %+v", tt.name, block, got.Capture, tt.block, before)
+		}
+	}
+}
+
 func TestNothingIsWrittenOfABadExchange(t *testing.T) {
 	tests := map[string]func(*Exchange){
 		"a password in the URL":  func(e *Exchange) { e.Request.URL, _ = e.Request.URL.Parse("https://u:p@h.example/") },

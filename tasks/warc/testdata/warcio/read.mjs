@@ -8,6 +8,9 @@ for await (const record of new WARCParser(createReadStream(process.argv[2]))) {
     type: record.warcType,
     url: record.warcTargetURI,
     status: record.httpHeaders?.statusCode,
+    profile: record.warcHeader("WARC-Profile"),
+    refersTo: record.warcRefersToTargetURI,
+    refersToDate: record.warcRefersToDate,
     text,
   }));
 }

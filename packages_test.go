@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,30 @@ func TestThrottleKnowsNothingOfWaiting(t *testing.T) {
 	for _, without := range []string{"scheduler", "scheduler/lanes", "scheduler/cron", "internal/turns"} {
 		if slices.Contains(deps, module+without) {
 			t.Errorf("throttle imports %s", without)
+		}
+	}
+}
+
+// How asynq keeps its jobs is internal/asynqdb's to know: nothing else spells their keys, or
+// runs the scripts in lua/asynq, and no other script knows of them.
+func TestOneRoomKnowsAsynqsLayout(t *testing.T) {
+	runs := regexp.MustCompile(`(\w+) += script\("asynq/`)
+	var scripts []string
+	for _, found := range runs.FindAllStringSubmatch(read(t, "lua/lua.go"), -1) {
+		scripts = append(scripts, found[1])
+	}
+	if len(scripts) < 9 {
+		t.Fatalf("scripts of asynq's queues: %v", scripts)
+	}
+	key, script := regexp.MustCompile(`asynq:\{`), regexp.MustCompile(`\blua\.(`+strings.Join(scripts, "|")+`)\b`)
+	for _, path := range files(t, func(path string) bool {
+		dir := filepath.ToSlash(filepath.Dir(path))
+		return slices.Contains([]string{".go", ".lua"}, filepath.Ext(path)) && !slices.Contains([]string{"internal/asynqdb", "lua/asynq", "lua/asynq/include"}, dir) &&
+			path != "packages_test.go" && !strings.HasPrefix(dir, "bench")
+	}) {
+		text := read(t, path)
+		if found := key.FindString(text) + script.FindString(text); found != "" && (key.MatchString(text) || !strings.HasSuffix(path, "_test.go")) {
+			t.Errorf("%s has %s, which is for internal/asynqdb alone", path, found)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
@@ -85,7 +86,7 @@ func (r *recorder) EvalSha(ctx context.Context, sha string, keys []string, args 
 func asynqCall(keys []string) string {
 	var names []string
 	for _, key := range keys {
-		name, _, _ := strings.Cut(strings.TrimPrefix(key, rigKeys), ":")
+		name, _, _ := strings.Cut(strings.TrimPrefix(key, asynqdb.Key(rigQueue, "")), ":")
 		names = append(names, name)
 	}
 	return strings.Join(names, " ")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -65,10 +66,7 @@ var jobWays = []jobWay{
 	{"a job", "asynq", []jobStep{{"dequeue", 1}, {"done", 1}}},
 }
 
-const (
-	rigQueue = "rig"
-	rigKeys  = "asynq:{" + rigQueue + "}:"
-)
+const rigQueue = "rig"
 
 // rigID is a job's ID, as long as those that asynq makes.
 func rigID(i int) string { return fmt.Sprintf("8f14e45f-ceea-467f-a0e6-%012d", i) }
@@ -363,28 +361,25 @@ func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, ri
 
 // take is headgate's dequeue of n jobs.
 func (r *rig) take(n int) error {
-	keys := []string{rigKeys + "pending", rigKeys + "paused", rigKeys + "active", rigKeys + "lease", rigKeys + "headgate"}
-	return lua.Dequeue.Run(r.ctx, r.rdb, keys, time.Now().Unix()+30, rigKeys+"t:", n, time.Now().UnixNano(), 1, 0).Err()
+	_, err := asynqdb.New(r.rdb).Dequeue(r.ctx, asynqdb.NewDequeue(rigQueue, time.Now().Add(asynqdb.LeaseTime).Unix(), false), n)
+	return err
 }
 
 func (r *rig) done(i int) error { return r.asynq.done.run(r.ctx, r.rdb, rigID(i)) }
 
 func (r *rig) putBack(from, to int) error {
-	keys, args := []string{rigKeys + "active", rigKeys + "lease", rigKeys + "retry"}, []any(nil)
+	var jobs []*asynqdb.PutBack
 	for i := from; i < to; i++ {
 		message := bytes.ReplaceAll(r.asynq.message, []byte(r.asynq.enqueue.id), []byte(rigID(i)))
-		keys = append(keys, rigKeys+"t:"+rigID(i))
-		args = append(args, rigID(i), message, time.Now().Unix()+3600, 0, "hg:{default}:", "")
+		jobs = append(jobs, &asynqdb.PutBack{ID: rigID(i), Msg: message, At: time.Now().Add(time.Hour), Scope: "hg:{default}:"})
 	}
-	return lua.PutBack.Run(r.ctx, r.rdb, keys, args...).Err()
+	asynqdb.New(r.rdb).PutBack(r.ctx, rigQueue, jobs...)
+	return jobs[0].Err
 }
 
 func (r *rig) promote(ids ...string) error {
-	args := []any{rigKeys + "t:", time.Now().UnixNano()}
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	return lua.Promote.Run(r.ctx, r.rdb, []string{rigKeys + "pending", rigKeys + "retry", rigKeys + "headgate"}, args...).Err()
+	_, err := asynqdb.New(r.rdb).Promote(r.ctx, rigQueue, ids...)
+	return err
 }
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -6,7 +6,8 @@
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
 // of a Redis Cluster. Attempt, Crash, Dequeue, Fields, GiveBack, Identify, Postpone, Promote and
-// PutBack work on the keys of an asynq queue instead, and know asynq's private layout.
+// PutBack work on the keys of an asynq queue instead, which internal/asynqdb gives them, and
+// know asynq's private layout.
 // They work on Redis 6.2 and later.
 package lua
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 )
 
@@ -28,8 +29,8 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
 	for i, t := range jobs {
-		if q, err := newAsking(job{l.queue, t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
-			q.lease = l.leaseEnd()
+		if q, err := newAsking(job{l.Queue, t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
+			q.lease = l.LeaseEnd()
 			jobs[i].asking, all = q, append(all, q)
 		}
 	}
@@ -47,43 +48,43 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 			break
 		}
 	}
-	return s.park(context.WithoutCancel(ctx), jobs)
+	return s.park(context.WithoutCancel(ctx), l)
 }
 
 // newAsking is the question of a job by its message, and by what its hash says of where it
 // stood.
 func newAsking(j job, msg, stood string) (*asking, error) {
-	m, err := parseMessage([]byte(msg))
+	m, err := asynqdb.ParseMessage([]byte(msg))
 	if err != nil {
 		return nil, err
 	}
-	task, err := parseTask([]byte(msg))
-	return &asking{attempt: attempt{job: j, task: task, retried: m.retried, maxRetry: m.maxRetry, stood: parseStood(stood), term: termOf(m)}, unique: m.unique}, err
+	task, err := asynqdb.ParseTask([]byte(msg))
+	return &asking{attempt: attempt{job: j, task: task, retried: m.Retried, maxRetry: m.MaxRetry, stood: parseStood(stood), term: termOf(m)}, unique: m.Unique}, err
 }
 
 // park puts jobs back that have been denied, and returns the others. One that cannot be
 // put back is put back by its handler.
-func (s *Server) park(ctx context.Context, jobs []taken) (others []taken) {
-	var calls []*putBackCall
+func (s *Server) park(ctx context.Context, l lot) (others []taken) {
+	var backs []*asynqdb.PutBack
 	var parked []taken
-	for _, t := range jobs {
+	for _, t := range l.jobs {
 		why, ok := t.denied()
 		if !ok {
 			others = append(others, t)
 			continue
 		}
-		w := writeBack{job: t.job, msg: withLastError([]byte(t.msg), why.Error()), hash: queuePrefix(t.queue) + "t:" + t.id, unique: t.unique}
-		calls, parked = append(calls, s.redis.putBackCall(w, why, "")), append(parked, t)
+		msg := asynqdb.WithLastError([]byte(t.msg), why.Error())
+		backs, parked = append(backs, s.redis.returning(t.job, why, msg, t.unique)), append(parked, t)
 	}
-	if len(calls) == 0 {
+	if len(backs) == 0 {
 		return others
 	}
-	s.redis.sendPutBacks(ctx, calls...)
+	s.db.PutBack(ctx, l.Queue, backs...)
 	for i, t := range parked {
-		switch err := calls[i].err; {
+		switch err := backs[i].Err; {
 		case err == nil:
 			s.history.Ended(t.name(), history.PutBack)
-		case !errors.Is(err, errNotActive): // else it was deleted, or another has it
+		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another has it
 			others = append(others, t)
 		}
 	}

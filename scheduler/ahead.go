@@ -3,17 +3,14 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"runtime"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 const (
@@ -24,9 +21,7 @@ const (
 	// Then other servers may run it.
 	beginWithin = time.Second
 	// leastLease is how long a lease must last still for its job to be used: half a lease.
-	leastLease = leaseTime / 2
-	// leaseTime is how long asynq's lease of a job lasts that nobody extends.
-	leaseTime = 30 * time.Second
+	leastLease = asynqdb.LeaseTime / 2
 )
 
 // ahead takes jobs from their queues for all free slots of a server at once. asynq asks
@@ -41,7 +36,7 @@ const (
 //
 // It is safe for concurrent use.
 type ahead struct {
-	rdb    redis.UniversalClient
+	db     asynqdb.DB
 	outage *outageLog
 	slots  int // of the server
 	shares int // how many queues asynq draws from by weight, else 1
@@ -51,16 +46,16 @@ type ahead struct {
 	lock    chan struct{} // guards what follows; held while Redis answers
 	next    lot           // what asynq gets next, until then
 	until   time.Time
-	back    []lot                // what is to be given back
-	lost    map[string]*call     // of each queue one whose answer is unknown
-	looked  map[string]time.Time // when queues gave all that they had
-	timer   *time.Timer          // of what is not begun in time
+	back    []lot                       // what is to be given back
+	lost    map[string]*asynqdb.Dequeue // of each queue one whose answer is unknown
+	looked  map[string]time.Time        // when queues gave all that they had
+	timer   *time.Timer                 // of what is not begun in time
 	stopped bool
 }
 
-// A lot is jobs that one call has taken and that have not been begun.
+// A lot is jobs that one dequeue has taken and that have not been begun.
 type lot struct {
-	*call
+	*asynqdb.Dequeue
 	jobs []taken
 }
 
@@ -71,25 +66,11 @@ type taken struct {
 	*asking
 }
 
-// A call is one of the script dequeue, whichever times it is sent.
-type call struct {
-	queue string
-	keys  []string
-	ends  int64 // unix second at which the leases end, as asynq says
-	hash  any   // prefix of the jobs' hashes, the same
-	name  string
-	sent  lua.Sent
-	woken bool // whether a mark was used up for it
-}
-
-// leaseEnd is when the leases end.
-func (c *call) leaseEnd() time.Time { return time.Unix(c.ends, 0) }
-
 // newAhead is for asynq's configuration of a server.
-func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog, jobs admitter) *ahead {
+func newAhead(db asynqdb.DB, cfg asynq.Config, outage *outageLog, jobs admitter) *ahead {
 	a := &ahead{
-		rdb: rdb, outage: outage, jobs: jobs, slots: cfg.Concurrency, shares: 1,
-		lock: make(chan struct{}, 1), lost: map[string]*call{}, looked: map[string]time.Time{},
+		db: db, outage: outage, jobs: jobs, slots: cfg.Concurrency, shares: 1,
+		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, looked: map[string]time.Time{},
 	}
 	if a.slots < 1 {
 		a.slots = runtime.NumCPU() // as asynq has it
@@ -104,11 +85,11 @@ func newAhead(rdb redis.UniversalClient, cfg asynq.Config, outage *outageLog, jo
 // there may be more.
 var errAllWait = errors.New("all jobs that were taken wait for permits")
 
-// dequeue does what asynq's script Dequeue is to do with those keys and arguments, and
+// dequeue does what asynq's script Dequeue is to do, whose leases end at that unix second, and
 // returns one job that asynq may begin, whose queue may be another one. The error is
 // redis.Nil where there is none, or errAllWait. woken is when a mark was used up for it, if one
 // was.
-func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args []any, woken time.Time) (taken, error) {
+func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken time.Time) (taken, error) {
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
 	if a.stopped {
@@ -124,10 +105,9 @@ func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args [
 		if parked >= mostAhead {
 			return taken{}, errAllWait
 		}
-		ends, _ := args[0].(int64)
-		c := &call{queue: queue, keys: keys, ends: ends, hash: args[1], name: callName(), woken: !woken.IsZero()}
+		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
 		looked := a.looked[queue] // nobody has rung since
-		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.leaseEnd()) < leastLease {
+		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.LeaseEnd()) < leastLease {
 			return taken{}, redis.Nil
 		}
 		n, err := a.send(ctx, c, a.free())
@@ -141,15 +121,8 @@ func (a *ahead) dequeue(ctx context.Context, queue string, keys []string, args [
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	a.hands.add(job{a.next.queue, first.id})
+	a.hands.add(job{a.next.Queue, first.id})
 	return first, nil
-}
-
-// callName is a name that no other call has, and that asynq can read as a job's
-// pending_since where it makes the job pending again: the time in nanoseconds, to the
-// second.
-func callName() string {
-	return strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 }
 
 // free is how many jobs to ask for: as many as asynq has free slots. Of several queues
@@ -163,27 +136,24 @@ func (a *ahead) free() int {
 // send makes a call of up to n jobs, or repeats it for those that it took before, and
 // keeps those of them as the next that need not wait. It returns how many it has taken. An
 // answer that comes too late is not used: the leases may end.
-func (a *ahead) send(ctx context.Context, c *call, n int) (int, error) {
+func (a *ahead) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
-	found, err := lua.Dequeue.Run(ctx, a.rdb, append(slices.Clip(c.keys), bellKey(c.queue)), c.ends, c.hash, n, c.name, &c.sent, c.woken).StringSlice()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
+	found, err := a.db.Dequeue(ctx, c, n)
 	a.outage.note(ctx, began, unreachable(err))
 	if err != nil {
-		a.lost[c.queue] = c
+		a.lost[c.Queue] = c
 		return 0, err
 	}
-	delete(a.lost, c.queue)
-	a.next, a.until = lot{call: c}, time.Now().Add(beginWithin)
-	for job := range slices.Chunk(found, 3) {
-		a.next.jobs = append(a.next.jobs, taken{id: job[0], msg: job[1], stood: job[2]})
+	delete(a.lost, c.Queue)
+	a.next, a.until = lot{Dequeue: c}, time.Now().Add(beginWithin)
+	for _, t := range found {
+		a.next.jobs = append(a.next.jobs, taken{id: t.ID, msg: t.Msg, stood: t.Stood})
 	}
 	took := len(a.next.jobs)
 	if 0 < took && took < n {
-		a.looked[c.queue] = began
+		a.looked[c.Queue] = began
 	}
-	if time.Until(c.leaseEnd()) < leastLease {
+	if time.Until(c.LeaseEnd()) < leastLease {
 		a.until = time.Now()
 		a.clear(ctx)
 	} else if took > 0 && !a.stopped {
@@ -199,11 +169,11 @@ func (a *ahead) send(ctx context.Context, c *call, n int) (int, error) {
 // does not answer for another queue than the one that is asked for, that one may go on.
 func (a *ahead) find(ctx context.Context, queue string) error {
 	for _, c := range a.lost {
-		if time.Now().After(c.leaseEnd()) {
-			delete(a.lost, c.queue) // recovery has them
+		if time.Now().After(c.LeaseEnd()) {
+			delete(a.lost, c.Queue) // recovery has them
 			continue
 		}
-		if _, err := a.send(ctx, c, 0); err != nil && c.queue == queue {
+		if _, err := a.send(ctx, c, 0); err != nil && c.Queue == queue {
 			return err
 		}
 		if len(a.next.jobs) > 0 {
@@ -223,7 +193,7 @@ func (a *ahead) clear(ctx context.Context) {
 	back := a.back
 	a.back = nil
 	for _, b := range back {
-		if a.giveBack(ctx, b) != nil && time.Now().Before(b.leaseEnd()) {
+		if a.giveBack(ctx, b) != nil && time.Now().Before(b.LeaseEnd()) {
 			a.back = append(a.back, b)
 		}
 	}
@@ -234,16 +204,15 @@ func (a *ahead) clear(ctx context.Context) {
 
 // giveBack has Redis put jobs back to where they were taken from.
 func (a *ahead) giveBack(ctx context.Context, b lot) error {
-	prefix := queuePrefix(b.queue)
-	args := []any{b.hash, b.name}
+	ids := make([]string, len(b.jobs))
 	for i, j := range b.jobs {
-		args = append(args, j.id)
+		ids[i] = j.id
 		if j.asking != nil {
 			go a.jobs.waste(j.asking)
 			b.jobs[i].asking = nil
 		}
 	}
-	return lua.GiveBack.Run(ctx, a.rdb, []string{prefix + "pending", prefix + "active", prefix + "lease", bellKey(b.queue)}, args...).Err()
+	return a.db.GiveBack(ctx, b.Dequeue, ids...)
 }
 
 // wait has expire called after d.

@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
@@ -31,7 +32,7 @@ type asker struct {
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newAhead(rdb, asynq.Config{Concurrency: slots}, newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
+	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
 	t.Cleanup(a.stop)
 	return asker{a, "default"}
 }
@@ -44,11 +45,7 @@ func (openGate) waste(*asking)                             {}
 
 // ask returns the next job's ID, or nothing where there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
-	keys := []string{"pending", "paused", "active", "lease"}
-	for i := range keys {
-		keys[i] = queuePrefix(a.queue) + keys[i]
-	}
-	t, err := a.dequeue(ctx, a.queue, keys, []any{time.Now().Add(leaseTime).Unix(), queuePrefix(a.queue) + "t:"}, time.Time{})
+	t, err := a.dequeue(ctx, a.queue, time.Now().Add(asynqdb.LeaseTime).Unix(), time.Time{})
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -72,7 +69,7 @@ func (a asker) take(t *testing.T, n int) (ids []string) {
 func addMany(t *testing.T, rdb redis.UniversalClient, n int, opts ...asynq.Option) (ids []string) {
 	t.Helper()
 	for i := range n {
-		ids = append(ids, add(t, rdb, fmt.Sprintf("job-%03d", i), opts...).id)
+		ids = append(ids, add(t, rdb, fmt.Sprintf("job-%03d", i), opts...))
 	}
 	return ids
 }
@@ -108,15 +105,15 @@ func TestOneDequeueForAllFreeSlots(t *testing.T) {
 		if got := a.take(t, 2); !slices.Equal(got, want[10:12]) || sent.n.Load() != 2 {
 			t.Errorf("for two free slots: %v in %d round trips, want %v in 1", got, sent.n.Load()-1, want[10:12])
 		}
-		active := rdb.LRange(ctx, "asynq:{default}:active", 0, -1).Val()
+		active := rdb.LRange(ctx, asynqdb.Key("default", asynqdb.Active), 0, -1).Val()
 		slices.Reverse(active)
 		if !slices.Equal(active, want[:12]) {
 			t.Errorf("active: %v, want %v", active, want[:12])
 		}
 		for _, id := range want[:12] {
-			ends := rdb.ZScore(ctx, "asynq:{default}:lease", id).Val()
-			state := rdb.HGet(ctx, "asynq:{default}:t:"+id, "state").Val()
-			if left := time.Until(time.Unix(int64(ends), 0)); state != "active" || left < 25*time.Second || left > leaseTime {
+			ends := rdb.ZScore(ctx, asynqdb.Key("default", asynqdb.Lease), id).Val()
+			state := rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val()
+			if left := time.Until(time.Unix(int64(ends), 0)); state != "active" || left < 25*time.Second || left > asynqdb.LeaseTime {
 				t.Errorf("%s is %s, and its lease ends in %s", id, state, left)
 			}
 		}
@@ -155,10 +152,10 @@ func TestDequeueDropsWhatHasNoMessage(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		want := addMany(t, rdb, 6)
-		rdb.Del(ctx, "asynq:{default}:t:"+want[0])
-		rdb.HDel(ctx, "asynq:{default}:t:"+want[2], "msg")
-		rdb.Del(ctx, "asynq:{default}:t:"+want[4])
-		rdb.Set(ctx, "asynq:{default}:t:"+want[4], "no hash", 0)
+		rdb.Del(ctx, asynqdb.Hash("default", want[0]))
+		rdb.HDel(ctx, asynqdb.Hash("default", want[2]), "msg")
+		rdb.Del(ctx, asynqdb.Hash("default", want[4]))
+		rdb.Set(ctx, asynqdb.Hash("default", want[4]), "no hash", 0)
 		a := newAsker(t, rdb, 10)
 		if got := a.take(t, 3); !slices.Equal(got, []string{want[1], want[3], want[5]}) {
 			t.Errorf("got %v of %v, want each second", got, want)
@@ -166,10 +163,10 @@ func TestDequeueDropsWhatHasNoMessage(t *testing.T) {
 		if id, err := a.ask(ctx); id != "" || err != nil {
 			t.Errorf("then %q, %v; want nothing", id, err)
 		}
-		if n := rdb.LLen(ctx, "asynq:{default}:active").Val() + rdb.ZCard(ctx, "asynq:{default}:lease").Val(); n != 6 {
+		if n := rdb.LLen(ctx, asynqdb.Key("default", asynqdb.Active)).Val() + rdb.ZCard(ctx, asynqdb.Key("default", asynqdb.Lease)).Val(); n != 6 {
 			t.Errorf("active and leases are %d, want 3 each", n)
 		}
-		if rdb.Exists(ctx, "asynq:{default}:t:"+want[0]).Val() != 0 {
+		if rdb.Exists(ctx, asynqdb.Hash("default", want[0])).Val() != 0 {
 			t.Error("a job that was deleted has a hash again")
 		}
 	})
@@ -250,7 +247,7 @@ func TestBrokenConnectionOfADequeue(t *testing.T) {
 	if !broken.Load() {
 		t.Error("no connection broke: the test shows nothing")
 	}
-	if n := rdb.LLen(t.Context(), "asynq:{default}:active").Val(); n != 10 {
+	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Active)).Val(); n != 10 {
 		t.Errorf("%d jobs are active, want 10", n)
 	}
 }
@@ -346,18 +343,18 @@ func TestTakenJobsGoBack(t *testing.T) {
 				m, rdb := redistest.Mini(t)
 				st, want, letGo := crowded(t, rdb, 11)
 				ctx := t.Context()
-				if active := rdb.LLen(ctx, "asynq:{default}:active").Val(); active != 11 {
+				if active := rdb.LLen(ctx, asynqdb.Key("default", asynqdb.Active)).Val(); active != 11 {
 					letGo()
 					t.Fatalf("%d are active, want all 11: the test shows nothing", active)
 				}
 				test.end(st)
 				for _, id := range want[1:] {
-					job := rdb.HGetAll(ctx, "asynq:{default}:t:"+id).Val()
+					job := rdb.HGetAll(ctx, asynqdb.Hash("default", id)).Val()
 					if job["state"] != "pending" || job["crashes"] != "" {
 						t.Errorf("%s: %v, want it pending and no crash", id, job)
 					}
 				}
-				if leases := rdb.ZRange(ctx, "asynq:{default}:lease", 0, -1).Val(); !slices.Equal(leases, want[:1]) {
+				if leases := rdb.ZRange(ctx, asynqdb.Key("default", asynqdb.Lease), 0, -1).Val(); !slices.Equal(leases, want[:1]) {
 					t.Errorf("leases of %v, want of %v", leases, want[:1])
 				}
 				second := start(t, redistest.MiniClient(t, m), settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}})
@@ -417,7 +414,7 @@ func TestKilledWithTakenJobs(t *testing.T) {
 		want := addMany(t, m2, 11, asynq.MaxRetry(0))
 		p.must(p.tasks.UnpauseQueue("default"))
 		time.Sleep(5 * time.Second)
-		if active := m2.LLen(t.Context(), "asynq:{default}:active").Val(); active != 11 {
+		if active := m2.LLen(t.Context(), asynqdb.Key("default", asynqdb.Active)).Val(); active != 11 {
 			t.Fatalf("%d are active, want all 11: the test shows nothing", active)
 		}
 		second := start(t, m2, s)
@@ -434,16 +431,16 @@ func TestTakenJobsThatAreAnothers(t *testing.T) {
 		want := addMany(t, rdb, 6)
 		a := newAsker(t, rdb, 10)
 		a.take(t, 1)
-		rdb.LRem(ctx, "asynq:{default}:active", 0, want[1]) // as asynq's recoverer
-		rdb.ZRem(ctx, "asynq:{default}:lease", want[1])
-		rdb.HSet(ctx, "asynq:{default}:t:"+want[1], "state", "retry")
-		rdb.ZAdd(ctx, "asynq:{default}:retry", redisZ(time.Now(), want[1]))
-		rdb.HSet(ctx, "asynq:{default}:t:"+want[2], "pending_since", "1") // taken by another
+		rdb.LRem(ctx, asynqdb.Key("default", asynqdb.Active), 0, want[1]) // as asynq's recoverer
+		rdb.ZRem(ctx, asynqdb.Key("default", asynqdb.Lease), want[1])
+		rdb.HSet(ctx, asynqdb.Hash("default", want[1]), "state", "retry")
+		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Retry), redisZ(time.Now(), want[1]))
+		rdb.HSet(ctx, asynqdb.Hash("default", want[2]), "pending_since", "1") // taken by another
 		for _, key := range []string{"t:" + want[3]} {
-			rdb.Del(ctx, "asynq:{default}:"+key)
+			rdb.Del(ctx, asynqdb.Key("default", key))
 		}
 		a.stop()
-		pending := rdb.LRange(ctx, "asynq:{default}:pending", 0, -1).Val()
+		pending := rdb.LRange(ctx, asynqdb.Key("default", asynqdb.Pending), 0, -1).Val()
 		slices.Reverse(pending)
 		if !slices.Equal(pending, want[4:]) {
 			t.Errorf("pending: %v, want %v", pending, want[4:])
@@ -521,7 +518,7 @@ func TestSharesOfQueues(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newAhead(nil, config, nil, openGate{}).free(); got != most {
+		if got := newAhead(asynqdb.DB{}, config, nil, openGate{}).free(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

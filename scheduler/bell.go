@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 const (
@@ -22,9 +24,7 @@ const (
 // servers that have nothing to do wait for one: Redis wakes the one that has waited
 // longest. One mark is enough for many jobs: whoever it wakes leaves another where it
 // leaves jobs.
-func bellKey(queue string) string { return queuePrefix(queue) + bellName }
-
-const bellName = "headgate"
+func bellKey(queue string) string { return asynqdb.Key(queue, asynqdb.Bell) }
 
 // bell has the goroutine that takes a server's jobs wait until there may be one, in
 // place of polls. All methods but stop are called by that goroutine.

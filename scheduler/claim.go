@@ -39,7 +39,7 @@ const (
 // It also sees to it that workers of one version only run in a scope: what an older one
 // has left is brought over, once none of its workers gives turns.
 func (s *Server) claim(ctx context.Context) error {
-	rdb := s.promoter.rdb
+	rdb := s.db.Redis
 	if err := rdb.SetNX(ctx, dataKey, uuid.NewString(), 0).Err(); err != nil {
 		return answered(err)
 	}

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -87,47 +85,27 @@ func (e enqueuing) SAdd(ctx context.Context, key string, members ...any) *redis.
 
 // EvalSha implements redis.Scripter.
 func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return e.ringing(ctx, keys, func(c redis.Cmdable) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, withHeaders(ctx, args)...) })
+	return e.ringing(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, args...) })
 }
 
 // Eval implements redis.Scripter.
 func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return e.ringing(ctx, keys, func(c redis.Cmdable) *redis.Cmd { return c.Eval(ctx, script, keys, withHeaders(ctx, args)...) })
+	return e.ringing(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 
-// ringing makes a call, and rings in the same round trip if it makes a job pending.
-func (e enqueuing) ringing(ctx context.Context, keys []string, call func(redis.Cmdable) *redis.Cmd) (cmd *redis.Cmd) {
-	i := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, "}:pending") })
-	if i < 0 {
-		return call(e.UniversalClient)
+// ringing makes a call with the headers, and rings in the same round trip if it makes a job
+// pending.
+func (e enqueuing) ringing(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
+	headers, _ := ctx.Value(headersKey{}).(map[string]string)
+	args = asynqdb.WithHeaders(args, headers)
+	queue, ok := asynqdb.Fills(keys)
+	if !ok {
+		return call(e.UniversalClient, args)
 	}
 	_, _ = e.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
-		cmd = call(p)
-		ring(ctx, p, strings.TrimSuffix(keys[i], "pending")+bellName)
+		cmd = call(p, args)
+		ring(ctx, p, bellKey(queue))
 		return nil
 	})
 	return cmd
-}
-
-// withHeaders puts the headers into the message among a script's arguments: in
-// all of asynq's scripts that enqueue the only one of bytes. It changes a copy:
-// go-redis may be asked twice with the same arguments, by EvalSha and then by
-// Eval, and each must get the message once with each header.
-func withHeaders(ctx context.Context, args []any) []any {
-	headers, _ := ctx.Value(headersKey{}).(map[string]string)
-	if len(headers) == 0 {
-		return args
-	}
-	args = slices.Clone(args)
-	for i, arg := range args {
-		msg, is := arg.([]byte)
-		if !is {
-			continue
-		}
-		for _, key := range slices.Sorted(maps.Keys(headers)) {
-			msg = withHeader(msg, key, headers[key])
-		}
-		args[i] = msg
-	}
-	return args
 }

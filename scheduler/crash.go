@@ -3,11 +3,10 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // forgivenCrashes is how often a job's worker may die before that counts. Deploys
@@ -23,25 +22,18 @@ const forgivenCrashes = 3
 //
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.
-func (q *queueRedis) crashed(ctx context.Context, w writeBack, m message, args []any) *redis.Cmd {
-	msg := w.msg
-	if isFailure, _ := args[4].(bool); isFailure && !w.archive { // Retry has counted it
-		msg = withRetried(msg, m.retried-1)
+func (q *queueRedis) crashed(ctx context.Context, c *asynqdb.Call, m asynqdb.Message) *redis.Cmd {
+	msg := c.Msg
+	if c.Failed {
+		msg = asynqdb.WithRetried(msg, m.Retried-1)
 	}
-	cmd := q.forgive(ctx, w, msg)
-	if done, err := cmd.Int(); err != nil || done == 1 {
-		return cmd
+	forgiven, err := q.db.Forgive(ctx, c.Queue, c.ID, msg, m.Unique, q.forgiven, 0)
+	if forgiven || err != nil {
+		return answer(ctx, err)
 	}
-	if w.archive { // say more than asynq does
+	if c.Script == asynqdb.ScriptArchive { // say more than asynq does
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
-		args[1] = withLastError(w.msg, reason)
+		c.SetMsg(asynqdb.WithLastError(c.Msg, reason))
 	}
 	return nil
-}
-
-// forgive puts a job back whose worker died, with msg, if that is forgiven still.
-func (q *queueRedis) forgive(ctx context.Context, w writeBack, msg []byte, ends ...any) *redis.Cmd {
-	now := time.Now()
-	args := append([]any{w.id, msg, now.Unix(), w.uniqueSeconds(now), q.forgiven}, ends...)
-	return lua.Crash.Run(ctx, q.UniversalClient, w.keys(), args...)
 }

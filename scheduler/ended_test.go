@@ -11,7 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -35,13 +35,10 @@ func TestAttemptsAreKept(t *testing.T) {
 			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(11), asynq.Retention(72*time.Hour)))
 		}
 		time.Sleep(40 * time.Hour)
-		of := func(id string) []attempts.Attempt {
-			return attempts.Parse(st.rdb.HGet(t.Context(), "asynq:{default}:t:"+id, attempts.Field).Val())
-		}
-		if all := of("job:never"); len(all) > 0 {
+		if all := attemptsOf(st, "job:never"); len(all) > 0 {
 			t.Errorf("of a job that never failed: %+v", all)
 		}
-		once := of("job:once")
+		once := attemptsOf(st, "job:once")
 		if len(once) != 2 || once[0].Error != "" || !strings.HasPrefix(once[1].Error, "fault 0") || len(once[1].Error) > 1010 {
 			t.Errorf("of a job that failed once: %.2000v", once)
 		}
@@ -50,15 +47,15 @@ func TestAttemptsAreKept(t *testing.T) {
 				t.Errorf("an attempt: %.200v", a)
 			}
 		}
-		always := of("job:always")
-		if len(always) != attempts.Kept || !strings.HasPrefix(always[0].Error, "fault 11") || !strings.HasPrefix(always[9].Error, "fault 2") {
+		always := attemptsOf(st, "job:always")
+		if len(always) != asynqdb.KeptAttempts || !strings.HasPrefix(always[0].Error, "fault 11") || !strings.HasPrefix(always[9].Error, "fault 2") {
 			t.Errorf("of a job that failed 12 times: %.3000v", always)
 		}
 		if info := st.info("job:always"); info == nil || info.State != asynq.TaskStateArchived {
 			t.Errorf("it is %+v", info)
 		}
 		st.must(st.tasks.DeleteTask("default", "job:always"))
-		if left := st.rdb.Exists(t.Context(), "asynq:{default}:t:job:always").Val(); left != 0 {
+		if left := st.rdb.Exists(t.Context(), asynqdb.Hash("default", "job:always")).Val(); left != 0 {
 			t.Error("what was kept of a job outlives it")
 		}
 	})
@@ -80,13 +77,19 @@ func TestAttemptsSayWhy(t *testing.T) {
 		for name, want := range map[string]string{"job:panics": "a fault", "job:skips": "bad input", "job:bare": "its handler gave it up"} {
 			id := st.enqueue(NewTask(name, nil, asynq.MaxRetry(0)))
 			time.Sleep(time.Minute)
-			all := attempts.Parse(st.rdb.HGet(t.Context(), "asynq:{default}:t:"+id, attempts.Field).Val())
+			all := attemptsOf(st, id)
 			if len(all) != 1 || !strings.Contains(all[0].Error, want) || strings.Contains(all[0].Error, "skip retry") {
 				t.Errorf("%s: %+v", name, all)
 			}
-			if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(attempts.Plain(info.LastErr), want) {
+			if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(asynqdb.PlainError(info.LastErr), want) {
 				t.Errorf("%s: %+v", name, info)
 			}
 		}
 	})
+}
+
+func attemptsOf(st *stack, id string) []asynqdb.Attempt {
+	list, _, err := asynqdb.New(st.rdb).Attempts(st.t.Context(), "default", id)
+	st.must(err)
+	return list
 }

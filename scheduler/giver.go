@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
 )
@@ -54,12 +55,12 @@ const (
 //
 // All methods are called by one goroutine.
 type giver struct {
-	limiter  Limiter
-	store    *turns.Store
-	promoter promoter
-	log      *slog.Logger
-	limits   watch // of the limiter's Redis
-	queues   watch // of the queues' Redis
+	limiter Limiter
+	store   *turns.Store
+	db      asynqdb.DB
+	log     *slog.Logger
+	limits  watch // of the limiter's Redis
+	queues  watch // of the queues' Redis
 
 	process string
 	core    *turns.Core // nil while another process gives turns
@@ -110,7 +111,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	g := &giver{
-		limiter: s.limiter, store: s.store, promoter: s.promoter, log: s.log,
+		limiter: s.limiter, store: s.store, db: s.db, log: s.log,
 		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),
 		passes: s.passes, quiet: s.quiet, history: s.history,
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // IdempotencyKey returns a text by which others know the running job again: it is the
@@ -23,8 +21,7 @@ func IdempotencyKey(ctx context.Context) (string, error) {
 	if !ok {
 		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
 	}
-	hash := queuePrefix(h.queue) + "t:" + h.id
-	key, err := lua.Identify.Run(ctx, h.server.promoter.rdb, []string{hash}, uuid.NewString()).Text()
+	key, err := h.server.db.Name(ctx, h.queue, h.id, uuid.NewString())
 	if err != nil {
 		return "", fmt.Errorf("idempotency key of job %s: %w", h.id, err)
 	}

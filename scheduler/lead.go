@@ -18,7 +18,7 @@ import (
 // core knows is void. So it is where Redis knows less than it did, as after a failover.
 func (g *giver) takeLead(ctx context.Context) error {
 	if g.core == nil {
-		if err := g.queues.note(ctx, g.promoter.ping(ctx)); err != nil {
+		if err := g.queues.note(ctx, g.db.Redis.Ping(ctx).Err()); err != nil {
 			return err
 		}
 	}

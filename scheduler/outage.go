@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/trouble"
 )
 
@@ -109,7 +110,7 @@ func (o *outageLog) proves(ctx context.Context) bool {
 // are reached by one client.
 func (s *Server) setOutages(log *slog.Logger) {
 	rdb, _ := s.limiter.Scope()
-	if reflect.TypeOf(rdb).Comparable() && rdb == s.promoter.rdb {
+	if reflect.TypeOf(rdb).Comparable() && rdb == s.db.Redis {
 		s.queueOutage = newOutageLog(log, "the queues' Redis", s.Ready)
 		s.limiterOutage = s.queueOutage
 		return
@@ -121,7 +122,7 @@ func (s *Server) setOutages(log *slog.Logger) {
 // tryQueues tries a write in each queue: in a cluster they are on several servers.
 func (s *Server) tryQueues(ctx context.Context) error {
 	for _, queue := range s.queues {
-		if err := tryWrite(ctx, s.promoter.rdb, queuePrefix(queue)); err != nil {
+		if err := tryWrite(ctx, s.db.Redis, asynqdb.Key(queue, "")); err != nil {
 			return fmt.Errorf("the queues' Redis: %w", err)
 		}
 	}
@@ -156,12 +157,9 @@ func (once) NoRetry() bool { return true }
 
 // unreachable returns err if it means that Redis cannot be used, and nil if it
 // answered, with whatever. That a Redis loads its data, takes no writes or has no
-// memory left is an answer, too, but no use. Rights may be missing for some commands only.
+// memory left is an answer, too, but no use.
 func unreachable(err error) error {
-	if errors.Is(err, errLayout) || errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
-		return nil
-	}
-	if of := trouble.Of(err); of == trouble.None || of == trouble.Rights {
+	if errors.Is(err, asynqdb.ErrLayout) || errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) || trouble.Of(err).Usable() {
 		return nil
 	}
 	return err

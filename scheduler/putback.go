@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/attempts"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
@@ -101,84 +99,37 @@ func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 	return err, ok && err.Error() == text
 }
 
-// uniqueMargin is how much longer than the wait a job's Unique lock holds, so
-// that it does not end while the job comes back and runs.
-const uniqueMargin = time.Minute
+// returning is how a job is put back.
+func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
+	back := &asynqdb.PutBack{ID: j.id, Msg: msg, At: why.at, Unique: unique}
+	if why.denied || why.atOnce() && q.promotes.Load() {
+		back.Scope = q.scope
+	}
+	if why.as != nil {
+		back.Msg = asynqdb.WithPayload(msg, why.as.payload)
+	}
+	return back
+}
 
 // putBack writes a job back that waits for permits, or for a moment of its
 // handler's choice. One that is to come at once is moved on as if it had been
 // called; whatever comes between, it is due for asynq's next poll.
 //
-// The answer is the one that asynq expects of its own script, NOT FOUND included:
-// if the job is not active any more, asynq's recoverer or an operator has it.
+// The error is the one that asynq expects of its own script, ErrNotActive included:
+// then asynq's recoverer or an operator has the job.
 // Where Redis does not answer, asynq repeats the call until the job's lease ends, and
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
-func (q *queueRedis) putBack(ctx context.Context, w writeBack, why *putBackError, ends string) *redis.Cmd {
+func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back *asynqdb.PutBack) error {
 	if !why.since.IsZero() {
-		_ = attempts.Stood(ctx, q.UniversalClient, w.hash, stood{why.since, why.at}.String())
+		_ = q.db.NoteStood(ctx, j.queue, j.id, stood{why.since, why.at}.String())
 	}
-	call := q.putBackCall(w, why, ends)
-	cmd := redis.NewCmd(ctx)
-	if q.sendPutBacks(ctx, call); call.err != nil {
-		cmd.SetErr(call.err)
-		return cmd
+	if q.db.PutBack(ctx, j.queue, back); back.Err != nil {
+		return back.Err
 	}
-	cmd.SetVal("OK")
-	q.putBacks.remove(w.job)
+	q.putBacks.remove(j)
 	if why.atOnce() && q.promotes.Load() {
-		_, _ = promoter{q.UniversalClient}.promote(ctx, []job{w.job})
+		_, _ = q.db.Promote(ctx, j.queue, j.id)
 	}
-	return cmd
-}
-
-// putBackCall is how a job is put back.
-func (q *queueRedis) putBackCall(w writeBack, why *putBackError, ends string) *putBackCall {
-	scope := ""
-	if why.denied || why.atOnce() && q.promotes.Load() {
-		scope = q.scope
-	}
-	msg := w.msg
-	if why.as != nil {
-		msg = withPayload(msg, why.as.payload)
-	}
-	return &putBackCall{writeBack: w, args: []any{w.id, msg, unixCeil(why.at), w.uniqueSeconds(why.at), scope, ends}}
-}
-
-// putBackCall is a job that is put back together with others.
-type putBackCall struct {
-	writeBack
-	args []any // as lua/asynq/put_back.lua takes them
-	err  error
-}
-
-// errNotActive is what asynq's own script says of a job that is not active.
-var errNotActive = errors.New("NOT FOUND")
-
-// sendPutBacks puts jobs of one queue back in one script.
-func (q *queueRedis) sendPutBacks(ctx context.Context, calls ...*putBackCall) {
-	prefix := queuePrefix(calls[0].queue)
-	keys, args := []string{prefix + "active", prefix + "lease", prefix + "retry"}, []any(nil)
-	for _, c := range calls {
-		keys, args = append(keys, c.hash), append(args, c.args...)
-	}
-	done, err := lua.PutBack.Run(ctx, q.UniversalClient, keys, args...).Int64Slice()
-	for i, c := range calls {
-		if c.err = err; err == nil && done[i] == 0 {
-			c.err = errNotActive
-		}
-	}
-}
-
-// unixCeil is a moment as asynq's scores are: whole seconds, and not before it.
-// asynq itself rounds down, so that a job comes back up to a second early.
-func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
-
-// uniqueSeconds is how long the job's Unique lock, if it has one, must hold if it
-// comes back at t.
-func (w writeBack) uniqueSeconds(t time.Time) int64 {
-	if !w.unique {
-		return 0
-	}
-	return int64((time.Until(t) + uniqueMargin) / time.Second)
+	return nil
 }

@@ -2,20 +2,20 @@ package scheduler
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 const (
-	// asynq's workers extend the leases of their jobs, to 30 s, at each heartbeat. A
+	// asynq's workers extend the leases of their jobs, to LeaseTime, at each heartbeat. A
 	// living one, whose lease Redis did not let it extend, cancels its job at the first
 	// heartbeat after the lease has ended.
 	beat = 5 * time.Second
 	// late is how much a lease has left, at most, that was not extended for two.
-	late = 30*time.Second - 2*beat
+	late = asynqdb.LeaseTime - 2*beat
 )
 
 // A recovery brings jobs back whose worker died, within 40 s. asynq's own recoverer
@@ -61,13 +61,12 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}
 	for _, queue := range r.queues {
-		leases, err := r.ZRangeByScoreWithScores(ctx, queuePrefix(queue)+"lease",
-			&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.Add(late).Unix(), 10)}).Result()
+		leases, err := r.db.Leases(ctx, queue, now.Add(late))
 		if err != nil {
 			continue
 		}
 		for _, lease := range leases {
-			j, s := job{queue, lease.Member.(string)}, sighting{int64(lease.Score), now}
+			j, s := job{queue, lease.ID}, sighting{lease.Ends, now}
 			if first, ok := before[j]; ok && first.ends == s.ends {
 				s, soon = first, true
 			}
@@ -88,20 +87,21 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	if over < 0 || !own && (over < beat || now.Sub(s.since) < 2*beat) {
 		return
 	}
-	w := writeBack{job: j, hash: queuePrefix(j.queue) + "t:" + j.id, active: queuePrefix(j.queue) + "active", lease: queuePrefix(j.queue) + "lease"}
-	msg, err := r.HGet(ctx, w.hash, "msg").Bytes()
+	msgs, err := r.db.Messages(ctx, j.queue, j.id)
+	if err != nil || msgs[0] == "" {
+		return
+	}
+	msg := []byte(msgs[0])
+	m, err := asynqdb.ParseMessage(msg)
 	if err != nil {
 		return
 	}
-	m, err := parseMessage(msg)
-	if err != nil {
-		return
-	}
-	w.unique = m.unique
 	if own {
-		w.msg = withFailure(msg, why.Error(), now.Unix())
-		r.putBack(ctx, w, why, strconv.FormatInt(s.ends, 10))
+		back := r.returning(j, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
+		back.LeaseEnd = s.ends
+		_ = r.putBack(ctx, j, why, back)
 		return
 	}
-	r.forgive(ctx, w, withFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), s.ends)
+	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())
+	_, _ = r.db.Forgive(ctx, j.queue, j.id, msg, m.Unique, r.forgiven, s.ends)
 }

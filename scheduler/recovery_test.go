@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -56,11 +57,11 @@ func TestALeaseOfAnotherClockIsNotDead(t *testing.T) {
 		ctx := t.Context()
 		st.must(st.tasks.PauseQueue("default"))
 		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
-		st.must(st.rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active").Err())
-		st.must(st.rdb.HSet(ctx, "asynq:{default}:t:"+id, "state", "active").Err())
+		st.must(st.rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active)).Err())
+		st.must(st.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active").Err())
 		st.must(st.tasks.UnpauseQueue("default"))
 		for range 24 {
-			st.must(st.rdb.ZAdd(ctx, "asynq:{default}:lease", redisZ(time.Now().Add(-20*time.Second), id)).Err())
+			st.must(st.rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(time.Now().Add(-20*time.Second), id)).Err())
 			time.Sleep(5 * time.Second)
 			if info := st.info(id); info.State != asynq.TaskStateActive {
 				t.Fatalf("job: %+v, want it left to its worker", info)
@@ -75,15 +76,15 @@ func TestALeaseOfAnotherClockIsNotDead(t *testing.T) {
 func TestALeaseThatWasExtended(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		id := add(t, rdb, "it").id
-		rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active")
-		rdb.HSet(ctx, "asynq:{default}:t:"+id, "state", "active")
+		id := add(t, rdb, "it")
+		rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active))
+		rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active")
 		seen := time.Now().Add(-time.Minute)
-		rdb.ZAdd(ctx, "asynq:{default}:lease", redisZ(seen.Add(5*time.Second), id))
+		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
-		r := recovery{queueRedis: &queueRedis{UniversalClient: rdb, putBacks: &putBacks{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
+		r := recovery{queueRedis: &queueRedis{db: asynqdb.New(rdb), putBacks: &putBacks{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
 		j := job{"default", id}
-		state := func() string { return rdb.HGet(ctx, "asynq:{default}:t:"+id, "state").Val() }
+		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
 		r.putBacks.add(j, &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true})
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
@@ -94,7 +95,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		if got := state(); got != "retry" {
 			t.Errorf("the job is %s, want that it was put back", got)
 		}
-		if rdb.HExists(ctx, "asynq:{default}:t:"+id, "crashes").Val() {
+		if rdb.HExists(ctx, asynqdb.Hash("default", id), "crashes").Val() {
 			t.Error("that it was put back counts as a crash")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
@@ -90,7 +91,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 		for i, r := range changed {
 			jobs[i] = job{r.Queue, r.ID}
 		}
-		fates, err := s.promoter.promote(ctx, jobs)
+		fates, err := promote(ctx, s.db, jobs)
 		if err != nil {
 			return -1, err
 		}
@@ -118,12 +119,12 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 		for i, r := range records {
 			ids[i] = r.ID
 		}
-		messages, err := s.promoter.field(ctx, queue, "msg", ids)
+		messages, err := s.db.Messages(ctx, queue, ids...)
 		if err != nil {
 			return nil, err
 		}
 		for i, msg := range messages {
-			task, err := parseTask([]byte(msg))
+			task, err := asynqdb.ParseTask([]byte(msg))
 			if msg == "" || err != nil {
 				continue // it is gone, or asynq's to judge
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -93,7 +94,7 @@ func isGreeting(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name
 func isPromote(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	return strings.HasPrefix(cmd.Name(), "eval") && len(args) > 4 && fmt.Sprint(args[2]) == "3" &&
-		fmt.Sprint(args[3]) == "asynq:{default}:pending" && fmt.Sprint(args[4]) == "asynq:{default}:retry"
+		fmt.Sprint(args[3]) == asynqdb.Key("default", asynqdb.Pending) && fmt.Sprint(args[4]) == asynqdb.Key("default", asynqdb.Retry)
 }
 
 // Was: the job came after an hour, its slot free all the while.
@@ -141,7 +142,7 @@ func dieBeforePromote(t *testing.T, connect func() redis.UniversalClient) (died,
 	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(needing("")); err != nil {
 		t.Fatal(err)
 	}
-	for client.ZCard(t.Context(), "asynq:{default}:retry").Val() == 0 {
+	for client.ZCard(t.Context(), asynqdb.Key("default", asynqdb.Retry)).Val() == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := limiter.Free(t.Context(), held.Holder, slot); err != nil {

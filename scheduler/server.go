@@ -20,6 +20,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -79,8 +80,8 @@ type Server struct {
 	putBacks putBacks
 	askings  askings
 	inOrder  inOrder
-	promoter promoter
-	queues   []string // by name
+	db       asynqdb.DB // of the queues
+	queues   []string   // by name
 	bell     *bell
 	passes   time.Duration           // between two comparisons of what waits with asynq
 	quiet    time.Duration           // between two heartbeats of the turn-giver where nothing is due
@@ -150,7 +151,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, promoter: promoter{rdb}, passes: passes, quiet: quiet, base: cfg.BaseContext,
+		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: passes, quiet: quiet, base: cfg.BaseContext,
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
@@ -173,8 +174,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
 	s.redis = &queueRedis{
-		UniversalClient: rdb, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(rdb, cfg, s.queueOutage, s),
+		UniversalClient: rdb, db: s.db, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
+		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueOutage, s),
 	}
 	s.history.Concurrency = s.redis.ahead.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -104,15 +105,15 @@ func (w *sim) torn() map[string]string {
 	waits := w.hand.limits.HGetAll(ctx, "hg:{default}:jobs").Val()
 	for name := range waits {
 		queue, id, _ := strings.Cut(name, "\n")
-		state := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "state").Val()
+		state := w.hand.rdb.HGet(ctx, asynqdb.Hash(queue, id), "state").Val()
 		if !slices.Contains([]string{"retry", "pending", "active"}, state) {
 			all[id] = "it waits in the limiter, and asynq does not have it"
 		}
 	}
 	for _, queue := range []string{"one", "two"} {
-		for _, z := range w.hand.rdb.ZRangeWithScores(ctx, queuePrefix(queue)+"retry", 0, -1).Val() {
+		for _, z := range w.hand.rdb.ZRangeWithScores(ctx, asynqdb.Key(queue, asynqdb.Retry), 0, -1).Val() {
 			id := z.Member.(string)
-			denied := w.hand.rdb.HGet(ctx, queuePrefix(queue)+"t:"+id, "denied").Val() == fmt.Sprint(int64(z.Score))
+			denied := w.hand.rdb.HGet(ctx, asynqdb.Hash(queue, id), "denied").Val() == fmt.Sprint(int64(z.Score))
 			if denied && waits[queue+"\n"+id] == "" {
 				all[id] = "it was denied and waits in asynq, and the limiter does not know it"
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
@@ -46,14 +47,14 @@ func TestStraysAskAgain(t *testing.T) {
 // can. The limiter does not know that job, and whoever gives turns leaves it alone.
 func TestChecksAreNoStrays(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
-		for _, queue := range []string{checkQueue + "of another", "any other"} {
+		for _, queue := range []string{asynqdb.CheckQueue + "of another", "any other"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
-			st.must(promoter{st.rdb}.deny(t.Context(), job{queue, "it"}, time.Now().Add(time.Hour)))
+			st.must(asynqdb.New(st.rdb).Deny(t.Context(), queue, time.Now().Add(time.Hour)))
 			_, scope := st.server.limiter.Scope()
-			st.must(st.rdb.HSet(t.Context(), queuePrefix(queue)+"t:it", "scope", scope).Err())
+			st.must(st.rdb.HSet(t.Context(), asynqdb.Hash(queue, "it"), "scope", scope).Err())
 		}
 		time.Sleep(65 * time.Second)
-		states := map[string]asynq.TaskState{checkQueue + "of another": asynq.TaskStateRetry, "any other": asynq.TaskStatePending}
+		states := map[string]asynq.TaskState{asynqdb.CheckQueue + "of another": asynq.TaskStateRetry, "any other": asynq.TaskStatePending}
 		for queue, want := range states {
 			if info, err := st.tasks.GetTaskInfo(queue, "it"); err != nil || info.State != want {
 				t.Errorf("the job in queue %s is %v, %v; want %s", queue, info, err, want)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // A term is how long a job may take, as its producer said: asynq's Timeout, which is
@@ -38,9 +40,9 @@ func near(seconds int64) int64 {
 }
 
 // termOf is the term that a job's producer gave it.
-func termOf(m message) (t term) {
-	t.timeout = time.Duration(max(0, near(m.timeout))) * time.Second
-	if deadline := near(m.deadline); deadline > 0 {
+func termOf(m asynqdb.Message) (t term) {
+	t.timeout = time.Duration(max(0, near(m.Timeout))) * time.Second
+	if deadline := near(m.Deadline); deadline > 0 {
 		t.deadline = time.Unix(deadline, 0)
 	}
 	return t
@@ -50,21 +52,21 @@ func termOf(m message) (t term) {
 // neither a timeout nor a deadline stays as it is: it is asynq's to say how long it may
 // run. So does one that cannot be read.
 func afar(msg string) string {
-	m, err := parseMessage([]byte(msg))
-	timeout, deadline := near(m.timeout), near(m.deadline)
+	m, err := asynqdb.ParseMessage([]byte(msg))
+	timeout, deadline := near(m.Timeout), near(m.Deadline)
 	if err != nil || timeout <= 0 && deadline <= 0 {
 		return msg
 	}
-	return string(withTimes([]byte(msg), timeout+far, deadline+far))
+	return string(asynqdb.WithTimes([]byte(msg), timeout+far, deadline+far))
 }
 
 // restore returns a message that asynq writes to Redis, with the job's own term.
 func restore(msg []byte) []byte {
-	m, err := parseMessage(msg)
-	if err != nil || m.timeout < far && m.deadline < far {
+	m, err := asynqdb.ParseMessage(msg)
+	if err != nil || m.Timeout < far && m.Deadline < far {
 		return msg
 	}
-	return withTimes(msg, near(m.timeout), near(m.deadline))
+	return asynqdb.WithTimes(msg, near(m.Timeout), near(m.Deadline))
 }
 
 // late is why a job cannot run that comes after its deadline, or nil.

@@ -102,7 +102,7 @@ func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	fates, err := g.promoter.promote(ctx, jobs)
+	fates, err := promote(ctx, g.db, jobs)
 	if g.queues.note(ctx, err) != nil {
 		g.resign(ctx)
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/turns"
@@ -179,7 +178,7 @@ func (p *postponing) underway() bool { return len(p.rest) > 0 }
 // them if the promotion got lost. It costs up to four round trips.
 func (g *giver) postpone(ctx context.Context, p *postponing) error {
 	queue, offset := p.rest[0].queue, p.rest[0].offset
-	ids, next, err := g.promoter.due(ctx, queue, p.before, offset)
+	ids, next, err := g.db.Denied(ctx, queue, p.before, offset)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
@@ -187,17 +186,17 @@ func (g *giver) postpone(ctx context.Context, p *postponing) error {
 	if g.limits.note(ctx, err) != nil {
 		return err
 	}
-	var later []putBackAt
+	later := map[string]time.Time{}
 	for job, place := range places {
 		if !place.Called {
 			at := time.Now().Add(place.PutBack())
 			if at.Before(p.before) {
 				at = p.before
 			}
-			later = append(later, putBackAt{job.ID, at})
+			later[job.ID] = at
 		}
 	}
-	if err := g.queues.note(ctx, g.promoter.postpone(ctx, queue, later)); err != nil {
+	if err := g.queues.note(ctx, g.db.Postpone(ctx, queue, later)); err != nil {
 		return err
 	}
 	p.rest = p.rest[1:]
@@ -229,14 +228,12 @@ func (c *comparison) underway() bool {
 // reserved reports whether anything is left of what is reserved.
 func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are, but
-// those in which another process just checks whether it can promote.
+// beginPass plans a pass over the tickets and over all queues that there are.
 func (g *giver) beginPass(ctx context.Context) error {
-	queues, err := g.promoter.allQueues(ctx)
+	queues, err := g.db.Queues(ctx)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
-	queues = slices.DeleteFunc(queues, func(queue string) bool { return strings.HasPrefix(queue, checkQueue) })
 	g.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
 	return nil
 }
@@ -282,7 +279,7 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 	}
 	var lost []throttle.JobID
 	for queue, ids := range byQueue {
-		states, err := g.promoter.states(ctx, queue, ids...)
+		states, err := g.db.States(ctx, queue, ids...)
 		if g.queues.note(ctx, err) != nil {
 			return err
 		}
@@ -355,7 +352,7 @@ func (g *giver) recount(ctx context.Context, c *comparison) error {
 // A job that is sent back leaves the page, so the next begins that much sooner.
 func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
-	ids, next, err := g.promoter.due(ctx, queue, time.Time{}, c.offset)
+	ids, next, err := g.db.Denied(ctx, queue, time.Time{}, c.offset)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}
@@ -369,7 +366,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 			unknown = append(unknown, id)
 		}
 	}
-	scopes, err := g.promoter.field(ctx, queue, "scope", unknown)
+	scopes, err := g.db.Scopes(ctx, queue, unknown...)
 	if g.queues.note(ctx, err) != nil {
 		return err
 	}

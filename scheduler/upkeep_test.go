@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
@@ -152,7 +153,7 @@ func tender(rdb redis.UniversalClient, queues ...string) *giver {
 	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
 	return &giver{
-		limiter: waitsForever{limiter}, store: turns.NewStore(limiter), promoter: promoter{rdb}, log: log.log, limits: log.watch(),
+		limiter: waitsForever{limiter}, store: turns.NewStore(limiter), db: asynqdb.New(rdb), log: log.log, limits: log.watch(),
 		queues: log.watch(), core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
 	}
 }
@@ -173,11 +174,11 @@ func TestManyPutBacksEndTogether(t *testing.T) {
 		end := time.Now().Add(10 * time.Second).Unix()
 		for i := range 2500 {
 			id := fmt.Sprint(i)
-			rdb.HSet(t.Context(), "asynq:{default}:t:"+id, "state", "retry", "denied", end)
-			rdb.ZAdd(t.Context(), "asynq:{default}:retry", redis.Z{Score: float64(end), Member: id})
+			rdb.HSet(t.Context(), asynqdb.Hash("default", id), "state", "retry", "denied", end)
+			rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: id})
 		}
 		tendFor(t, tender(rdb, "default"), 9*time.Second, func() bool { return false })
-		if n := rdb.ZCount(t.Context(), "asynq:{default}:retry", "-inf", fmt.Sprint(end)).Val(); n > 0 {
+		if n := rdb.ZCount(t.Context(), asynqdb.Key("default", asynqdb.Retry), "-inf", fmt.Sprint(end)).Val(); n > 0 {
 			t.Errorf("%d put-backs end, want all moved on", n)
 		}
 	})
@@ -189,8 +190,8 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		end := time.Now().Add(time.Minute).Unix()
-		rdb.HSet(t.Context(), "asynq:{default}:t:it", "state", "retry", "denied", end, "scope", "hg:{default}:")
-		rdb.ZAdd(t.Context(), "asynq:{default}:retry", redis.Z{Score: float64(end), Member: "it"})
+		rdb.HSet(t.Context(), asynqdb.Hash("default", "it"), "state", "retry", "denied", end, "scope", "hg:{default}:")
+		rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: "it"})
 		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second}).around))
 		g := tender(rdb)
 		var log strings.Builder
@@ -205,7 +206,7 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 		if err := g.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
 			t.Errorf("error %v, log %s; want one job sent back", err, &log)
 		}
-		if state := rdb.HGet(t.Context(), "asynq:{default}:t:it", "state").Val(); state != "pending" {
+		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
 			t.Errorf("the job is in state %s, want pending", state)
 		}
 	})

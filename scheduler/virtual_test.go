@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -157,10 +158,10 @@ func TestCrashOfAWorkerLosesNothing(t *testing.T) {
 		st.server.Stop()
 		time.Sleep(10 * time.Second)
 		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		st.rdb.RPopLPush(ctx, "asynq:{default}:pending", "asynq:{default}:active")
-		st.rdb.HSet(ctx, "asynq:{default}:t:"+id, "state", "active")
-		st.rdb.HDel(ctx, "asynq:{default}:t:"+id, "pending_since")
-		st.rdb.ZAdd(ctx, "asynq:{default}:lease", redisZ(time.Now().Add(30*time.Second), id))
+		st.rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active))
+		st.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active")
+		st.rdb.HDel(ctx, asynqdb.Hash("default", id), "pending_since")
+		st.rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(time.Now().Add(30*time.Second), id))
 		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(6, 3)}})
 		time.Sleep(5 * time.Minute)
 		second.wantOnce(1)

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/md5"
-	"fmt"
-
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
 )
@@ -85,10 +83,5 @@ func (c claims) add(j jobspec.Job) {
 
 // claimsOf is what a filled job claims: its ID, and its work if it is to be unique.
 func claimsOf(j jobspec.Job) (id, work string) {
-	queue := "asynq:{" + j.Queue + "}:"
-	id, work = queue+"t:"+j.ID, queue+"unique:"+j.Type+":"
-	if len(j.Payload) > 0 {
-		work += fmt.Sprintf("%x", md5.Sum(j.Payload))
-	}
-	return id, work
+	return asynqdb.Hash(j.Queue, j.ID), asynqdb.Lock(j.Queue, j.Type, j.Payload)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/results"
@@ -56,7 +56,7 @@ type ended struct {
 }
 
 // tell adds how its last attempts ended, once one has failed.
-func (v *jobView) tell(list []attempts.Attempt, crashes int) {
+func (v *jobView) tell(list []asynqdb.Attempt, crashes int) {
 	v.Crashes = crashes
 	for _, a := range list {
 		v.Last = append(v.Last, ended{a.At, a.Took.Seconds(), a.Worker, a.Error})

@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler"
@@ -80,19 +80,20 @@ func (w *allJobs) add(id, state string) {
 // bring has a pending job in another state, as asynq writes it.
 func (w *allJobs) bring(id, state string) {
 	w.t.Helper()
-	key, ctx := "asynq:{default}:", w.t.Context()
+	key := func(name string) string { return asynqdb.Key("default", name) }
+	ctx := w.t.Context()
 	soon := redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: id}
 	switch state {
 	case "active":
-		w.must(w.rdb.LPush(ctx, key+state, id).Err())
-		w.must(w.rdb.ZAdd(ctx, key+"lease", soon).Err())
+		w.must(w.rdb.LPush(ctx, key(state), id).Err())
+		w.must(w.rdb.ZAdd(ctx, key(asynqdb.Lease), soon).Err())
 	case "retry", "completed":
-		w.must(w.rdb.ZAdd(ctx, key+state, soon).Err())
+		w.must(w.rdb.ZAdd(ctx, key(state), soon).Err())
 	default:
 		return
 	}
-	w.must(w.rdb.LRem(ctx, key+"pending", 0, id).Err())
-	w.must(w.rdb.HSet(ctx, key+"t:"+id, "state", state).Err())
+	w.must(w.rdb.LRem(ctx, key(asynqdb.Pending), 0, id).Err())
+	w.must(w.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", state).Err())
 }
 
 // run runs "worker jobs …".
@@ -137,8 +138,8 @@ func (w *allJobs) states() string {
 func TestJobsFilters(t *testing.T) {
 	w := newAllJobs(t)
 	long := time.Now().Add(-2 * time.Hour)
-	w.must(w.rdb.HSet(t.Context(), "asynq:{default}:t:pending", "pending_since", long.UnixNano()).Err())
-	w.must(w.rdb.ZAdd(t.Context(), "asynq:{default}:archived", redis.Z{Score: float64(long.Unix()), Member: "archived"}).Err())
+	w.must(w.rdb.HSet(t.Context(), asynqdb.Hash("default", "pending"), "pending_since", long.UnixNano()).Err())
+	w.must(w.rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Archived), redis.Z{Score: float64(long.Unix()), Member: "archived"}).Err())
 	for args, want := range map[string]string{
 		"":                              "active pending waiting behind retry scheduled archived completed",
 		"--state pending":               "pending",
@@ -267,10 +268,10 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 // A job says how its last attempts ended, once one has failed, and nothing of asynq's words.
 func TestJobSaysItsAttempts(t *testing.T) {
 	w := newAllJobs(t)
-	for _, a := range []attempts.Attempt{
+	for _, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host:1", Error: "boom: skip retry for the task"}, {At: time.Now(), Error: "its lease ended"},
 	} {
-		w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:retry", a, ""))
+		w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "retry", a, ""))
 	}
 	_, out, _ := w.worker("job retry")
 	if !strings.Contains(out, "failed: boom, after 1.5s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {
@@ -300,8 +301,8 @@ func TestJobsCancelOneOfTwo(t *testing.T) {
 	if message, err := told.ReceiveMessage(t.Context()); err != nil || message.Payload != "active" {
 		t.Errorf("the workers were told %v, %v", message, err)
 	}
-	w.must(w.rdb.LMove(t.Context(), "asynq:{other}:pending", "asynq:{other}:active", "RIGHT", "LEFT").Err())
-	w.must(w.rdb.HSet(t.Context(), "asynq:{other}:t:active", "state", "active").Err())
+	w.must(w.rdb.LMove(t.Context(), asynqdb.Key("other", asynqdb.Pending), asynqdb.Key("other", asynqdb.Active), "RIGHT", "LEFT").Err())
+	w.must(w.rdb.HSet(t.Context(), asynqdb.Hash("other", "active"), "state", "active").Err())
 	for _, args := range []string{"cancel active --queue default", "cancel --queue other"} {
 		code, _, stderr := w.run(args)
 		if want := "worker: jobs active run in the queues default and other: both would be stopped, and neither was\n"; code != 1 || stderr != want {

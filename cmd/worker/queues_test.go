@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -97,7 +98,7 @@ func TestQueuesRefusals(t *testing.T) {
 // A queue that is deleted leaves nothing: no job, no lock, no place, no pause.
 func TestQueuesDelete(t *testing.T) {
 	w := newAllJobs(t)
-	w.must(w.rdb.Del(t.Context(), "asynq:{default}:active", "asynq:{default}:t:active").Err())
+	w.must(w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Active), asynqdb.Hash("default", "active")).Err())
 	_, err := scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("once", nil), asynq.Unique(1e12))
 	w.must(err)
 	w.must(w.Inspector.PauseQueue("default"))
@@ -109,12 +110,12 @@ func TestQueuesDelete(t *testing.T) {
 	if code != 0 || out != "deleted queue default, and 8 jobs\n" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
-	left, err := w.rdb.Keys(t.Context(), "asynq:{default}:[tup]*").Result()
+	left, err := w.rdb.Keys(t.Context(), asynqdb.Key("default", "[tup]*")).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range left {
-		if !strings.HasPrefix(key, "asynq:{default}:processed") {
+		if !strings.HasPrefix(key, asynqdb.Key("default", "processed")) {
 			t.Errorf("there is %s still", key)
 		}
 	}

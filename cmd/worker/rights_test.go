@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -18,34 +19,35 @@ func TestRightsEndThere(t *testing.T) {
 	rdb := server.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
 	const all = "worker enqueue page"
+	job := asynqdb.Hash("default", "id")
 	for command, users := range map[string]string{
-		"get other":                       all,
-		"set other 1":                     all,
-		"hgetall hg:{another}:limits":     all,
-		"eval x 1 other":                  all,
-		"publish other x":                 all,
-		"flushall":                        all,
-		"flushdb":                         all,
-		"keys *":                          all,
-		"config get requirepass":          all,
-		"config set dir /":                all,
-		"acl list":                        all,
-		"client kill 127.0.0.1:1":         all,
-		"monitor":                         all,
-		"debug sleep 1":                   all,
-		"function flush":                  all,
-		"script flush":                    all,
-		"shutdown":                        all,
-		"replicaof no one":                all,
-		"hset asynq:{default}:t:id msg x": "page",
-		"del hg:{default}:limits":         "page enqueue",
-		"zremrangebyscore asynq:{default}:retry 0 1": "page enqueue",
-		"hget asynq:{default}:t:id msg":              "enqueue",
-		"lrange asynq:{default}:pending 0 1":         "enqueue",
-		"hset hg:{default}:limit:api text x":         "page enqueue",
-		"scan 0":                                     "page enqueue",
-		"subscribe asynq:cancel":                     "page enqueue",
-		"publish asynq:cancel id":                    "page enqueue",
+		"get other":                   all,
+		"set other 1":                 all,
+		"hgetall hg:{another}:limits": all,
+		"eval x 1 other":              all,
+		"publish other x":             all,
+		"flushall":                    all,
+		"flushdb":                     all,
+		"keys *":                      all,
+		"config get requirepass":      all,
+		"config set dir /":            all,
+		"acl list":                    all,
+		"client kill 127.0.0.1:1":     all,
+		"monitor":                     all,
+		"debug sleep 1":               all,
+		"function flush":              all,
+		"script flush":                all,
+		"shutdown":                    all,
+		"replicaof no one":            all,
+		"hset " + job + " msg x":      "page",
+		"del hg:{default}:limits":     "page enqueue",
+		"zremrangebyscore " + asynqdb.Key("default", asynqdb.Retry) + " 0 1": "page enqueue",
+		"hget " + job + " msg": "enqueue",
+		"lrange " + asynqdb.Key("default", asynqdb.Pending) + " 0 1": "enqueue",
+		"hset hg:{default}:limit:api text x":                         "page enqueue",
+		"scan 0":                                                     "page enqueue",
+		"subscribe asynq:cancel":                                     "page enqueue",
+		"publish asynq:cancel id":                                    "page enqueue",
 	} {
 		for user := range strings.FieldsSeq(users) {
 			args := []any{"acl", "dryrun", user}

@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -208,15 +208,15 @@ func TestViewersZone(t *testing.T) {
 func TestJobsAttempts(t *testing.T) {
 	w := miniWorld(t)
 	w.enqueue("tried", "mail", "")
-	for i, a := range []attempts.Attempt{
+	for i, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host-1:77", Error: "refused: token=sesame"}, {At: time.Now()},
 	} {
-		if err := attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:tried", a, ""); err != nil {
+		if err := asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "tried", a, ""); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	w.must(attempts.Note(t.Context(), w.rdb, "asynq:{default}:t:gone", attempts.Attempt{}, ""))
-	if w.rdb.Exists(t.Context(), "asynq:{default}:t:gone").Val() != 0 {
+	w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "gone", asynqdb.Attempt{}, ""))
+	if w.rdb.Exists(t.Context(), asynqdb.Hash("default", "gone")).Val() != 0 {
 		t.Error("a job that is gone has attempts")
 	}
 	text := body(t, ask(w.page(), request("GET", "/job?queue=default&id=tried", nil)))

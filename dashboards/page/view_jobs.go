@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -136,7 +136,7 @@ type jobData struct {
 	Failures int
 	// Attempts are the last that ended, once one has failed; Crashes how often the worker
 	// died beside them.
-	Attempts []attempts.Attempt
+	Attempts []asynqdb.Attempt
 	Crashes  int
 	// PutBack is whether what asynq has for the last failure is none: a denial, or what the
 	// handler put it back for.

@@ -20,6 +20,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
@@ -251,8 +252,8 @@ func (d *demo) clean() error {
 	if !errors.Is(err, asynq.ErrQueueNotFound) {
 		errs = append(errs, err)
 	}
-	for _, name := range []string{"processed", "failed", "headgate"} { // which asynq leaves
-		errs = append(errs, d.rdb.Del(ctx, "asynq:{"+d.queue+"}:"+name).Err())
+	for _, name := range []string{"processed", "failed", asynqdb.Bell} { // which asynq leaves
+		errs = append(errs, d.rdb.Del(ctx, asynqdb.Key(d.queue, name)).Err())
 	}
 	return errors.Join(errs...)
 }

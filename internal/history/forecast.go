@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -28,7 +29,7 @@ func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalC
 	stops := map[string]bool{}
 	opts.Stops = func(queue string) bool {
 		if _, asked := stops[queue]; !asked {
-			n, err := queues.Exists(ctx, "asynq:{"+queue+"}:paused").Result()
+			n, err := queues.Exists(ctx, asynqdb.Key(queue, asynqdb.Paused)).Result()
 			stops[queue] = n > 0
 			errs = append(errs, err)
 		}

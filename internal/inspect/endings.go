@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
@@ -100,7 +101,7 @@ func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map
 	const page = 1000
 	var fresh []jobKey
 	for at := int64(0); ; at += page {
-		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, "asynq:{"+queue+"}:"+e.set, at, at+page-1).Result()
+		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()
 		if err != nil {
 			return nil, err
 		}

@@ -2,15 +2,12 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/attempts"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -44,7 +41,7 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	jobs := make([]Job, len(infos))
 	for i, info := range infos {
 		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
-		info.LastErr = attempts.Plain(info.LastErr)
+		info.LastErr = asynqdb.PlainError(info.LastErr)
 	}
 	if len(jobs) == 0 {
 		return nil, nil
@@ -53,14 +50,14 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	switch infos[0].State {
 	case asynq.TaskStatePending:
 		if err = q.placed(ctx, jobs); err == nil {
-			err = q.pendingSince(ctx, jobs)
+			err = since(ctx, jobs, q.db.PendingSince)
 		}
 	case asynq.TaskStateRetry:
 		err = q.placed(ctx, jobs)
 	case asynq.TaskStateActive:
 		err = q.startedAt(jobs)
 	case asynq.TaskStateArchived:
-		err = q.archivedAt(ctx, jobs)
+		err = since(ctx, jobs, q.db.ArchivedAt)
 	}
 	for i, job := range jobs {
 		switch {
@@ -95,18 +92,8 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 
 // Attempts are how the last attempts of a job ended of which one has failed, the last first,
 // and how often its worker died beside them, which was forgiven.
-func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []attempts.Attempt, crashes int, err error) {
-	fields, err := q.rdb.HMGet(ctx, "asynq:{"+id.Queue+"}:t:"+id.ID, attempts.Field, "crashes").Result()
-	if err != nil {
-		return nil, 0, err
-	}
-	if text, ok := fields[0].(string); ok {
-		list = attempts.Parse(text)
-	}
-	if text, ok := fields[1].(string); ok {
-		crashes, _ = strconv.Atoi(text)
-	}
-	return list, crashes, nil
+func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []asynqdb.Attempt, crashes int, err error) {
+	return q.db.Attempts(ctx, id.Queue, id.ID)
 }
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.
@@ -133,48 +120,17 @@ func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
 	return nil
 }
 
-// pendingSince is what asynq keeps and does not tell.
-func (q *Queues) pendingSince(ctx context.Context, jobs []Job) error {
-	return q.each(ctx, jobs, func(pipe redis.Pipeliner, job Job) func(*Job) {
-		since := pipe.HGet(ctx, "asynq:{"+job.Queue+"}:t:"+job.ID, "pending_since")
-		return func(job *Job) {
-			if ns, err := strconv.ParseInt(since.Val(), 10, 64); err == nil { // else another asynq's way to write it
-				job.Since = time.Unix(0, ns)
-			}
-		}
-	})
-}
-
-// archivedAt is in whole seconds: asynq keeps it and does not tell.
-func (q *Queues) archivedAt(ctx context.Context, jobs []Job) error {
-	return q.each(ctx, jobs, func(pipe redis.Pipeliner, job Job) func(*Job) {
-		at := pipe.ZScore(ctx, "asynq:{"+job.Queue+"}:archived", job.ID)
-		return func(job *Job) {
-			if at.Err() == nil {
-				job.Since = time.Unix(int64(at.Val()), 0)
-			}
-		}
-	})
-}
-
-// each asks something about each job in one round trip. What is not there any more is
-// no error.
-func (q *Queues) each(ctx context.Context, jobs []Job, ask func(redis.Pipeliner, Job) func(*Job)) error {
-	pipe := q.rdb.Pipeline()
-	answers := make([]func(*Job), len(jobs))
+// since asks for what asynq keeps and does not tell.
+func since(ctx context.Context, jobs []Job, ask func(ctx context.Context, queue string, ids ...string) ([]time.Time, error)) error {
+	ids := make([]string, len(jobs))
 	for i, job := range jobs {
-		answers[i] = ask(pipe, job)
+		ids[i] = job.ID
 	}
-	commands, _ := pipe.Exec(ctx)
-	for _, command := range commands {
-		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
+	times, err := ask(ctx, jobs[0].Queue, ids...)
+	for i, at := range times {
+		jobs[i].Since = at
 	}
-	for i, answer := range answers {
-		answer(&jobs[i])
-	}
-	return nil
+	return err
 }
 
 // startedAt is what the servers say that run them.

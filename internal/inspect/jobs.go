@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/hibiken/asynq"
 )
 
@@ -162,7 +163,7 @@ func (q *Queues) pages(ctx context.Context, set kept, from Mark, size int) iter.
 	return func(yield func([]*asynq.TaskInfo, error) bool) {
 		page, step := from.page+1, 1
 		if set.newest {
-			n, err := q.rdb.ZCard(ctx, "asynq:{"+from.queue+"}:"+set.name).Result()
+			n, err := q.rdb.ZCard(ctx, asynqdb.Key(from.queue, set.name)).Result()
 			if err != nil {
 				yield(nil, err)
 				return

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -29,7 +30,7 @@ func many(t *testing.T, n int, archived bool) *Queues {
 		_, err := client.Enqueue(asynq.NewTask("mine", nil, asynq.TaskID(id)))
 		if err == nil && archived {
 			err = q.Inspector.ArchiveTask("default", id)
-			rdb.ZAdd(t.Context(), "asynq:{default}:archived", redis.Z{Score: float64(began + int64(i)), Member: id})
+			rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Archived), redis.Z{Score: float64(began + int64(i)), Member: id})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -161,7 +161,7 @@ func (q *Queues) purge(ctx context.Context, queue string, states ...string) (n i
 // purgePending deletes all pending jobs. asynq would do so in one step, and leave the locks
 // of those that are unique: these go one by one before.
 func (q *Queues) purgePending(ctx context.Context, queue string) (n int, err error) {
-	unique, err := q.uniquePending(ctx, queue)
+	unique, err := q.db.PendingWithLock(ctx, queue)
 	if err != nil {
 		return 0, err
 	}
@@ -185,29 +185,6 @@ func (q *Queues) isPending(queue, id string) bool {
 	return err == nil && job.State == asynq.TaskStatePending
 }
 
-// uniquePending lists the ids of pending jobs that hold a lock.
-func (q *Queues) uniquePending(ctx context.Context, queue string) (unique []string, err error) {
-	for at := int64(0); ; at += 1000 {
-		ids, err := q.rdb.LRange(ctx, "asynq:{"+queue+"}:pending", at, at+999).Result()
-		if err != nil || len(ids) == 0 {
-			return unique, err
-		}
-		pipe := q.rdb.Pipeline()
-		locks := make([]*redis.StringCmd, len(ids))
-		for i, id := range ids {
-			locks[i] = pipe.HGet(ctx, "asynq:{"+queue+"}:t:"+id, "unique_key")
-		}
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-		for i, id := range ids {
-			if locks[i].Val() != "" {
-				unique = append(unique, id)
-			}
-		}
-	}
-}
-
 // deleteAll deletes the jobs that are meant, one by one.
 func (q *Queues) deleteAll(ctx context.Context, f Filter) (int, error) {
 	jobs, err := q.Find(ctx, Delete, f, math.MaxInt)
@@ -224,14 +201,18 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 		return err
 	}
 	for some := range slices.Chunk(waiting[queue], pageSize) {
+		ids := make([]string, len(some))
+		for i, id := range some {
+			ids[i] = id.ID
+		}
+		states, err := q.db.States(ctx, queue, ids...)
+		if err != nil {
+			return err
+		}
 		var gone []throttle.JobID
-		for _, id := range some {
-			n, err := q.rdb.Exists(ctx, "asynq:{"+queue+"}:t:"+id.ID).Result()
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				gone = append(gone, id)
+		for i, state := range states {
+			if state == "" {
+				gone = append(gone, some[i])
 			}
 		}
 		if _, err := q.Limiter.Forget(ctx, gone...); err != nil {
@@ -259,7 +240,7 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 		err = q.Inspector.DeleteQueue(queue, false)
 	}
 	if err == nil {
-		err = q.rdb.Del(ctx, "asynq:{"+queue+"}:headgate").Err() // where its servers wait
+		err = q.rdb.Del(ctx, asynqdb.Key(queue, asynqdb.Bell)).Err() // where its servers wait
 	}
 	switch {
 	case err == nil:

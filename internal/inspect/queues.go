@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -22,12 +23,13 @@ type Queues struct {
 	Limiter   *lanes.Lanes
 
 	rdb   redis.UniversalClient
+	db    asynqdb.DB // the same
 	scope string
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
 func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues {
-	return &Queues{asynq.NewInspectorFromRedisClient(rdb), limiter, rdb, scope}
+	return &Queues{asynq.NewInspectorFromRedisClient(rdb), limiter, rdb, asynqdb.New(rdb), scope}
 }
 
 // Close ends its client.

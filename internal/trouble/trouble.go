@@ -50,6 +50,10 @@ var says = map[Trouble]string{
 // Says is the trouble in words, which go on after a colon.
 func (t Trouble) Says() string { return says[t] }
 
+// Usable reports whether such a Redis can be used. Rights may be missing for some commands
+// only.
+func (t Trouble) Usable() bool { return t == None || t == Rights }
+
 // RefusesWrites reports whether such a Redis answers what only reads.
 func (t Trouble) RefusesWrites() bool {
 	return t == Full || t == ReadOnly || t == FewReplicas || t == Unsaved

@@ -66,10 +66,9 @@ func Recognise(keys []string, args []any) (c Call) {
 
 // writesBack makes it a call that writes a job back, if the arguments are its ID and message.
 func (c *Call) writesBack(script Script, id, msg *any) {
-	isID, isMsg := false, false
-	c.ID, isID = (*id).(string)
-	if c.Msg, isMsg = (*msg).([]byte); isID && isMsg {
-		c.Script, c.stored = script, msg
+	name, isID := (*id).(string)
+	if encoded, isMsg := (*msg).([]byte); isID && isMsg {
+		c.Script, c.ID, c.Msg, c.stored = script, name, encoded, msg
 	}
 }
 

@@ -71,7 +71,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 		}
 		s.Queues = append(s.Queues, of)
 	}
-	if s.Limits, err = q.limits(ctx, forecast); err != nil {
+	if s.Limits, err = q.limits(ctx, forecast, past); err != nil {
 		return s, err
 	}
 	s.Workers, err = history.Processes(ctx, q.rdb, q.scope)

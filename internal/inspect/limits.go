@@ -27,12 +27,8 @@ type Limit struct {
 	About  bool     `json:"last_about,omitempty"`
 }
 
-// busiest is how many keys of each limit are looked at, and looks how many meters
-// at once. So a look costs the same however much waits.
-const (
-	busiest = 3
-	looks   = 100
-)
+// looks is how many meters are looked at at once.
+const looks = 100
 
 // Limits is how all limits stand.
 func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
@@ -40,19 +36,15 @@ func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.limits(ctx, forecast)
+	past, err := q.past(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.limits(ctx, forecast, past)
 }
 
-func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast) ([]Limit, error) {
+func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
 	limits, err := q.Limiter.Limits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := q.rdb.Time(ctx).Result() // the summaries go by Redis's clock
-	if err != nil {
-		return nil, err
-	}
-	rates, err := q.rates(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -60,68 +52,52 @@ func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast) ([]Limit,
 	if err != nil {
 		return nil, err
 	}
-	var found map[string]history.Waiting
-	if survey != nil {
-		found = survey.Limits
-	}
-	meters, err := q.busiest(ctx, limits, found)
-	if err != nil {
-		return nil, err
+	if survey == nil {
+		survey = &history.Survey{}
 	}
 	lasts := forecast.Limits()
 	all := make([]Limit, len(limits))
 	for i, l := range limits {
-		of := rates[l.Name]
+		of := past.limits[l.Name]
 		all[i] = Limit{
 			Name: l.Name, Rate: l.String(), Allowed: float64(of.Allowed) / recently.Seconds(), Denied: float64(of.Denied) / recently.Seconds(),
 		}
-		all[i].wait(found[l.Name], meters[l.Name], now)
+		all[i].wait(survey.Limits[l.Name], past.now)
 		all[i].ends(lasts)
 	}
-	return all, nil
+	return all, q.shut(ctx, all)
 }
 
-// busiest are the meters of each limit that most jobs wait for, or else that of the
-// empty key.
-func (q *Queues) busiest(ctx context.Context, limits []throttle.Limit, found map[string]history.Waiting) (map[string][]throttle.Meter, error) {
-	var needs []throttle.Need
-	for _, l := range limits {
-		keys := found[l.Name].Busiest
-		for _, b := range keys[:min(len(keys), busiest)] {
-			needs = append(needs, throttle.Need{Limit: l.Name, Key: b.Key})
+// shut fills in why limits are.
+func (q *Queues) shut(ctx context.Context, all []Limit) error {
+	for some := range slices.Chunk(all, looks) {
+		needs := make([]throttle.Need, len(some))
+		for i, l := range some {
+			needs[i].Limit = l.Name
 		}
-		if len(keys) == 0 {
-			needs = append(needs, throttle.Need{Limit: l.Name})
-		}
-	}
-	meters := map[string][]throttle.Meter{}
-	for some := range slices.Chunk(needs, looks) {
-		looked, err := q.Limiter.Look(ctx, some...)
+		meters, err := q.Limiter.Look(ctx, needs...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, m := range looked {
-			meters[m.Limit] = append(meters[m.Limit], m)
+		for i, m := range meters {
+			switch {
+			case m.Paused:
+				some[i].State = "paused"
+			case m.Blocked == 1:
+				some[i].State = "1 key blocked"
+			case m.Blocked > 1:
+				some[i].State = fmt.Sprintf("%d keys blocked", m.Blocked)
+			}
 		}
 	}
-	return meters, nil
+	return nil
 }
 
-// wait fills in what waits for the limit, and why it is shut.
-func (l *Limit) wait(w history.Waiting, meters []throttle.Meter, now time.Time) {
+// wait fills in what waits for the limit.
+func (l *Limit) wait(w history.Waiting, now time.Time) {
 	l.Waiting, l.Keys = w.Jobs, w.Keys
 	if w.Jobs > 0 {
 		l.Since = max(0, now.Sub(w.Oldest)).Seconds()
-	}
-	for _, m := range meters {
-		switch {
-		case m.Paused:
-			l.State = "paused"
-		case m.Blocked == 1:
-			l.State = "1 key blocked"
-		case m.Blocked > 1:
-			l.State = fmt.Sprintf("%d keys blocked", m.Blocked)
-		}
 	}
 }
 
@@ -132,19 +108,4 @@ func (l *Limit) ends(lasts map[string]lanes.Expected) {
 		in := last.In.Seconds()
 		l.LastIn = &in
 	}
-}
-
-// rates is what was decided within recently, by limit.
-func (q *Queues) rates(ctx context.Context, now time.Time) (map[string]history.Limited, error) {
-	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-recently)))
-	sums := map[string]history.Limited{}
-	for _, s := range summaries {
-		for name, of := range s.Limits {
-			sum := sums[name]
-			sum.Allowed += of.Allowed
-			sum.Denied += of.Denied
-			sums[name] = sum
-		}
-	}
-	return sums, err
 }

@@ -7,10 +7,12 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
-// past is what has become of jobs: since the scope began, and a second ago.
+// past is what has become of jobs since the scope began, and what was within recently.
 type past struct {
+	now    time.Time // by Redis's clock
 	totals map[history.Task]history.Counts
-	recent map[history.Task]history.Counts // within recently
+	recent map[history.Task]history.Counts
+	limits map[string]history.Limited // what was decided
 }
 
 // recently is the time over which a rate is taken.
@@ -26,7 +28,7 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 		return past{}, err
 	}
 	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-recently)))
-	p := past{totals, map[history.Task]history.Counts{}}
+	p := past{now, totals, map[history.Task]history.Counts{}, map[string]history.Limited{}}
 	for _, s := range summaries {
 		for _, ended := range s.Tasks {
 			task := history.Task{Queue: ended.Queue, Type: ended.Type}
@@ -35,6 +37,12 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 				counts[end] += n
 			}
 			p.recent[task] = counts
+		}
+		for name, of := range s.Limits {
+			sum := p.limits[name]
+			sum.Allowed += of.Allowed
+			sum.Denied += of.Denied
+			p.limits[name] = sum
 		}
 	}
 	return p, err

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,24 +43,29 @@ type action struct {
 // actions are those that there are, by their name in the form. What one says here is a
 // promise to who presses the button.
 var actions = map[string]*action{
-	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: pause},
-	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: resume},
+	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: ofLimit((*lanes.Lanes).Pause)},
+	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: ofLimit((*lanes.Lanes).Resume)},
 	"change": {Verb: "Change", Says: "It holds at once, also for those who wait. What was counted counts on. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: change},
-	"reset":  {Verb: "Reset", Grave: true, Says: "What was counted is forgotten, as if nothing had been taken, and a block ends. More may go out then than the limit allows.", fields: []string{"key"}, do: reset},
-	"block":  {Verb: "Block", Says: "The key gets no permits for that time; all other keys go on.", fields: []string{"key", "for"}, do: block},
+	"reset": {Verb: "Reset", Grave: true, Says: "What was counted is forgotten, as if nothing had been taken, and a block ends. More may go out then than the limit allows.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
+	}},
+	"block": {Verb: "Block", Says: "The key gets no permits for that time; all other keys go on.", fields: []string{"key", "for"}, do: block},
 	"unblock": {Verb: "Unblock", Says: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"run":             doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
-	"cancel":          doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
-	"archive":         doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
-	"delete":          doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
-	"pause-queue":     {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
-	"resume-queue":    {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
-	"delete-queue":    {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: removeQueue},
-	"run-schedule":    {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: runSchedule},
-	"pause-schedule":  {Verb: "Pause", Says: "It does not tick until it is resumed, in any process. The ticks of that time are gone.", do: pauseSchedule},
-	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: resumeSchedule},
+	"run":          doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
+	"cancel":       doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
+	"archive":      doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
+	"delete":       doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
+	"pause-queue":  {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
+	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
+	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: removeQueue},
+	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
+		_, err := r.Trigger(ctx, name)
+		return err
+	})},
+	"pause-schedule":  {Verb: "Pause", Says: "It does not tick until it is resumed, in any process. The ticks of that time are gone.", do: ofSchedule((*cron.Runner).Pause)},
+	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: ofSchedule((*cron.Runner).Resume)},
 }
 
 // asked is an action as its page shows it: with what it is done to, and what was typed
@@ -254,20 +260,11 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 	return list, nil
 }
 
-// pause stops the limit of the form, until resume.
-func pause(ctx context.Context, p *Page, f url.Values) error {
-	return p.Limiter.Pause(ctx, f.Get("limit"))
-}
-
-// resume ends a pause.
-func resume(ctx context.Context, p *Page, f url.Values) error {
-	return p.Limiter.Resume(ctx, f.Get("limit"))
-}
-
-// reset makes the meter of a key as if never used. A limit without keys has the empty
-// one.
-func reset(ctx context.Context, p *Page, f url.Values) error {
-	return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
+// ofLimit is an action on the limit of the form.
+func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.Context, *Page, url.Values) error {
+	return func(ctx context.Context, p *Page, f url.Values) error {
+		return do(p.Limiter, ctx, f.Get("limit"))
+	}
 }
 
 // change sets the rate and the capacity, and leaves to Set whether the limit is valid
@@ -329,38 +326,13 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
 }
 
-// schedules is the runner, or an error where there is none: the same as that of a
-// schedule that does not exist.
-func (p *Page) schedules() (*cron.Runner, error) {
-	if p.Schedules == nil {
-		return nil, cron.ErrNoEntry
+// ofSchedule is an action on the schedule of the form. Where there is no runner there is no
+// such schedule.
+func ofSchedule(do func(*cron.Runner, context.Context, string) error) func(context.Context, *Page, url.Values) error {
+	return func(ctx context.Context, p *Page, f url.Values) error {
+		if p.Schedules == nil {
+			return cron.ErrNoEntry
+		}
+		return do(p.Schedules, ctx, f.Get("schedule"))
 	}
-	return p.Schedules, nil
-}
-
-// runSchedule enqueues a job of a schedule beside its ticks, also while it is paused.
-func runSchedule(ctx context.Context, p *Page, f url.Values) error {
-	runner, err := p.schedules()
-	if err == nil {
-		_, err = runner.Trigger(ctx, f.Get("schedule"))
-	}
-	return err
-}
-
-// pauseSchedule keeps a schedule from ticking in all processes.
-func pauseSchedule(ctx context.Context, p *Page, f url.Values) error {
-	runner, err := p.schedules()
-	if err != nil {
-		return err
-	}
-	return runner.Pause(ctx, f.Get("schedule"))
-}
-
-// resumeSchedule ends that. It may wait some seconds for a tick that was due before.
-func resumeSchedule(ctx context.Context, p *Page, f url.Values) error {
-	runner, err := p.schedules()
-	if err != nil {
-		return err
-	}
-	return runner.Resume(ctx, f.Get("schedule"))
 }

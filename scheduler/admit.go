@@ -29,7 +29,7 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
 	for i, t := range jobs {
-		if q, err := newAsking(job{l.Queue, t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
+		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
 			q.lease = l.LeaseEnd()
 			jobs[i].asking, all = q, append(all, q)
 		}

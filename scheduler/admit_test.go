@@ -175,7 +175,7 @@ func TestStaleAnswer(t *testing.T) {
 		id := st.enqueue(asynq.NewTask("job", nil))
 		time.Sleep(time.Second)
 		st.wantOnce(1)
-		q := &asking{attempt: attempt{job: job{"default", id}, task: asynq.NewTask("job", nil)}}
+		q := &asking{attempt: attempt{job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}}
 		st.server.ask([]*asking{q})
 		time.Sleep(freshTime + time.Millisecond)
 		again, err := st.server.answer(t.Context(), q)

@@ -121,7 +121,7 @@ func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken tim
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	a.hands.add(job{a.next.Queue, first.id})
+	a.hands.add(job{Queue: a.next.Queue, ID: first.id})
 	return first, nil
 }
 

@@ -99,9 +99,9 @@ func TestOneDequeueForAllFreeSlots(t *testing.T) {
 		if n := sent.n.Load(); n != 1 {
 			t.Errorf("%d round trips for 10 jobs and 10 free slots, want 1", n)
 		}
-		a.hands.remove(job{"default", want[3]})
-		a.hands.remove(job{"default", want[3]}) // what ends twice frees one slot
-		a.hands.remove(job{"default", want[7]})
+		a.hands.remove(job{Queue: "default", ID: want[3]})
+		a.hands.remove(job{Queue: "default", ID: want[3]}) // what ends twice frees one slot
+		a.hands.remove(job{Queue: "default", ID: want[7]})
 		if got := a.take(t, 2); !slices.Equal(got, want[10:12]) || sent.n.Load() != 2 {
 			t.Errorf("for two free slots: %v in %d round trips, want %v in 1", got, sent.n.Load()-1, want[10:12])
 		}

@@ -155,7 +155,7 @@ func (s *Server) findRule(q *asking) {
 		return
 	}
 	if q.err = q.late(); q.err != nil && len(q.rule.Needs) > 0 {
-		_, _ = s.limiter.Forget(ctx, q.jobID()) // what fails here, the upkeep does
+		_, _ = s.limiter.Forget(ctx, q.job) // what fails here, the upkeep does
 	}
 }
 
@@ -186,7 +186,7 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 		d.Waited = q.stood.waited(d)
 		s.history.Asked(time.Since(q.began), err != nil)
 		if err == nil {
-			s.history.Decided(q.queue, q.id, q.rule.Needs, d)
+			s.history.Decided(q.Queue, q.ID, q.rule.Needs, d)
 		}
 		q.decision, q.err = s.judge(ctx, q.attempt, d, err)
 		denied = denied || d.Outcome == throttle.Denied
@@ -221,7 +221,7 @@ func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes
 // that one that waits until then is archived with the reason why it waited.
 func (s *Server) asks(a attempt) lanes.Job {
 	j := lanes.Job{
-		JobID: a.jobID(), Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		JobID: a.job, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight,
 	}
 	if a.rule.RetryAt == AtTicket {
@@ -249,8 +249,8 @@ func (s *Server) judge(ctx context.Context, a attempt, d throttle.Decision, err 
 	case throttle.Allowed:
 		return d, nil
 	case throttle.Denied:
-		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.id),
-			slog.String("queue", a.queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
+		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
+			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
 		return refuse(a.rule.OnMaxWait, d)

@@ -8,7 +8,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/throttle"
 )
 
 // attempt is one try of asynq's to run a job: what is known of it before its
@@ -29,8 +28,8 @@ type attempt struct {
 // failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
 	a := attempt{task: task}
-	a.id, _ = asynq.GetTaskID(ctx)
-	a.queue, _ = asynq.GetQueueName(ctx)
+	a.ID, _ = asynq.GetTaskID(ctx)
+	a.Queue, _ = asynq.GetQueueName(ctx)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.maxRetry, _ = asynq.GetMaxRetry(ctx)
 	return a
@@ -151,11 +150,8 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	return err
 }
 
-// jobID is the job as the limiter names it.
-func (a attempt) jobID() throttle.JobID { return throttle.JobID{Queue: a.queue, ID: a.id} }
-
 // name is what the job is counted by.
-func (a attempt) name() history.Task { return history.Task{Queue: a.queue, Type: a.task.Type()} }
+func (a attempt) name() history.Task { return history.Task{Queue: a.Queue, Type: a.task.Type()} }
 
 // end is how an attempt ends, in asynq, that returns err. The order of the cases is
 // asynq's: a context that is over comes before all that the handler says, and a

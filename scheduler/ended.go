@@ -34,7 +34,7 @@ func (q *queueRedis) ended(ctx context.Context, c asynqdb.Call) {
 	default:
 		return
 	}
-	j := job{c.Queue, c.ID}
+	j := job{Queue: c.Queue, ID: c.ID}
 	ran, ok := q.runs.get(j)
 	if !ok && end.Error == "" {
 		return

@@ -21,9 +21,9 @@ func IdempotencyKey(ctx context.Context) (string, error) {
 	if !ok {
 		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
 	}
-	key, err := h.server.db.Name(ctx, h.queue, h.id, uuid.NewString())
+	key, err := h.server.db.Name(ctx, h.Queue, h.ID, uuid.NewString())
 	if err != nil {
-		return "", fmt.Errorf("idempotency key of job %s: %w", h.id, err)
+		return "", fmt.Errorf("idempotency key of job %s: %w", h.ID, err)
 	}
 	return key, nil
 }

@@ -170,7 +170,7 @@ func (g *giver) tellLate(ctx context.Context) error {
 		g.late = time.Now().Add(next) // Redis's clock may have stepped back
 		jobs := make([]job, len(late))
 		for i, j := range late {
-			jobs[i] = job{j.Queue, j.ID}
+			jobs[i] = job{Queue: j.Queue, ID: j.ID}
 		}
 		if _, err := g.promote(ctx, jobs); err != nil {
 			return err

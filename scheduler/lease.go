@@ -32,7 +32,7 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 	kept, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := sync.OnceFunc(func() {
-		s.log.Warn("a job lost its lease and is cancelled", "job", a.id, "queue", a.queue, "limit", d.Limit)
+		s.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limit", d.Limit)
 		cancel(errLeaseLost)
 	})
 	l := &lease{Decision: d, needs: a.rule.Needs, lost: lost}

@@ -25,7 +25,7 @@ var fates = map[string]turns.Fate{
 func promote(ctx context.Context, db asynqdb.DB, jobs []job) ([]turns.Fate, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {
-		ids[j.queue], indexes[j.queue] = append(ids[j.queue], j.id), append(indexes[j.queue], i)
+		ids[j.Queue], indexes[j.Queue] = append(ids[j.Queue], j.ID), append(indexes[j.Queue], i)
 	}
 	found := make([]turns.Fate, len(jobs))
 	for queue, ids := range ids {

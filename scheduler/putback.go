@@ -8,6 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/throttle"
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
@@ -81,7 +82,7 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 func (e *putBackError) Unwrap() error { return e.error }
 
 // job names a job in asynq: an ID is unique in its queue only.
-type job struct{ queue, id string }
+type job = throttle.JobID
 
 // putBacks are the jobs of this process that asynq is about to write back to
 // Redis. asynq archives a job on its last attempt whatever kind of error it
@@ -101,7 +102,7 @@ func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 
 // returning is how a job is put back.
 func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
-	back := &asynqdb.PutBack{ID: j.id, Msg: msg, At: why.at, Unique: unique}
+	back := &asynqdb.PutBack{ID: j.ID, Msg: msg, At: why.at, Unique: unique}
 	if why.denied || why.atOnce() && q.promotes.Load() {
 		back.Scope = q.scope
 	}
@@ -122,14 +123,14 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 // when it was written.
 func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back *asynqdb.PutBack) error {
 	if !why.since.IsZero() {
-		_ = q.db.NoteStood(ctx, j.queue, j.id, stood{why.since, why.at}.String())
+		_ = q.db.NoteStood(ctx, j.Queue, j.ID, stood{why.since, why.at}.String())
 	}
-	if q.db.PutBack(ctx, j.queue, back); back.Err != nil {
+	if q.db.PutBack(ctx, j.Queue, back); back.Err != nil {
 		return back.Err
 	}
 	q.putBacks.remove(j)
 	if why.atOnce() && q.promotes.Load() {
-		_, _ = q.db.Promote(ctx, j.queue, j.id)
+		_, _ = q.db.Promote(ctx, j.Queue, j.ID)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	if c.Script != asynqdb.ScriptRetry && c.Script != asynqdb.ScriptArchive {
 		return nil
 	}
-	j := job{c.Queue, c.ID}
+	j := job{Queue: c.Queue, ID: c.ID}
 	if a := q.askings.take(j); a != nil { // its handler was never called
 		go q.ahead.jobs.waste(a)
 	}

@@ -66,7 +66,7 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 			continue
 		}
 		for _, lease := range leases {
-			j, s := job{queue, lease.ID}, sighting{lease.Ends, now}
+			j, s := job{Queue: queue, ID: lease.ID}, sighting{lease.Ends, now}
 			if first, ok := before[j]; ok && first.ends == s.ends {
 				s, soon = first, true
 			}
@@ -87,7 +87,7 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	if over < 0 || !own && (over < beat || now.Sub(s.since) < 2*beat) {
 		return
 	}
-	msgs, err := r.db.Messages(ctx, j.queue, j.id)
+	msgs, err := r.db.Messages(ctx, j.Queue, j.ID)
 	if err != nil || msgs[0] == "" {
 		return
 	}
@@ -103,5 +103,5 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())
-	_, _ = r.db.Forgive(ctx, j.queue, j.id, msg, m.Unique, r.forgiven, s.ends)
+	_, _ = r.db.Forgive(ctx, j.Queue, j.ID, msg, m.Unique, r.forgiven, s.ends)
 }

@@ -83,7 +83,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
 		r := recovery{queueRedis: &queueRedis{db: asynqdb.New(rdb), putBacks: &putBacks{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
-		j := job{"default", id}
+		j := job{Queue: "default", ID: id}
 		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
 		r.putBacks.add(j, &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true})

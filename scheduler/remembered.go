@@ -48,7 +48,7 @@ func (r *remembered[V]) has(id string) bool {
 	defer r.mu.Unlock()
 	for _, jobs := range []map[job]V{r.young, r.old} {
 		for j := range jobs {
-			if j.id == id {
+			if j.ID == id {
 				return true
 			}
 		}

@@ -89,7 +89,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	for changed := range slices.Chunk(changed, page) {
 		jobs := make([]job, len(changed))
 		for i, r := range changed {
-			jobs[i] = job{r.Queue, r.ID}
+			jobs[i] = job{Queue: r.Queue, ID: r.ID}
 		}
 		fates, err := promote(ctx, s.db, jobs)
 		if err != nil {
@@ -128,7 +128,7 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 			if msg == "" || err != nil {
 				continue // it is gone, or asynq's to judge
 			}
-			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{queue, ids[i]}), task)
+			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{Queue: queue, ID: ids[i]}), task)
 			if err == nil && !waitsFor(records[i], rule) {
 				changed = append(changed, records[i])
 			}
@@ -165,7 +165,7 @@ type jobKey struct{}
 // job that waits: see [Server.RulesChanged].
 func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	if j, ok := ctx.Value(jobKey{}).(job); ok {
-		return j.queue, j.id, true
+		return j.Queue, j.ID, true
 	}
 	queue, ok = asynq.GetQueueName(ctx)
 	id, _ = asynq.GetTaskID(ctx)

@@ -37,7 +37,7 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 	ctx, span := tracer().Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {
 		if info != nil {
-			span.SetAttributes(jobAttributes(job{info.Queue, info.ID}, task.Type())...)
+			span.SetAttributes(jobAttributes(job{Queue: info.Queue, ID: info.ID}, task.Type())...)
 		}
 		endSpan(span, err)
 	}
@@ -75,8 +75,8 @@ func (a attempt) traceRun(ctx context.Context, d throttle.Decision) (_ context.C
 func jobAttributes(j job, typename string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "asynq"),
-		attribute.String("messaging.destination.name", j.queue),
-		attribute.String("messaging.message.id", j.id),
+		attribute.String("messaging.destination.name", j.Queue),
+		attribute.String("messaging.message.id", j.ID),
 		attribute.String("headgate.task", typename),
 	}
 }

@@ -62,7 +62,7 @@ func TestTraces(t *testing.T) {
 		of := func(id, name string) tracetest.SpanStub {
 			t.Helper()
 			i := slices.IndexFunc(all, func(s tracetest.SpanStub) bool {
-				return s.Name == name && slices.Contains(s.Attributes, jobAttributes(job{"default", id}, "job")[2])
+				return s.Name == name && slices.Contains(s.Attributes, jobAttributes(job{Queue: "default", ID: id}, "job")[2])
 			})
 			if i < 0 {
 				t.Fatalf("no span %q of job %s among %v", name, id, all)

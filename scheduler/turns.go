@@ -62,7 +62,7 @@ func (g *giver) tell(ctx context.Context) error {
 		}
 		jobs := make([]job, len(told))
 		for i, t := range told {
-			jobs[i] = job{t.Queue, t.ID}
+			jobs[i] = job{Queue: t.Queue, ID: t.ID}
 		}
 		fates, err := g.promote(ctx, jobs)
 		if err != nil {
@@ -110,7 +110,7 @@ func (g *giver) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
 	var lost []throttle.JobID
 	for i, fate := range fates {
 		if fate == turns.Done || fate == turns.Gone {
-			lost = append(lost, throttle.JobID{Queue: jobs[i].queue, ID: jobs[i].id})
+			lost = append(lost, jobs[i])
 			g.upkeep.miss()
 		}
 	}

@@ -374,7 +374,7 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 	var strays []job
 	for i, scope := range scopes {
 		if scope == own {
-			strays = append(strays, job{queue, unknown[i]})
+			strays = append(strays, job{Queue: queue, ID: unknown[i]})
 		}
 	}
 	fates, err := g.promote(ctx, strays)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/throttle"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
@@ -18,11 +19,9 @@ type Endings struct {
 	q     *Queues
 	queue string // only this one; all if it is empty
 	set   string // of asynq's, by when its jobs leave it or entered it
-	seen  map[jobKey]float64
+	seen  map[throttle.JobID]float64
 	polls int
 }
-
-type jobKey struct{ queue, id string }
 
 // NewEndings finds those of a queue, or of all where it is empty: completed ones, or
 // archived ones.
@@ -31,7 +30,7 @@ func NewEndings(q *Queues, queue string, archived bool) *Endings {
 	if archived {
 		set = "archived"
 	}
-	return &Endings{q: q, queue: queue, set: set, seen: map[jobKey]float64{}}
+	return &Endings{q: q, queue: queue, set: set, seen: map[throttle.JobID]float64{}}
 }
 
 // wholeEach is how many polls pass between two that read all ids. The others
@@ -49,7 +48,7 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 			return
 		}
 		for _, key := range fresh {
-			job, err := e.q.Inspector.GetTaskInfo(key.queue, key.id)
+			job, err := e.q.Inspector.GetTaskInfo(key.Queue, key.ID)
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				continue // its time is over
 			}
@@ -67,7 +66,7 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 }
 
 // fresh lists the jobs that were not there before.
-func (e *Endings) fresh(ctx context.Context) ([]jobKey, error) {
+func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
 	names, err := e.q.Inspector.Queues()
 	if err != nil {
 		return nil, err
@@ -77,9 +76,9 @@ func (e *Endings) fresh(ctx context.Context) ([]jobKey, error) {
 	e.polls++
 	now := e.seen
 	if whole {
-		now = make(map[jobKey]float64, len(e.seen))
+		now = make(map[throttle.JobID]float64, len(e.seen))
 	}
-	var all []jobKey
+	var all []throttle.JobID
 	for _, name := range names {
 		if e.queue != "" && name != e.queue {
 			continue
@@ -97,9 +96,9 @@ func (e *Endings) fresh(ctx context.Context) ([]jobKey, error) {
 
 // freshIn reads the ids of a queue from the end, where the new ones mostly are,
 // and notes in now what is there.
-func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[jobKey]float64) ([]jobKey, error) {
+func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[throttle.JobID]float64) ([]throttle.JobID, error) {
 	const page = 1000
-	var fresh []jobKey
+	var fresh []throttle.JobID
 	for at := int64(0); ; at += page {
 		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()
 		if err != nil {
@@ -118,9 +117,9 @@ func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map
 }
 
 // isFresh reports whether a job was not there before, or has ended once more.
-func (e *Endings) isFresh(queue string, z redis.Z, now map[jobKey]float64) (jobKey, bool) {
+func (e *Endings) isFresh(queue string, z redis.Z, now map[throttle.JobID]float64) (throttle.JobID, bool) {
 	id, _ := z.Member.(string)
-	key := jobKey{queue, id}
+	key := throttle.JobID{Queue: queue, ID: id}
 	before, known := e.seen[key]
 	again, twice := now[key] // a page has moved on meanwhile
 	now[key] = z.Score

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -155,18 +157,20 @@ func TestPagesAreSpreadOneAfterTheOther(t *testing.T) {
 		}
 	}
 	many["/late"] = many["/b"]
-	site, asked := pages("", many), 0
+	site := pages("", many)
+	var asked atomic.Int32
 	late := func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/late" {
-			if asked++; asked < 30 {
-				w.Header().Set("Retry-After", "1") // until the others have been fetched
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
+		if strings.HasPrefix(r.URL.Path, "/y") {
+			asked.Add(1)
+		}
+		if r.URL.Path == "/late" && asked.Load() < 6 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
 		}
 		site(w, r)
 	}
-	crawl(t, map[string]http.HandlerFunc{"a.test": late}, nil, func(c *crawling) {
+	every := map[string]time.Duration{"a.test": 100 * time.Millisecond} // so that it does not take all permits
+	crawl(t, map[string]http.HandlerFunc{"a.test": late}, every, func(c *crawling) {
 		c.handler.MaxPages = 12
 		var mu sync.Mutex
 		read, inARow, most, twice := map[string]int{}, 0, 0, 0

@@ -65,13 +65,13 @@ local function come_in_time(job, record)
 end
 
 -- A job that has failed since it first came stands by that. Its wait is counted from its
--- first denial since.
+-- first denial since: where it has been named as one whose time is up, that is so.
 local function stand(job, record)
-  local since_us = record and tonumber(string.match(record, '^%-?%d+\n(%d+)\n') or nil)
-  job.since_us = since_us or math.min(job.stood_us, now_us)
+  local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
+  job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)
   if job.longest_us < 0 then return end
-  local ends_us = since_us and tonumber(call('ZSCORE', hg('patience'), job.name) or nil) or now_us + job.longest_us
-  job.max_wait_us = ends_us - job.since_us
+  local ends_us = named == '1' and tonumber(call('ZSCORE', hg('patience'), job.name) or nil)
+  job.max_wait_us = named and named > '1' and 0 or (ends_us or now_us + job.longest_us) - job.since_us
 end
 
 -- Has jobs ask from the first on that has no answer, until one gets none.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -13,8 +14,9 @@ import (
 // simCaller takes permits of a meter without a queue, as often as it gets them.
 type simCaller struct {
 	limiter *throttle.Redis
-	need    throttle.Need
+	need    throttle.Need // at most
 	every   time.Duration
+	settles bool // what it takes it gives back, mostly all, before it would have come back
 	rand    *rand.Rand
 }
 
@@ -29,9 +31,14 @@ func (w *sim) startCallers() (stop func()) {
 		l := w.lanes[w.rand.IntN(len(w.lanes))]
 		c := &simCaller{
 			limiter: throttle.New(rdb, throttle.RedisOptions{}), need: l.parsed[w.rand.IntN(len(l.parsed))],
-			every: milliseconds(between(w.rand, 5, 300)), rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))),
+			every: milliseconds(max(5, between(w.rand, 5, 300)/between(w.rand, 1, 10))), rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))),
 		}
-		c.need.Cost = between(c.rand, 1, min(3, capacityOf(w.defined(c.need.Limit))))
+		limit := w.defined(c.need.Limit)
+		c.need.Cost = between(c.rand, 1, min(3, capacityOf(limit)))
+		if c.settles = c.rand.IntN(2) == 0 && limit.Kind != throttle.Concurrency; c.settles {
+			c.need.Cost, c.every = capacityOf(limit)/3+1, milliseconds(between(c.rand, 5, 20))
+			c.need.Key = []string{c.need.Key, "callers"}[c.rand.IntN(2)]
+		}
 		w.direct = append(w.direct, c)
 		all.Go(func() {
 			for {
@@ -50,18 +57,38 @@ func (w *sim) startCallers() (stop func()) {
 
 // call is one call of a caller.
 func (w *sim) call(c *simCaller) {
-	d, err := c.limiter.AllowAll(w.t.Context(), c.need)
+	need := c.need
+	if c.settles {
+		need.Cost = between(c.rand, 1, need.Cost)
+	}
+	d, err := c.limiter.AllowAll(w.t.Context(), need)
 	if err != nil || !d.OK() {
 		return
 	}
 	w.mu.Lock()
-	w.history.Note(w.now(), "", "a caller takes %d of %s|%s", c.need.Cost, c.need.Limit, c.need.Key)
-	w.admit(c.need, d, "")
+	w.history.Note(w.now(), "", "a caller takes %d of %s|%s", need.Cost, need.Limit, need.Key)
+	a := w.admit(need, d, "")
 	w.mu.Unlock()
-	if d.Lease > 0 {
+	switch {
+	case c.settles:
+		limit, cost := w.defined(need.Limit), max(0, c.rand.IntN(4*need.Cost)-3*need.Cost)
+		wait := time.Duration(c.rand.Float64() * float64(limit.Rate.Per) * float64(capacityOf(limit)) / float64(limit.Rate.N))
+		w.handlers.Go(func() {
+			time.Sleep(wait)
+			w.mu.Lock()
+			if a.at.Before(w.flushed) { // a replica that has not heard of it would give it back all the same
+				w.mu.Unlock()
+				return
+			}
+			w.history.Note(w.now(), "", "a caller gives back %d of %d of %s|%s", need.Cost-cost, need.Cost, need.Limit, need.Key)
+			a.cost = cost
+			w.mu.Unlock()
+			_ = c.limiter.Settle(context.WithoutCancel(w.t.Context()), d, need.Limit, need.Key, cost)
+		})
+	case d.Lease > 0:
 		time.Sleep(c.every)
 		w.freed(d.Holder)
-		_ = c.limiter.Free(w.t.Context(), d.Holder, c.need)
+		_ = c.limiter.Free(w.t.Context(), d.Holder, need)
 	}
 }
 

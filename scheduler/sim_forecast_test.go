@@ -8,14 +8,14 @@ import (
 
 // judgeForecasts sees that a job which was denied was told when it would run, where that
 // hangs on nothing but the jobs before it in its lane: nobody else needs its meter, and
-// nothing happened. Jobs that cost differently may leave up to half of each window over: the
-// next one does not fit in.
+// nothing happened meanwhile. Jobs that cost differently may leave up to half of each window
+// over: the next one does not fit in.
 func (w *sim) judgeForecasts() {
-	if len(w.events) > 0 || !w.busy.IsZero() || w.has(settles) || w.has(answers) || w.has(patience) {
+	if !w.busy.IsZero() || w.has(settles) || w.has(answers) || w.has(patience) || w.has(fairness) {
 		return
 	}
 	for _, l := range w.lanes {
-		if !l.even || len(l.parsed) > 1 || len(w.near(l)) > 1 || len(w.direct) > 0 || w.defined(l.parsed[0].Limit).Kind == throttle.Concurrency {
+		if !l.even || !l.ruled.IsZero() || len(l.parsed) > 1 || len(w.near(l)) > 1 || len(w.direct) > 0 || w.defined(l.parsed[0].Limit).Kind == throttle.Concurrency {
 			continue
 		}
 		part := time.Duration(5)
@@ -24,9 +24,9 @@ func (w *sim) judgeForecasts() {
 		}
 		for id, job := range w.jobs {
 			ran := job.ran.Sub(w.began).Microseconds()
-			late := time.Duration(ran-job.told) * time.Microsecond
-			waited := time.Duration(ran-job.came) * time.Microsecond
-			if job.lane == l && job.denials > 0 && (late > time.Second+waited/part || late < -time.Second-waited/part) {
+			late := microseconds(ran - job.told)
+			waited := microseconds(ran - job.came)
+			if job.lane == l && job.denials > 0 && w.undisturbedFrom(w.began.Add(microseconds(job.came)), job.ran) && (late > time.Second+waited/part || late < -time.Second-waited/part) {
 				w.breaksFor(id, "it was told that it would run %s sooner than it did after %s", late, waited)
 			}
 		}

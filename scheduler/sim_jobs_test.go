@@ -37,10 +37,12 @@ type simJob struct {
 	ends                  int       // runs after which it was done
 	deleted               bool
 	since                 time.Time // when its wait began, by the limiter's clock; zero where it does not wait
+	lost                  time.Time // when the worker that ran it had died
 	ended                 time.Time // when it was told that it is too late
 	until                 time.Time // until when it was enqueued to be done; zero is any time
 	ran                   time.Time // when it ran first
 	told                  int64     // when it was to run, as it was told first
+	waits                 string    // the lane that it waits in
 	came, last            int64     // when it was enqueued, and when anything happened to it last
 }
 
@@ -92,7 +94,7 @@ func (w *sim) rule(task *asynq.Task) (Rule, error) {
 }
 
 func (w *sim) ruleOf(job *simJob) Rule {
-	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait}
+	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait, Fair: job.tenant, Weight: simTenants[job.tenant]}
 	if job.dear > 0.5 {
 		rule.OnMaxWait = Drop
 	}
@@ -120,6 +122,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	if job.runs++; first {
 		job.ran = time.Now()
 	}
+	w.judgeRecovery(id, job)
 	p.running++
 	w.tell(id, "running in process %d", p.index)
 	if ctx.Err() != nil {
@@ -136,6 +139,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		time.Sleep(job.timeout + milliseconds(w.dice(id, -1).IntN(5000)))
 	}
 	if p.dead() {
+		w.lose(job)
 		<-p.released
 	}
 	w.mu.Lock()
@@ -145,6 +149,23 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	p.running--
 	w.mu.Unlock()
 	return w.answer(ctx, id)
+}
+
+// lose notes that the worker of a job has died.
+func (w *sim) lose(job *simJob) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job.lost = time.Now()
+}
+
+// judgeRecovery sees that a job whose worker died has its next run, or could have it, within
+// 40 s.
+func (w *sim) judgeRecovery(id string, job *simJob) {
+	after := time.Since(job.lost)
+	if !job.lost.IsZero() && after > 45*time.Second && time.Since(w.calm) > 5*time.Second && w.slow == nil && w.busy.Before(job.lost) {
+		w.breaksFor(id, "it ran again %s after its worker had died", after)
+	}
+	job.lost = time.Time{}
 }
 
 // allBusy reports whether no worker is free.
@@ -163,6 +184,10 @@ func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) 
 		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
 			job.late++
 		}
+		if job.waits == "" {
+			w.turned = append(w.turned, simTurn{lane: w.lineOf(job)})
+		}
+		job.waits = w.lineOf(job)
 		if job.denied = time.Now(); job.since.IsZero() {
 			job.since = d.At
 		}
@@ -175,11 +200,9 @@ func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) 
 			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
 		}
 		w.judgePatience(asks.ID, job, d)
-		if job.admits++; job.admits == 1 {
-			job.lane.open--
-		}
-		job.since = time.Time{}
-		w.history.Turn(w.now(), job.lane.name, asks.ID, job.lane.open > 0)
+		w.leaves(asks.ID)
+		job.admits++
+		job.since, job.waits = time.Time{}, ""
 		for _, need := range needs {
 			w.admit(need, d, asks.ID)
 		}
@@ -192,11 +215,23 @@ func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) 
 	}
 }
 
+// leaves notes that a job does not wait any more, if it has waited until now.
+func (w *sim) leaves(id string) {
+	l := w.jobs[id].lane
+	if w.jobs[id].admits > 0 {
+		return
+	}
+	l.open--
+	w.history.Turn(w.now(), l.name, id, l.open > 0)
+}
+
 // admit notes that permits of a meter were given.
-func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) {
+func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) *admission {
 	meter := need.Limit + "|" + need.Key
-	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id})
+	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
+	w.meters[meter] = append(w.meters[meter], a)
 	w.judgeShut(meter, id, d)
+	return a
 }
 
 // unheard reports whether a job may have been denied and nobody heard of it.
@@ -213,7 +248,7 @@ func (w *sim) before(job *simJob) string {
 		}
 		waiting, _ := w.limiter.ZMembers(key)
 		for _, id := range waiting {
-			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.denied.After(latest(w.flushed, o.lane.ruled)) && o.denied.Before(time.Now()) && !o.outlives {
+			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.tenant == job.tenant && o.denied.After(latest(w.flushed, o.lane.ruled)) && o.denied.Before(time.Now()) && !o.outlives {
 				return id
 			}
 		}
@@ -233,10 +268,15 @@ func (w *sim) freed(holder string) {
 	}
 }
 
+// jobID names the n-th job: some have names that would be keys, lines or numbers.
+func jobID(n int) string {
+	return fmt.Sprintf("job%d%s", n, []string{"", "", "", "", "\n2", "|limit0|", " {one}:t", "é\x00"}[n%8])
+}
+
 // enqueue adds a job to a lane.
 func (w *sim) enqueue(l *simLane) {
 	w.mu.Lock()
-	id := fmt.Sprintf("job%d", len(w.jobs))
+	id := jobID(len(w.jobs))
 	job := &simJob{lane: l, simOrder: w.order(l, id), came: w.now()}
 	if id == w.patient {
 		job.maxWait, job.deadline = 0, 0
@@ -267,7 +307,7 @@ func (w *sim) ids() (ids []string) {
 	defer w.mu.Unlock()
 	first := w.rand.IntN(len(w.jobs))
 	for i := range len(w.jobs) {
-		ids = append(ids, fmt.Sprintf("job%d", (first+i)%len(w.jobs)))
+		ids = append(ids, jobID((first+i)%len(w.jobs)))
 	}
 	return ids
 }

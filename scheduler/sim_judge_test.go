@@ -31,6 +31,7 @@ func (w *sim) judge() {
 	w.judgeMeters()
 	w.judgeWaits()
 	w.judgeForecasts()
+	w.judgeShares()
 	for _, key := range w.hand.left() {
 		w.breaks(w.lanes, 0, w.now(), "%q is left behind", key)
 	}
@@ -186,80 +187,4 @@ func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to tim
 		history = append(history, judged)
 	}
 	return history
-}
-
-// judgeWaits sees, where nothing happened that explains it, that no lane waited
-// for more than 6 rounds. Two that are one for the limiter have their turns in one line.
-func (w *sim) judgeWaits() {
-	w.history.End(w.now())
-	if len(w.events) > 0 {
-		return
-	}
-	for i, l := range w.lanes {
-		is := func(o *simLane) bool { return o.is(l.queue, l.meters()) }
-		if slices.ContainsFunc(w.lanes[:i], is) || slices.ContainsFunc(w.lanes[i+1:], is) {
-			continue
-		}
-		its := w.history.Lane(l.name)
-		waited := time.Duration(its.Worst) * time.Microsecond
-		rounds := waited.Seconds() / w.round(l).Seconds()
-		w.worst = max(w.worst, rounds)
-		if rounds > 6 {
-			w.breaks(w.near(l), its.WorstAt-its.Worst, its.WorstAt, "%s waited %s, %.1f rounds", l.name, waited, rounds)
-		}
-	}
-}
-
-// round is what a full round of a lane's slowest meter takes: a turn of every lane
-// that needs it. A turn takes as long as its permits need to come again, or as
-// its handler runs; and the workers a poll, and the handlers of all lanes.
-func (w *sim) round(l *simLane) (round time.Duration) {
-	workers := time.Duration(0)
-	for _, o := range w.lanes {
-		workers += o.takes + w.config.TaskCheckInterval
-	}
-	for _, need := range l.parsed {
-		sum := workers
-		for _, o := range w.lanes {
-			for _, n := range o.parsed {
-				if n.Limit == need.Limit && n.Key == need.Key {
-					sum += w.turn(o, w.dearest(o, n))
-				}
-			}
-		}
-		for _, c := range w.direct {
-			if c.need.Limit == need.Limit && c.need.Key == need.Key {
-				sum += w.turn(l, c.need)
-			}
-		}
-		round = max(round, sum)
-	}
-	return round
-}
-
-// dearest is what the dearest job of a lane takes of a meter.
-func (w *sim) dearest(l *simLane, n throttle.Need) throttle.Need {
-	for _, job := range w.jobs {
-		if job.lane == l {
-			for _, o := range w.ruleOf(job).Needs {
-				if o.Limit == n.Limit && o.Key == n.Key {
-					n.Cost = max(n.Cost, o.Cost)
-				}
-			}
-		}
-	}
-	return n
-}
-
-// turn is how long a lane's turn keeps a meter busy. A window gives all its
-// permits at once, once each period.
-func (w *sim) turn(l *simLane, n throttle.Need) time.Duration {
-	limit := w.defined(n.Limit)
-	switch limit.Kind {
-	case throttle.Concurrency:
-		return l.takes + w.config.TaskCheckInterval
-	case throttle.Funnel, throttle.TokenBucket:
-		return time.Duration(n.Cost) * limit.Rate.Per / time.Duration(limit.Rate.N)
-	}
-	return limit.Rate.Per
 }

@@ -27,9 +27,10 @@ const (
 	outages  ingredient = "outages"  // the limiter and processes hang, others leave
 	replicas ingredient = "replicas" // one takes over that has not heard of all
 	vandals  ingredient = "vandals"  // what the scope keeps is changed by hand
+	fairness ingredient = "fairness" // jobs have fairness keys
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals}
+var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals, fairness}
 
 // mixture is what a world is made of.
 type mixture []ingredient
@@ -53,6 +54,11 @@ func newMixture(seed uint64) (m mixture) {
 }
 
 func (m mixture) has(i ingredient) bool { return slices.Contains(m, i) }
+
+// hasAll reports whether a mixture has all ingredients of a text.
+func (m mixture) hasAll(text string) bool {
+	return !slices.ContainsFunc(strings.Fields(strings.ReplaceAll(text, ",", " ")), func(name string) bool { return !m.has(ingredient(name)) })
+}
 
 func (m mixture) String() string {
 	if len(m) == 0 {
@@ -85,6 +91,7 @@ type simOrder struct {
 	outlives bool // its first handler outlives its Timeout, and it needs more from then on
 	unique   time.Duration
 	settles  []simSettlement
+	tenant   string
 }
 
 // simSettlement is one that a handler does on its way.
@@ -123,6 +130,9 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 	}
 	if w.has(settles) && !w.has(timeouts) { // else a handler could outlive its Timeout in an outage
 		o.settles = newSettlements(r, o.takes)
+	}
+	if w.has(fairness) {
+		o.tenant = []string{"", "acme", "a|b"}[r.IntN(3)]
 	}
 	return o
 }

@@ -59,7 +59,9 @@ func (w *sim) failOver() {
 	lag := w.while()
 	for _, l := range w.lanes {
 		time.Sleep(lag / time.Duration(len(w.lanes)))
-		w.enqueue(l)
+		for range between(w.rand, 1, 6) {
+			w.enqueue(l)
+		}
 	}
 	time.Sleep(time.Millisecond)
 	w.note(simEvent{kind: "failovers", text: fmt.Sprintf("a replica takes over that has not heard of the last %s", lag), lost: true, stays: true, loosens: true, unheard: true, times: 2})

@@ -61,8 +61,6 @@ func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
 	case end.Sub(job.ended) > surely && !w.has(answers) && w.oneClock():
 		w.early = append(w.early, id)
 	}
-	if job.admits == 0 {
-		job.lane.open--
-		w.history.Turn(w.now(), job.lane.name, id, job.lane.open > 0)
-	}
+	job.waits = ""
+	w.leaves(id)
 }

@@ -20,8 +20,9 @@ func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
 	taken := all[s.need%len(all)]
 	w.mu.Lock()
 	held := w.defined(taken.Limit).Kind == throttle.Concurrency || w.inForce(taken.Limit).Kind == throttle.Concurrency
+	lost := h.began.Before(w.flushed)
 	w.mu.Unlock()
-	if held { // what is held longer is judged by that
+	if held || lost { // what is held longer is judged by that, and a replica gives back what it has not heard of
 		return
 	}
 	meter := taken.Limit + "|" + taken.Key

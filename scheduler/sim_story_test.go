@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...an
 // ended with what happened to it last.
 func (w *sim) breaksFor(id, format string, args ...any) {
 	job := w.jobs[id]
-	w.breaks(w.near(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{id, job.lane.name}, args...)...)
+	w.breaks(w.near(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{shown(id), job.lane.name}, args...)...)
 }
 
 // near lists the lanes that share a meter with one, and that one.
@@ -59,8 +60,11 @@ func (w *sim) lanesAt(meter string) (lanes []*simLane) {
 func (w *sim) tell(id, format string, args ...any) {
 	job := w.jobs[id]
 	job.last = w.now()
-	w.history.NoteOf(job.last, job.lane.name, id, format, args...)
+	w.history.NoteOf(job.last, job.lane.name, shown(id), format, args...)
 }
+
+// shown is the ID of a job on one line.
+func shown(id string) string { return strings.Trim(strconv.Quote(id), `"`) }
 
 // story tells which promises broke, in which world, and how it came to the first.
 func (w *sim) story() string {
@@ -157,6 +161,10 @@ func (t *teller) turns(args []any, reply []any) {
 		name, turn := args[3*i].(string), reply[2+i].([]any)
 		switch turns.Outcome(turn[0].(int64)) {
 		case turns.Granted:
+			if t.w.turned = append(t.w.turned, simTurn{name, true}); time.Now().Before(t.w.calm) {
+				t.w.turned = append(t.w.turned, simTurn{})
+			}
+			t.w.jobs[turn[1].(string)].waits = ""
 			t.w.tell(turn[1].(string), "called: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
 		case turns.Refused:
 			next, missing := reply[2+all+slices.Index(lanes, name)].([]any), ""
@@ -167,6 +175,7 @@ func (t *teller) turns(args []any, reply []any) {
 			}
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)%s", args[3*i+2], missing)
 		case turns.Full:
+			t.w.turned = append(t.w.turned, simTurn{})
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are on their way as its meters give")
 		}
 	}

@@ -19,6 +19,7 @@ var (
 	seeds = flag.Int("seeds", 20, "how many random worlds are simulated")
 	first = flag.Uint64("first", 0, "the first of their seeds")
 	every = flag.Bool("every", false, "go on after a world that fails, and tell of each in a line")
+	with  = flag.String("with", "", "what worlds must be made of to be simulated, by commas")
 )
 
 // TestSimulation is the second floor of the proof: the real scripts and real
@@ -75,7 +76,8 @@ func (s *simWorlds) play(t *testing.T) {
 func (s *simWorlds) seed() (seed uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next++
+	for s.next++; s.next <= s.end && !newMixture(s.next-1).hasAll(*with); s.next++ {
+	}
 	return s.next - 1, s.next <= s.end
 }
 
@@ -158,5 +160,7 @@ func (f simFigures) String() string {
 
 // between is a random number from one to another, both included.
 func between(r *rand.Rand, least, most int) int { return least + r.IntN(most-least+1) }
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -20,7 +20,7 @@ var errLost = errors.New("connection reset by peer")
 func (w *sim) play() {
 	left := 0
 	if w.rand.IntN(3) > 0 {
-		left = between(w.rand, 1, 4+len(w.mixture)/3)
+		left = between(w.rand, 1, 4+len(w.mixture))
 	}
 	stop := func() {}
 	if w.has(callers) {
@@ -38,7 +38,7 @@ func (w *sim) play() {
 		for range between(w.rand, 0, 6) {
 			w.enqueue(l)
 		}
-		if left > 0 && w.rand.IntN(4) == 0 {
+		if left > 0 && w.rand.IntN(3) == 0 {
 			left--
 			w.trouble()(w)
 		}
@@ -56,7 +56,7 @@ func (w *sim) play() {
 		if time.Sleep(time.Second); w.done() {
 			break
 		}
-		if i == 60 {
+		if i == 20 {
 			stop()
 		}
 	}
@@ -121,7 +121,7 @@ var troublesOf = map[ingredient][]func(w *sim){
 	vandals:  {(*sim).changeRecords},
 }
 
-// trouble draws one; half of them are of the world's ingredients, where these have any.
+// trouble draws one; most of them are of the world's ingredients, where these have any.
 func (w *sim) trouble() func(w *sim) {
 	var of []ingredient
 	for _, i := range w.mixture {
@@ -130,7 +130,7 @@ func (w *sim) trouble() func(w *sim) {
 		}
 	}
 	all := troubles
-	if len(of) > 0 && w.rand.IntN(2) == 0 {
+	if len(of) > 0 && w.rand.IntN(4) > 0 {
 		all = troublesOf[of[w.rand.IntN(len(of))]]
 	}
 	return all[w.rand.IntN(len(all))]
@@ -273,8 +273,9 @@ func (w *sim) delete() {
 			w.note(simEvent{loosens: true, kind: "jobs deleted", text: id + " is deleted", whose: func(*simLane) bool { return false }})
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.jobs[id].deleted = true
-			w.jobs[id].lane.open--
+			w.turned = append(w.turned, simTurn{w.jobs[id].waits, true}, simTurn{})
+			w.jobs[id].deleted, w.jobs[id].waits = true, ""
+			w.leaves(id)
 			return
 		}
 	}
@@ -286,6 +287,10 @@ func (w *sim) note(e simEvent) {
 	e.at, e.times = time.Now(), max(1, e.times)
 	w.events = append(w.events, e)
 	w.history.Note(w.now(), "", "%s", e.text)
+	if d := e.lasts + heals[e.kind]; d > 0 {
+		w.disturb(d)
+		w.turned = append(w.turned, simTurn{})
+	}
 }
 
 // noteOf notes what happens to a job, for the story.

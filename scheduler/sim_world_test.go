@@ -50,8 +50,10 @@ type sim struct {
 	events  []simEvent
 	busy    time.Time // when all workers were last at work
 	flushed time.Time // when the limiter's data were lost
+	calm    time.Time // when the last trouble so far is healed
 	worst   float64   // wait of a lane, in rounds
 	broken  []simBreak
+	turned  []simTurn
 	early   []string // jobs that were told that it is too late before their patience had ended
 	shuts   []simShut
 }

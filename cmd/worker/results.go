@@ -48,7 +48,7 @@ func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 		return err
 	}
 	defer q.Close()
-	if _, err := q.Names(c.Queue); err != nil && !c.Follow {
+	if _, err := q.Names(ctx, c.Queue); err != nil && !c.Follow {
 		return err
 	}
 	sink := results.Print(stdio.Out, c.JSON)

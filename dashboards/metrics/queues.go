@@ -3,13 +3,12 @@ package metrics
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 )
 
@@ -26,14 +25,10 @@ var (
 // takes three round trips for each queue, also for those of the rest: Inspector has no
 // shorter way, and it takes no context, so the time is looked at after each queue.
 func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
-	names, err := c.queues.Queues()
+	names, err := asynqdb.New(c.both).Queues(ctx)
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { // the server's own, for a moment
-		return strings.HasPrefix(name, "headgate-check-")
-	})
-	slices.Sort(names)
 	var rest *asynq.QueueInfo
 	for i, name := range names {
 		// One that was deleted since the list was read is as good as never there.

@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -72,22 +71,13 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 			w := survey.Limits[name]
 			out <- waitingJobs.value(float64(w.Jobs), name)
 			out <- waitingKeys.value(float64(w.Keys), name)
-			out <- oldestWait.value(waitsFor(w, now).Seconds(), name)
+			out <- oldestWait.value(w.For(now).Seconds(), name)
 			if last, known := survey.Lasts[name]; known || !slices.Contains(survey.Unknown, name) {
 				out <- lastRun.value(max(0, last.Sub(now)).Seconds(), name)
 			}
 		}
 	}
 	return c.fill(ctx, survey, names, out)
-}
-
-// waitsFor is for how long the oldest job has waited, by Redis's clock. It goes on growing
-// between two surveys, also where that job has run meanwhile.
-func waitsFor(w history.Waiting, now time.Time) time.Duration {
-	if w.Jobs == 0 {
-		return 0
-	}
-	return max(0, now.Sub(w.Oldest))
 }
 
 // fill tells how full each limit's fullest meter is, of those looked at: the one that the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/inspect"
@@ -95,8 +94,8 @@ func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(conte
 
 // removeQueue deletes a queue with its jobs.
 func removeQueue(ctx context.Context, p *Page, f url.Values) error {
-	if names, err := p.queues.Inspector.Queues(); err != nil || !slices.Contains(names, f.Get("queue")) {
-		return cmp.Or(err, fmt.Errorf("there is no queue %s", f.Get("queue")))
+	if _, err := p.queues.Names(ctx, f.Get("queue")); err != nil {
+		return err
 	}
 	_, err := p.queues.Remove(ctx, f.Get("queue"))
 	return err

@@ -123,7 +123,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx, p), s.readLimits(ctx, p, start), s.readForecast(ctx, p, crowd, start), s.readWants(ctx, p, crowd, start), s.readSurvey(ctx, p, start),
-		s.readQueues(p, crowd, start), s.readHistory(ctx, p, now),
+		s.readQueues(ctx, p, crowd, start), s.readHistory(ctx, p, now),
 	)
 	if err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func byLimit(wants []lanes.Want, turns bool) map[string]*wanted {
 // queue, and two for each server. How many of a queue's jobs wait is as the forecast has
 // it: the numbers of all lanes, or of those that were looked at as a sample. A queue that was
 // removed meanwhile is left out. The Inspector takes no context: see readTimeout.
-func (s *state) readQueues(p *Page, crowd crowd, now time.Time) error {
+func (s *state) readQueues(ctx context.Context, p *Page, crowd crowd, now time.Time) error {
 	if now.Before(s.queuesAt) {
 		return nil
 	}
@@ -292,12 +292,10 @@ func (s *state) readQueues(p *Page, crowd crowd, now time.Time) error {
 	if s.forecast != nil {
 		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
 	}
-	names, err := p.queues.Inspector.Queues()
+	names, err := p.queues.Names(ctx, "")
 	if err != nil {
 		return err
 	}
-	// asynq has them in no order.
-	slices.Sort(names)
 	var q queues
 	for _, name := range names {
 		info, err := p.queues.Inspector.GetQueueInfo(name)

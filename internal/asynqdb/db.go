@@ -18,10 +18,11 @@ type DB struct{ Redis redis.UniversalClient }
 // New is the asynq Redis that a client is connected with.
 func New(rdb redis.UniversalClient) DB { return DB{rdb} }
 
-// Queues lists all queues that asynq knows, but those of Check: their jobs wait for no
-// permits, so nobody else is to send them back to ask.
+// Queues lists all queues that asynq knows, by name, but those of Check, which are there for a
+// moment: their jobs wait for no permits, so nobody else is to send them back to ask.
 func (db DB) Queues(ctx context.Context) ([]string, error) {
 	names, err := db.Redis.SMembers(ctx, queues).Result()
+	slices.Sort(names)
 	return slices.DeleteFunc(names, func(queue string) bool { return strings.HasPrefix(queue, CheckQueue) }), err
 }
 

@@ -40,7 +40,7 @@ type waits struct {
 
 // Status counts all jobs.
 func (q *Queues) Status(ctx context.Context) (Status, error) {
-	names, err := q.Names("")
+	names, err := q.Names(ctx, "")
 	if err != nil {
 		return Status{}, err
 	}

@@ -67,11 +67,10 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 
 // fresh lists the jobs that were not there before.
 func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
-	names, err := e.q.Inspector.Queues()
+	names, err := e.q.Names(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
 	whole := e.polls%wholeEach == 0
 	e.polls++
 	now := e.seen

@@ -108,7 +108,7 @@ type sheet struct {
 // sheets reads page by page from a mark on.
 func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter.Seq2[sheet, error] {
 	return func(yield func(sheet, error) bool) {
-		names, err := q.Names(f.Queue)
+		names, err := q.Names(ctx, f.Queue)
 		if err != nil {
 			yield(sheet{}, err)
 			return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -59,10 +58,11 @@ func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past
 	all := make([]Limit, len(limits))
 	for i, l := range limits {
 		of := past.limits[l.Name]
+		waits := survey.Limits[l.Name]
 		all[i] = Limit{
 			Name: l.Name, Rate: l.String(), Allowed: float64(of.Allowed) / recently.Seconds(), Denied: float64(of.Denied) / recently.Seconds(),
+			Waiting: waits.Jobs, Keys: waits.Keys, Since: waits.For(past.now).Seconds(),
 		}
-		all[i].wait(survey.Limits[l.Name], past.now)
 		all[i].ends(lasts)
 	}
 	return all, q.shut(ctx, all)
@@ -91,14 +91,6 @@ func (q *Queues) shut(ctx context.Context, all []Limit) error {
 		}
 	}
 	return nil
-}
-
-// wait fills in what waits for the limit.
-func (l *Limit) wait(w history.Waiting, now time.Time) {
-	l.Waiting, l.Keys = w.Jobs, w.Keys
-	if w.Jobs > 0 {
-		l.Since = max(0, now.Sub(w.Oldest)).Seconds()
-	}
 }
 
 // ends fills in when the last would run: at once where none waits.

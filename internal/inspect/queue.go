@@ -23,7 +23,7 @@ type QueueInfo struct {
 
 // Infos tells of the queue that is named, or of all.
 func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
-	names, err := q.Names(queue)
+	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (q *Queues) Resume(ctx context.Context, queue string) error {
 }
 
 func (q *Queues) toggle(ctx context.Context, queue string, pause bool) error {
-	if _, err := q.Names(queue); err != nil {
+	if _, err := q.Names(ctx, queue); err != nil {
 		return err
 	}
 	info, err := q.Inspector.GetQueueInfo(queue)

@@ -56,7 +56,7 @@ func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
 
 // Namesakes is Named where there may be none.
 func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
-	names, err := q.Names(queue)
+	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
@@ -85,15 +85,15 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	return jobs[0], nil
 }
 
-// Names lists the queues, or the one that is named if there is such a queue.
-func (q *Queues) Names(queue string) ([]string, error) {
+// Names lists the queues, or the one that is named if there is such a queue: one that a
+// process has left that died while it started, too.
+func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
+	if queue == "" {
+		return q.db.Queues(ctx)
+	}
 	names, err := q.Inspector.Queues()
 	if err != nil {
 		return nil, err
-	}
-	slices.Sort(names)
-	if queue == "" {
-		return names, nil
 	}
 	if !slices.Contains(names, queue) {
 		return nil, fmt.Errorf("there is no queue %s", queue)

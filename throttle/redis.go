@@ -82,7 +82,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	prefix := "hg:{" + opts.Scope + "}:"
+	prefix := lua.Prefix(opts.Scope)
 	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers()}
 	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
 	return r

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -56,7 +57,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 		return err
 	}
 	// All limits in one round trip: how each is defined, Look tells below.
-	names, err := c.rdb.SMembers(ctx, history.Prefix(c.scope)+"limits").Result()
+	names, err := c.rdb.SMembers(ctx, lua.Prefix(c.scope)+"limits").Result()
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []st
 // turns tells whether any process has the lease of the turn-giver. The lease outlives a
 // process that was killed by a few seconds.
 func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
-	n, err := c.rdb.Exists(ctx, history.Prefix(c.scope)+"turns").Result()
+	n, err := c.rdb.Exists(ctx, lua.Prefix(c.scope)+"turns").Result()
 	if err == nil {
 		out <- giver.value(float64(n))
 	}

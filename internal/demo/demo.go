@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
@@ -246,7 +246,7 @@ func (d *demo) clean() error {
 		errs = append(errs, d.limiter.Delete(ctx, l.Name))
 	}
 	for _, name := range []string{"totals", "changes", "changelog", "deleted", "epoch", "seq", "weights"} {
-		errs = append(errs, d.rdb.Del(ctx, history.Prefix(d.queue)+name).Err())
+		errs = append(errs, d.rdb.Del(ctx, lua.Prefix(d.queue)+name).Err())
 	}
 	err := asynq.NewInspectorFromRedisClient(d.rdb).DeleteQueue(d.queue, true)
 	if !errors.Is(err, asynq.ErrQueueNotFound) {

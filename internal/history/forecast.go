@@ -5,13 +5,13 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -21,7 +21,7 @@ import (
 // queues. All who tell people when jobs run ask here, so they say the same.
 func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
 	rdb, prefix := limiter.Scope()
-	scope := strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
+	scope := lua.Scope(prefix)
 	if queues == nil {
 		queues = rdb
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/lua"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -92,9 +93,9 @@ var waitFields = func() (fields []string) {
 // begin at whole steps by the clock of to's zone, so the first may begin before from; an
 // hour counts in the slice in which it begins.
 func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) ([]Slice, error) {
-	parts := kept{Prefix(scope) + "minutes:", time.Hour, time.Minute}
+	parts := kept{lua.Prefix(scope) + "minutes:", time.Hour, time.Minute}
 	if step%time.Hour == 0 {
-		parts = kept{Prefix(scope) + "hours:", day, time.Hour}
+		parts = kept{lua.Prefix(scope) + "hours:", day, time.Hour}
 	}
 	_, off := to.Zone()
 	zone := time.Duration(off) * time.Second

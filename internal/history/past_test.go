@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
 )
 
 // waited is a job that got its permits after so long.
@@ -22,7 +23,7 @@ func waited(r *Recorder, wait time.Duration) {
 // it written, minutes for a day and hours for a month.
 func TestThePastIsToldByTheClock(t *testing.T) {
 	m, rdb := redistest.Mini(t)
-	r := New(rdb, Prefix("s"))
+	r := New(rdb, lua.Prefix("s"))
 	zone := time.FixedZone("east", 5*3600)
 	began := time.Date(2026, 3, 1, 0, 10, 0, 0, zone)
 	mail := Task{"default", "mail"}
@@ -80,7 +81,7 @@ func TestThePastIsToldByTheClock(t *testing.T) {
 // TestThePastEnds: its keys go by themselves, and are bounded however many names there are.
 func TestThePastEnds(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		r, ctx := New(rdb, Prefix("s")), t.Context()
+		r, ctx := New(rdb, lua.Prefix("s")), t.Context()
 		for round := range 70 {
 			for i := range 50 {
 				run(r, Task{"default", fmt.Sprint(round, "-", i)}, Done)
@@ -92,7 +93,7 @@ func TestThePastEnds(t *testing.T) {
 			fields int64
 			life   time.Duration
 		}{"minutes": {6000, 25 * time.Hour}, "hours": {2400, 31 * 24 * time.Hour}} {
-			names := rdb.Keys(ctx, Prefix("s")+key+":*").Val()
+			names := rdb.Keys(ctx, lua.Prefix("s")+key+":*").Val()
 			for _, name := range names {
 				fields, life := rdb.HLen(ctx, name).Val(), rdb.PTTL(ctx, name).Val()
 				if fields > most.fields+2 || life <= 0 || life > most.life {
@@ -148,7 +149,7 @@ func TestProcesses(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	began := time.Now()
 	m.SetTime(began)
-	stops, dies := New(rdb, Prefix("s")), New(rdb, Prefix("s"))
+	stops, dies := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
 	stops.Describe("headgate.yaml 12345678")
 	stops.Concurrency = 7
 	defer stops.Began(Task{"default", "mail"})(Done)

@@ -6,14 +6,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate/lua"
 	"github.com/redis/go-redis/v9"
 )
 
 // page is how many summaries one call of Redis gives.
 const page = 1000
-
-// Prefix is what the keys of a scope begin with.
-func Prefix(scope string) string { return "hg:{" + scope + "}:" }
 
 // Read returns the summaries after the one whose ID is since, oldest first: all
 // for "", and for a moment StreamID of it. A quarter of an hour of them is there,
@@ -25,7 +23,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) (
 	}
 	var all []Summary
 	for {
-		messages, err := rdb.XRangeN(ctx, Prefix(scope)+"history", from, "+", page).Result()
+		messages, err := rdb.XRangeN(ctx, lua.Prefix(scope)+"history", from, "+", page).Result()
 		if err != nil {
 			return all, err
 		}
@@ -46,7 +44,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) (
 // Totals is how many jobs of each task have ended in which way since the scope
 // began.
 func Totals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
-	fields, err := rdb.HGetAll(ctx, Prefix(scope)+"totals").Result()
+	fields, err := rdb.HGetAll(ctx, lua.Prefix(scope)+"totals").Result()
 	if err != nil {
 		return nil, err
 	}

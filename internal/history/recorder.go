@@ -2,13 +2,13 @@ package history
 
 import (
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -80,7 +80,7 @@ func (r *Recorder) Off() { r.off = true }
 
 // Redis is where the scope is: the client, and what its keys begin with.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
-	return r.rdb, strings.TrimSuffix(strings.TrimPrefix(r.prefix, "hg:{"), "}:")
+	return r.rdb, lua.Scope(r.prefix)
 }
 
 // Asked is told how long a call of the limiter took, and whether it failed.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -76,7 +77,7 @@ type Backed struct {
 // ReadSurvey returns the scope's last survey, of the last minute; nil where there
 // is none.
 func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
-	text, err := rdb.Get(ctx, Prefix(scope)+"survey").Bytes()
+	text, err := rdb.Get(ctx, lua.Prefix(scope)+"survey").Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -39,7 +40,7 @@ func TestSurvey(t *testing.T) {
 				oldest = d.At
 			}
 		}
-		first, second := New(rdb, Prefix("s")), New(rdb, Prefix("s"))
+		first, second := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
 		first.lookAround(ctx)
 		second.lookAround(ctx)
 		got, err := ReadSurvey(ctx, rdb, "s")
@@ -57,7 +58,7 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%+v; want 3 keys, and first %+v", api, want)
 		}
 		// Without a turn-giver no meter is marked.
-		if err := rdb.Del(ctx, Prefix("s")+"contended").Err(); err != nil {
+		if err := rdb.Del(ctx, lua.Prefix("s")+"contended").Err(); err != nil {
 			t.Fatal(err)
 		}
 		first.Asked(0, false) // something may have changed
@@ -76,13 +77,13 @@ func TestSurvey(t *testing.T) {
 		if err != nil || !slices.Equal(got.Unknown, []string{"all", "api"}) {
 			t.Errorf("%v, %v; want nobody to know when the last runs", got, err)
 		}
-		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != first.process {
+		if holder := rdb.Get(ctx, lua.Prefix("s")+"surveyor").Val(); holder != first.process {
 			t.Errorf("%q makes surveys, want the first process", holder)
 		}
 		first.stopSurvey(ctx)
 		second.Asked(0, false) // something may have changed
 		second.lookAround(ctx)
-		if holder := rdb.Get(ctx, Prefix("s")+"surveyor").Val(); holder != second.process {
+		if holder := rdb.Get(ctx, lua.Prefix("s")+"surveyor").Val(); holder != second.process {
 			t.Errorf("%q makes surveys, want the second process", holder)
 		}
 	})
@@ -97,10 +98,10 @@ func TestASurveyTakesItsTime(t *testing.T) {
 	for i := range jobs {
 		records[fmt.Sprint("q\n", i)] = fmt.Sprintf("%d\n%d\n250000\n0 1\n1\nq\napi|k%d", i, 1_000_000+i, i%10_000)
 	}
-	if err := rdb.HSet(ctx, Prefix("s")+"jobs", records).Err(); err != nil {
+	if err := rdb.HSet(ctx, lua.Prefix("s")+"jobs", records).Err(); err != nil {
 		t.Fatal(err)
 	}
-	r := New(rdb, Prefix("s"))
+	r := New(rdb, lua.Prefix("s"))
 	r.lookAround(ctx)
 	if s, err := ReadSurvey(ctx, rdb, "s"); s != nil || err != nil {
 		t.Fatalf("%v, %v: want none before all is read", s, err)
@@ -118,8 +119,8 @@ func TestASurveyTakesItsTime(t *testing.T) {
 // TestASurveyPassesOverRubbish: records that nobody has written.
 func TestASurveyPassesOverRubbish(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	rdb.HSet(t.Context(), Prefix("s")+"jobs", "a", "", "b", "1\n2\n3", "c", "x\ny\nz\n0 1\n1\nq\napi|")
-	r := New(rdb, Prefix("s"))
+	rdb.HSet(t.Context(), lua.Prefix("s")+"jobs", "a", "", "b", "1\n2\n3", "c", "x\ny\nz\n0 1\n1\nq\napi|")
+	r := New(rdb, lua.Prefix("s"))
 	r.lookAround(t.Context())
 	if s, err := ReadSurvey(t.Context(), rdb, "s"); err != nil || s == nil || s.Limits["api"].Jobs != 1 {
 		t.Errorf("%+v, %v; want one job", s, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -70,7 +71,7 @@ func (i QueueInfo) In(states ...string) (n int) {
 func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
 	told := map[string]bool{} // a scan may tell one twice
 	waiting := map[string][]throttle.JobID{}
-	scan := q.rdb.HScan(ctx, "hg:{"+q.scope+"}:jobs", 0, "*", 1000).Iterator()
+	scan := q.rdb.HScan(ctx, lua.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
 		name := scan.Val()
 		of, id, ok := strings.Cut(name, "\n")

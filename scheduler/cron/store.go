@@ -11,7 +11,7 @@ import (
 
 // prefix is what the scope's keys begin with. Its braces keep them in one slot
 // of a cluster.
-func (r *Runner) prefix() string { return "hg:{" + r.scope + "}:" }
+func (r *Runner) prefix() string { return lua.Prefix(r.scope) }
 
 // key is where an entry's state is. The scripts build the same from the prefix.
 func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }

@@ -82,7 +82,7 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 	if scope == "" {
 		scope = "default"
 	}
-	return &Frontier{rdb, "hg:{" + scope + "}:", math.MaxInt32, math.MaxInt32}
+	return &Frontier{rdb, lua.Prefix(scope), math.MaxInt32, math.MaxInt32}
 }
 
 // Bounded is the frontier with bounds for what a run may find: so many URLs, and so many

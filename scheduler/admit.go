@@ -29,7 +29,7 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
 	for i, t := range jobs {
-		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg, t.stood); err == nil { // else it is asynq's to judge
+		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg); err == nil { // else it is asynq's to judge
 			q.lease = l.LeaseEnd()
 			jobs[i].asking, all = q, append(all, q)
 		}
@@ -51,15 +51,14 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	return s.park(context.WithoutCancel(ctx), l)
 }
 
-// newAsking is the question of a job by its message, and by what its hash says of where it
-// stood.
-func newAsking(j job, msg, stood string) (*asking, error) {
+// newAsking is the question of a job by its message.
+func newAsking(j job, msg string) (*asking, error) {
 	m, err := asynqdb.ParseMessage([]byte(msg))
 	if err != nil {
 		return nil, err
 	}
 	task, err := asynqdb.ParseTask([]byte(msg))
-	return &asking{attempt: attempt{job: j, task: task, retried: m.Retried, maxRetry: m.MaxRetry, stood: parseStood(stood), term: termOf(m)}, unique: m.Unique}, err
+	return &asking{attempt: attempt{job: j, task: task, retried: m.Retried, maxRetry: m.MaxRetry, stood: stoodOf(task), term: termOf(m)}, unique: m.Unique}, err
 }
 
 // park puts jobs back that have been denied, and returns the others. One that cannot be

@@ -59,10 +59,9 @@ type lot struct {
 	jobs []taken
 }
 
-// taken is a job's ID, its message, as asynq stores it, and where it stood; and what is asked
-// about it.
+// taken is a job's ID and its message, as asynq stores it, and what is asked about it.
 type taken struct {
-	id, msg, stood string
+	id, msg string
 	*asking
 }
 
@@ -147,7 +146,7 @@ func (a *ahead) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error
 	delete(a.lost, c.Queue)
 	a.next, a.until = lot{Dequeue: c}, time.Now().Add(beginWithin)
 	for _, t := range found {
-		a.next.jobs = append(a.next.jobs, taken{id: t.ID, msg: t.Msg, stood: t.Stood})
+		a.next.jobs = append(a.next.jobs, taken{id: t.ID, msg: t.Msg})
 	}
 	took := len(a.next.jobs)
 	if 0 < took && took < n {

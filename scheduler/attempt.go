@@ -27,7 +27,7 @@ type attempt struct {
 // newAttempt reads from a handler's context which job it is, and how often it has
 // failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
-	a := attempt{task: task}
+	a := attempt{task: task, stood: stoodOf(task)}
 	a.ID, _ = asynq.GetTaskID(ctx)
 	a.Queue, _ = asynq.GetQueueName(ctx)
 	a.retried, _ = asynq.GetRetryCount(ctx)
@@ -73,7 +73,7 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 		s.history.Ended(a.name(), a.end(ctx, err))
 		return err
 	}
-	a.rule, a.term, a.stood = q.rule, q.term, q.stood
+	a.rule, a.term = q.rule, q.term
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()

@@ -41,5 +41,5 @@ func (q *queueRedis) ended(ctx context.Context, c asynqdb.Call) {
 	}
 	q.runs.remove(j)
 	end.Took = ran.took
-	_ = q.db.NoteAttempt(ctx, c.Queue, c.ID, end, stood{ran.since, c.At}.String())
+	_ = q.db.NoteAttempt(ctx, c.Queue, c.ID, end)
 }

@@ -109,6 +109,7 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 	if why.as != nil {
 		back.Msg = asynqdb.WithPayload(msg, why.as.payload)
 	}
+	back.Msg = stood{why.since, why.at}.in(back.Msg)
 	return back
 }
 
@@ -122,9 +123,6 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
 func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back *asynqdb.PutBack) error {
-	if !why.since.IsZero() {
-		_ = q.db.NoteStood(ctx, j.Queue, j.ID, stood{why.since, why.at}.String())
-	}
 	if q.db.PutBack(ctx, j.Queue, back); back.Err != nil {
 		return back.Err
 	}

@@ -102,7 +102,7 @@ func (q *queueRedis) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
 
 // instead returns nil for what asynq is to do itself: all that is not a write-back,
 // and failures. The message that asynq writes has the error's text in it, which is
-// all that says here why the attempt ended.
+// all that says here why the attempt ended. It is told where the job stood.
 func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	if c.Script != asynqdb.ScriptRetry && c.Script != asynqdb.ScriptArchive {
 		return nil
@@ -122,6 +122,8 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	if m.LastError == asynq.ErrLeaseExpired.Error() {
 		return q.crashed(ctx, c, m)
 	}
+	ran, _ := q.runs.get(j)
+	c.SetMsg(stood{ran.since, c.At}.in(c.Msg))
 	return nil
 }
 

@@ -1,10 +1,14 @@
 package scheduler
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
@@ -31,14 +35,16 @@ func (r RetryAt) MarshalText() ([]byte, error) { return retryPlaces.Marshal(int(
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *RetryAt) UnmarshalText(text []byte) error { return retryPlaces.Unmarshal(text, (*int)(r)) }
 
-// stood is what the hash of a job says that comes again: since when it has stood in its
+// stood is where a job stood that comes again, in a header of its message: since when in its
 // lane, by the limiter's clock, and from when on it was to come again. It is zero before the
 // first attempt.
 type stood struct{ since, again time.Time }
 
-// parseStood reads what String has written. Any other text is as good as none.
-func parseStood(text string) stood {
-	since, again, _ := strings.Cut(text, " ")
+const stoodHeader = "headgate-stood"
+
+// stoodOf reads a task's header. One that nobody here has written is as good as none.
+func stoodOf(task *asynq.Task) stood {
+	since, again, _ := strings.Cut(task.Headers()[stoodHeader], " ")
 	sinceUS, err1 := strconv.ParseInt(since, 10, 64)
 	againUS, err2 := strconv.ParseInt(again, 10, 64)
 	if err1 != nil || err2 != nil || sinceUS <= 0 {
@@ -47,12 +53,12 @@ func parseStood(text string) stood {
 	return stood{time.UnixMicro(sinceUS), time.UnixMicro(againUS)}
 }
 
-// String is how the hash has it: empty for zero.
-func (s stood) String() string {
+// in returns an encoded TaskMessage with the header; without one where s is zero.
+func (s stood) in(msg []byte) []byte {
 	if s.since.IsZero() {
-		return ""
+		return msg
 	}
-	return strconv.FormatInt(s.since.UnixMicro(), 10) + " " + strconv.FormatInt(s.again.UnixMicro(), 10)
+	return asynqdb.WithHeader(msg, stoodHeader, fmt.Sprint(s.since.UnixMicro(), s.again.UnixMicro()))
 }
 
 // waited is for how long a job has waited that was allowed, since it came again.

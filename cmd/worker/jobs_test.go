@@ -271,7 +271,7 @@ func TestJobSaysItsAttempts(t *testing.T) {
 	for _, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host:1", Error: "boom: skip retry for the task"}, {At: time.Now(), Error: "its lease ended"},
 	} {
-		w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "retry", a, ""))
+		w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "retry", a))
 	}
 	_, out, _ := w.worker("job retry")
 	if !strings.Contains(out, "failed: boom, after 1.5s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {

@@ -211,11 +211,11 @@ func TestJobsAttempts(t *testing.T) {
 	for i, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host-1:77", Error: "refused: token=sesame"}, {At: time.Now()},
 	} {
-		if err := asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "tried", a, ""); err != nil {
+		if err := asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "tried", a); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "gone", asynqdb.Attempt{}, ""))
+	w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "gone", asynqdb.Attempt{}))
 	if w.rdb.Exists(t.Context(), asynqdb.Hash("default", "gone")).Val() != 0 {
 		t.Error("a job that is gone has attempts")
 	}

@@ -48,8 +48,8 @@ var Here = sync.OnceValue(func() string {
 })
 
 // NoteAttempt notes how an attempt has ended of a job of which one has failed, if it is there
-// still: in the job's own hash, so that it goes with it. stood is for NoteStood, or empty.
-func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt, stood string) error {
+// still: in the job's own hash, so that it goes with it.
+func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error {
 	if len(a.Error) > maxError {
 		a.Error = strings.ToValidUTF8(a.Error[:maxError], "") + "…"
 	}
@@ -57,12 +57,7 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt, stood
 	if err != nil {
 		return err
 	}
-	return lua.Attempt.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts, stood).Err()
-}
-
-// NoteStood notes where a job stood in its lane, if it is there still: Dequeue tells it again.
-func (db DB) NoteStood(ctx context.Context, queue, id, stood string) error {
-	return lua.Attempt.Run(ctx, db.Redis, []string{Hash(queue, id)}, "", KeptAttempts, stood).Err()
+	return lua.Attempt.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
 }
 
 // Attempts are how the last attempts of a job ended of which one has failed, the last first,

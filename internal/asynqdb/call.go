@@ -98,7 +98,7 @@ func WithHeaders(args []any, headers map[string]string) []any {
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(headers)) {
-			msg = withHeader(msg, key, headers[key])
+			msg = WithHeader(msg, key, headers[key])
 		}
 		args[i] = msg
 	}

@@ -34,9 +34,8 @@ func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 // LeaseEnd is when the leases end.
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
-// Taken is an active job's ID, its message as asynq stores it, and where it stood, see
-// NoteStood.
-type Taken struct{ ID, Msg, Stood string }
+// Taken is an active job's ID, and its message as asynq stores it.
+type Taken struct{ ID, Msg string }
 
 // Dequeue takes up to n jobs from the head of the queue, or those that it took before. The
 // first to run comes first.
@@ -47,9 +46,9 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	jobs := make([]Taken, 0, len(found)/3)
-	for job := range slices.Chunk(found, 3) {
-		jobs = append(jobs, Taken{job[0], job[1], job[2]})
+	jobs := make([]Taken, 0, len(found)/2)
+	for job := range slices.Chunk(found, 2) {
+		jobs = append(jobs, Taken{job[0], job[1]})
 	}
 	return jobs, nil
 }

@@ -4,7 +4,7 @@
 // server and inspector, and every server tries it when it starts: see Check.
 //
 // A job is a hash, and its ID stands in one of its queue's lists or sorted sets: pending,
-// active, retry, scheduled, archived, completed. Seven fields of that hash are ours:
+// active, retry, scheduled, archived, completed. Six fields of that hash are ours:
 //
 //   - denied: until when it was put back to wait for permits, or that it was called. It tells a
 //     job that waits for permits from one that failed and waits for its retry in the same set
@@ -13,7 +13,6 @@
 //   - crashes: how often its worker died, which was forgiven
 //   - name: its idempotency key
 //   - attempts: how its last attempts ended
-//   - stood: where it stood in its lane, of one that comes again after an attempt
 package asynqdb
 
 import (

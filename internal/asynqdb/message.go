@@ -143,9 +143,9 @@ func WithTimes(msg []byte, timeout, deadline int64) []byte {
 	return appendNumber(appendNumber(slices.Clip(msg), fieldTimeout, timeout), fieldDeadline, deadline)
 }
 
-// withHeader returns an encoded TaskMessage with one more header, or with another
+// WithHeader returns an encoded TaskMessage with one more header, or with another
 // value for one that it has.
-func withHeader(msg []byte, key, value string) []byte {
+func WithHeader(msg []byte, key, value string) []byte {
 	entry := appendBytes(appendBytes(nil, 1, []byte(key)), 2, []byte(value)) // of a map
 	return appendBytes(slices.Clip(msg), fieldHeaders, entry)
 }

@@ -14,8 +14,7 @@
 -- ARGV[5] how often it was sent, with this time
 -- ARGV[6] 1 if the mark of who made a job pending was used up for this call: where jobs are
 --   left another server hears of them
--- Returns of each job its ID, its message and the field `stood` of its hash, which is ours, the
---   first to run in front; nil if there is none.
+-- Returns ID and message of each job, the first to run in front; nil if there is none.
 --   Sent again it returns what it took before, if it did. A job that has no message is
 --   dropped
 -- @include let_unique
@@ -26,15 +25,14 @@ local call = redis.call
 local jobs = {}
 
 if sent ~= '1' then -- those that this call took before, and nobody has moved since
-  local msgs, stood = {}, {}
+  local msgs = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', lease, ends, ends)) do
-    local by, msg, since = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg', 'stood'))
-    if by == caller then msgs[id], stood[id] = msg, since or '' end
+    local by, msg = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg'))
+    if by == caller then msgs[id] = msg end
   end
   local ids = next(msgs) and call('LRANGE', active, 0, -1) or {} -- the last taken in front
   for i = #ids, 1, -1 do
-    local id = ids[i]
-    if msgs[id] then jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = id, msgs[id], stood[id] end
+    if msgs[ids[i]] then jobs[#jobs + 1], jobs[#jobs + 2] = ids[i], msgs[ids[i]] end
   end
   if #jobs > 0 then return jobs end
 end
@@ -43,14 +41,14 @@ if n == '0' or call('EXISTS', paused) == 1 then return nil end
 local taken, leases = {}, {}
 for _, id in ipairs(call('RPOP', pending, n) or {}) do
   local hash = prefix .. id
-  local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms', 'stood')
-  local msg, lock_ms, stood = kept[1], kept[2], kept[3]
+  local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms')
+  local msg, lock_ms = kept[1], kept[2]
   if msg then
     if lock_ms then let_unique(hash, id, lock_ms) end
     call('HSET', hash, 'state', 'active', 'pending_since', caller)
     taken[#taken + 1] = id
     leases[#leases + 1], leases[#leases + 2] = ends, id
-    jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = id, msg, stood or ''
+    jobs[#jobs + 1], jobs[#jobs + 2] = id, msg
   end
 end
 if not taken[1] then return nil end

@@ -41,7 +41,7 @@ local groups, names = read_groups(5)
 local quiet, loaded = call('EXISTS', hg('jobs')) == 0, {} -- quiet: nobody waits
 local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
 local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
-local answers, words, any, seen = {}, { number }, false, {}
+local answers, words, any, seen, slow = {}, { number }, false, {}, false
 
 -- What becomes of a job that was called and comes in time, of one where nobody waits and
 -- the permits are there, and of one that cannot have any. Of others nothing.
@@ -57,21 +57,10 @@ local function come_in_time(job, record)
   end
   local ending = '\n' .. job.costs .. '\n' .. job.lane
   job.same = string.sub(record, -#ending) == ending
-  local called = job.same and hg('called', job.lane)
-  job.until_us = called and tonumber(call('ZSCORE', called, job.id) or nil)
+  job.until_us = job.same and until_of(job, slow)
   if job.refusal or not job.until_us or job.until_us <= 0 then return nil end
-  local since_us, denials, from_us, at = arrive(job, called, record, job.until_us)
+  local since_us, denials, from_us, at = arrive(job, record)
   return since_us and admit(job, since_us, denials, from_us, at) or nil
-end
-
--- A job that has failed since it first came stands by that. Its wait is counted from its
--- first denial since: where it has been named as one whose time is up, that is so.
-local function stand(job, record)
-  local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
-  job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)
-  if job.longest_us < 0 then return end
-  local ends_us = named == '1' and tonumber(call('ZSCORE', hg('patience'), job.name) or nil)
-  job.max_wait_us = named and named > '1' and 0 or (ends_us or now_us + job.longest_us) - job.since_us
 end
 
 -- Has jobs ask from the first on that has no answer, until one gets none.
@@ -82,8 +71,11 @@ local function ask(how)
     for k = job.first, job.last, 2 do
       n = n + 1
       if not answers[n] then
-        next_job(job, ARGV[k], names[n], ARGV[k + 1], n)
-        if seen[job.name] then records[n] = call('HGET', hg('jobs'), job.name) end
+        next_job(job, k, names[n], n)
+        if seen[job.name] then
+          leave()
+          records[n] = call('HGET', hg('jobs'), job.name)
+        end
         if job.stood_us > 0 then stand(job, records[n]) end
         job.admitted = type(told[n]) == 'number' and told[n]
         answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
@@ -96,6 +88,7 @@ local function ask(how)
 end
 
 local function finish()
+  leave()
   store_taken(loaded)
   if any then call('SET', hg('admitted', caller), table.concat(words, '\n'), 'PX', int(GRACE)) end
   return answers
@@ -104,14 +97,35 @@ end
 -- Most calls end here: what follows is not even loaded then.
 if ask(come_in_time) then return finish() end
 
+leave()
 -- @include come
+-- @include line_up
+
+-- Those that follow a newcomer that waits, and of which nothing is known, wait behind it.
+local function follow(job)
+  local ids = {}
+  seen[job.name] = true
+  for k = job.at + 2, job.head_start == 0 and job.stood_us == 0 and job.useful_us < 0 and job.last or 0, 2 do
+    local n = job.place + #ids + 1
+    if records[n] or told[n] or seen[names[n]] or ARGV[k + 1] ~= '-1' then break end
+    ids[#ids + 1], seen[names[n]], words[n + 1] = ARGV[k], true, ''
+  end
+  local lined = #ids > 0 and line_up(job, ids) or ids
+  for i = 1, #ids do answers[job.place + i] = lined[i] end
+end
 
 ask(function(job, record)
   local answer = come_in_time(job, record)
+  leave()
   if answer then return answer end
-  quiet = false
+  quiet, slow = false, true
   local r = record and parse_job(record)
-  if not job.refusal then return r and come_again(job, r) or come(job) end
+  if not job.refusal then
+    if r then return come_again(job, r) end
+    answer = come(job)
+    if answer[1] == DENIED then follow(job) end
+    return answer
+  end
   if r and job.refusal[1] ~= STALE then forget_job(job.queue, job.id, r) end
   return job.refusal
 end)

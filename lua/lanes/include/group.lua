@@ -14,8 +14,8 @@ local function read_group(i)
     queue = queue, head_start = tonumber(ARGV[i + 1]), longest_us = tonumber(ARGV[i + 2]), grant = ARGV[i + 3], ahead_us = tonumber(ARGV[i + 4]),
     stood_us = tonumber(ARGV[i + 5]), needs = i + 9, first = first, last = first + 2 * ARGV[i + 8] - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
-    place = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
-    admitted = false, remembered = false, refusal = false, same = false, until_us = false,
+    place = 0, at = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
+    admitted = false, remembered = false, refusal = false, same = false, until_us = false, untils = false,
   }
 end
 
@@ -30,9 +30,20 @@ local function read_groups(i)
   return groups, names
 end
 
--- Has a group be the next of its jobs, and of all of a call the one at that place.
-local function next_job(group, id, name, useful_us, place)
-  group.place, group.id, group.name, group.useful_us = place, id, name, tonumber(useful_us)
+-- Has a group be the next of its jobs, which stands at k, and of all of a call the one at that
+-- place.
+local function next_job(group, k, name, place)
+  group.place, group.at, group.id, group.name, group.useful_us = place, k, ARGV[k], name, tonumber(ARGV[k + 1])
   group.since_us, group.max_wait_us = now_us, group.longest_us
   group.before, group.mark, group.ticket, group.remembered = false, false, nil, false
+end
+
+-- A job that has failed since it first came stands by that. Its wait is counted from its
+-- first denial since: where it has been named as one whose time is up, that is so.
+local function stand(job, record)
+  local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
+  job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)
+  if job.longest_us < 0 then return end
+  local ends_us = named == '1' and tonumber(call('ZSCORE', hg('patience'), job.name) or nil)
+  job.max_wait_us = named and named > '1' and 0 or (ends_us or now_us + job.longest_us) - job.since_us
 end

@@ -29,12 +29,36 @@ local function average_costs(job, place)
   return average
 end
 
+-- What a waiting job is told that so many of its lane are before. It is put back for the
+-- case that nobody calls it. To come early would cost it a second denial, so that is a
+-- little longer than it is told to wait. Where nobody knows, it is a minute, and then as
+-- long as it has waited.
+local function told_to_wait(job, place, joins)
+  local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), joins, job.mark)
+  if place > 0 and expected <= now_us then
+    -- @include after_head
+    expected = after_head(job, expected)
+  end
+  local back_us = expected - now_us
+  if known then
+    back_us = back_us + floor(back_us / 10) + 5000000
+  else
+    back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
+  end
+  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
+  answer[9] = known and 1 or 0
+  return answer
+end
+
+-- A waiting job's record, but for the ticket. ends is when its wait may end.
+local function without_ticket(job, ends, denials)
+  local patience = ends < math.huge and '1 ' or '0 '
+  return '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. patience .. denials .. '\n' .. job.costs .. '\n' .. job.lane
+end
+
 -- Has a denied job wait in its lane, or join it; r is what is known of it, bind the
 -- meter that it waits longest for. Returns the reply. It is too late only where its
 -- time is up: until then those before it may leave, and those that run give back.
--- It is put back for the case that nobody calls it. To come early would cost it a
--- second denial, so that is a little longer than it is told to wait. Where nobody
--- knows, it is a minute, and then as long as it has waited.
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
   if ends <= now_us then return reply(TOO_LATE, bind or (binding(job.meters)), now_us) end
@@ -46,26 +70,10 @@ local function wait(job, r, joins, bind)
   else
     load_before(job.meters, true)
   end
-  local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), not r, job.mark)
-  if place > 0 and expected <= now_us then
-    -- @include after_head
-    expected = after_head(job, expected)
-  end
-  local patience = '0 '
   if ends < math.huge then
-    patience = '1 '
     call('ZADD', hg('patience'), int(ends), job.name)
     if call('ZRANK', hg('patience'), job.name) == 0 then call('PUBLISH', hg('wake'), 'patience') end
   end
-  local denials = patience .. (r and int(r.denials + 1) or '1')
-  call('HSET', hg('jobs'), job.name, text .. '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. denials .. '\n' .. job.costs .. '\n' .. job.lane)
-  local back_us = expected - now_us
-  if known then
-    back_us = back_us + floor(back_us / 10) + 5000000
-  else
-    back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
-  end
-  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
-  answer[9] = known and 1 or 0
-  return answer
+  call('HSET', hg('jobs'), job.name, text .. without_ticket(job, ends, r and int(r.denials + 1) or '1'))
+  return told_to_wait(job, place, not r)
 end

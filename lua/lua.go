@@ -89,20 +89,30 @@ func script(name string) *redis.Script {
 // names it, the first time it is named. Where that line is indented, what it brings
 // is known in its block only, so it comes again where it is named after that: a
 // script makes all functions that it passes by anew in each call.
+//
+// What follows a line "-- @inner" stands in a function of its own. A function that is made
+// takes each name that it uses from the one around it at once; but a local beside it by a
+// walk along all others that are in use, which is most of what long scripts cost.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
 	b.Grow(32 << 10) // as long as most
-	write(&b, file, "", included)
+	for range write(&b, file, "", included) {
+		b.WriteString("end)()\n")
+	}
 	return b.String()
 }
 
-// write writes the file with an indent before each line. Every process does it for all
-// scripts when it starts, so it looks at no text twice.
-func write(b *strings.Builder, file, indent string, included map[string]bool) {
+// write writes the file with an indent before each line, and returns how many functions it
+// leaves open. Every process does it for all scripts when it starts, so it looks at no text
+// twice.
+func write(b *strings.Builder, file, indent string, included map[string]bool) (open int) {
 	for line := range strings.Lines(textOf(file)) {
 		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
 		name, names := strings.CutPrefix(strings.TrimSuffix(line[len(own):], "\n"), "-- @include ")
 		switch {
+		case line == "-- @inner\n":
+			b.WriteString("return (function()\n")
+			open++
 		case !names && line != "\n":
 			b.WriteString(indent)
 			fallthrough
@@ -114,9 +124,10 @@ func write(b *strings.Builder, file, indent string, included map[string]bool) {
 				known = maps.Clone(included)
 			}
 			known[name] = true
-			write(b, includes[name], indent+own, known)
+			open += write(b, includes[name], indent+own, known)
 		}
 	}
+	return open
 }
 
 // includes are the files of the includes by name: each is in the folder of who needs it, or

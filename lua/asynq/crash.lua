@@ -13,10 +13,12 @@
 -- Returns 1, 0 if no more are forgiven and nothing was done, or asynq's error
 --   NOT FOUND if the job is not active, or its lease was extended
 -- @include put_back
-local job = { hash = KEYS[1], active = KEYS[2], lease = KEYS[3], retry = KEYS[4], id = ARGV[1], ends = ARGV[6] }
-local msg, at, seconds, forgiven = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local hash, active, lease, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, msg, at, seconds, forgiven, ends = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
-if tonumber(redis.call('HGET', job.hash, 'crashes') or 0) >= forgiven then return 0 end
-if not put_back(job, msg, at, seconds, '') then return redis.error_reply('NOT FOUND') end
-redis.call('HINCRBY', job.hash, 'crashes', 1)
+if tonumber(redis.call('HGET', hash, 'crashes') or 0) >= forgiven then return 0 end
+if not take_back(active, lease, id, ends) then return redis.error_reply('NOT FOUND') end
+into_retry(lease, retry, { id }, { at, id })
+put_back(hash, id, msg, at, seconds, '')
+redis.call('HINCRBY', hash, 'crashes', 1)
 return 1

@@ -15,7 +15,7 @@ local postponed = 0
 for i = 4, #ARGV, 2 do
   local id, at = ARGV[i], ARGV[i + 1]
   local hash = prefix .. id
-  if is_denied(retry, id, redis.call('HGET', hash, 'denied')) then
+  if is_denied(redis.call('ZSCORE', retry, id), redis.call('HGET', hash, 'denied')) then
     redis.call('ZADD', retry, at, id)
     redis.call('HSET', hash, 'denied', at)
     keep_unique(hash, id, tonumber(at) - now + longer)

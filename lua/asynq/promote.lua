@@ -15,18 +15,20 @@
 local pending, retry, bell = KEYS[1], KEYS[2], KEYS[3]
 local prefix, now_ns = ARGV[1], ARGV[2]
 
-local function move(id)
+local moved = {}
+
+local function move(id, score)
   local hash = prefix .. id
   local state, at, lock_ms = unpack(redis.call('HMGET', hash, 'state', 'denied', 'lock_ms'))
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
   if state ~= 'retry' then return 'done' end
-  if not is_denied(retry, id, at) then -- it failed, or its worker died: then it is due
-    return tonumber(redis.call('ZSCORE', retry, id) or math.huge) * 1e9 <= tonumber(now_ns) and 'pending' or 'done'
+  if not is_denied(score, at) then -- it failed, or its worker died: then it is due
+    return tonumber(score or math.huge) * 1e9 <= tonumber(now_ns) and 'pending' or 'done'
   end
-  redis.call('ZREM', retry, id)
   redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', CALLED)
   if lock_ms then let_unique(hash, id, lock_ms) end
+  moved[#moved + 1] = id
   return 'moved'
 end
 
@@ -44,18 +46,14 @@ local function take_line()
   return line
 end
 
-local fates, line = {}, nil
-for i = 3, #ARGV do
-  local id = ARGV[i]
-  fates[i - 2] = move(id)
-  if fates[i - 2] == 'moved' then
-    line = line or take_line()
-    line[#line + 1] = id
-  end
-end
-if line then -- asynq pops from the right
-  for i = 1, math.floor(#line / 2) do line[i], line[#line + 1 - i] = line[#line + 1 - i], line[i] end
-  redis.call('RPUSH', pending, unpack(line))
+local fates, scores = {}, redis.call('ZMSCORE', retry, unpack(ARGV, 3))
+for i = 3, #ARGV do fates[i - 2] = move(ARGV[i], scores[i - 2]) end
+if moved[1] then -- asynq pops from the right
+  redis.call('ZREM', retry, unpack(moved))
+  local line, back = take_line(), {}
+  for i = #moved, 1, -1 do back[#back + 1] = moved[i] end
+  for i = #line, 1, -1 do back[#back + 1] = line[i] end
+  redis.call('RPUSH', pending, unpack(back))
   redis.call('ZADD', bell, 0, '0')
 end
 return fates

@@ -11,10 +11,16 @@
 -- @include put_back
 local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]
 
-local done = {}
+local done, ids, due = {}, {}, {}
 for i = 1, #ARGV, 6 do
-  local n = #done + 1
-  local job = { hash = KEYS[3 + n], active = active, lease = lease, retry = retry, id = ARGV[i], ends = ARGV[i + 5] ~= '' and ARGV[i + 5] }
-  done[n] = put_back(job, ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) and 1 or 0
+  local id, ends = ARGV[i], ARGV[i + 5]
+  local is = take_back(active, lease, id, ends ~= '' and ends)
+  if is then ids[#ids + 1], due[#due + 1], due[#due + 2] = id, ARGV[i + 2], id end
+  done[#done + 1] = is and 1 or 0
+end
+if ids[1] then into_retry(lease, retry, ids, due) end
+for n = 1, #done do
+  local i = 6 * n - 5
+  if done[n] == 1 then put_back(KEYS[3 + n], ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) end
 end
 return done

@@ -32,6 +32,8 @@
 --   since when, how often it was denied,
 --   and since when its permits exist or 0. {6, names, now_us} where calendars must
 --   be extended
+-- @include scope
+-- @inner
 -- @include group
 -- @include needs
 -- @include admit
@@ -98,6 +100,7 @@ end
 if ask(come_in_time) then return finish() end
 
 leave()
+-- @inner
 -- @include come
 -- @include line_up
 

@@ -16,6 +16,8 @@
 --   for each lane {how many are called, 1 if its next job is never called ahead,
 --   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
 --   where another process gives turns
+-- @include scope
+-- @inner
 -- @include turns
 local process, ahead_us = ARGV[1], tonumber(ARGV[2])
 

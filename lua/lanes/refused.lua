@@ -21,6 +21,8 @@
 -- ARGV[11] '' or the line in which the name of its lane says a fairness key
 -- ARGV[12…] limit, key, cost for each need, sorted by limit and key
 -- Returns what acquire.lua does
+-- @include scope
+-- @inner
 -- @include needs
 -- @include contended
 -- @include waiting

@@ -11,6 +11,8 @@
 -- Returns for each call {outcome, index of the deciding need, now_us, ready_at_us, left,
 --   full_at_us, capacity, shortest lease in microseconds or 0}; {4, index, now_us,
 --   1 if Redis lost the limit}; {6, names, now_us} where calendars must be extended
+-- @include scope
+-- @inner
 -- @include take
 -- @include reserved
 local app = ARGV[1]

@@ -1,16 +1,23 @@
 -- @include keep_unique
 
--- Moves an active job into the retry set, as asynq's own Retry does, but that
--- nothing fails in its statistics, and that its Unique lock holds until then. The
--- fields `denied` and `scope` of its hash, which say whose permits it waits for, are
--- ours. Reports whether the job was active, and its lease ends when it should where
--- that is said.
-local function put_back(job, msg, at, seconds, scope)
-  if job.ends and tonumber(redis.call('ZSCORE', job.lease, job.id) or -1) ~= tonumber(job.ends) then return false end
-  if redis.call('LREM', job.active, 0, job.id) == 0 then return false end
-  redis.call('ZREM', job.lease, job.id)
-  redis.call('ZADD', job.retry, at, job.id)
-  redis.call('HSET', job.hash, 'msg', msg, 'state', 'retry', 'denied', scope ~= '' and at or '', 'scope', scope)
-  if seconds > 0 then keep_unique(job.hash, job.id, seconds) end
-  return true
+-- Takes a job from the active list. Reports whether it was there, and its lease ends when it
+-- should where that is said.
+local function take_back(active, lease, id, ends)
+  if ends and tonumber(redis.call('ZSCORE', lease, id) or -1) ~= tonumber(ends) then return false end
+  return redis.call('LREM', active, 0, id) > 0
+end
+
+-- Moves jobs that were taken back into the retry set: due has when each is due, and its ID.
+-- From then on none can be lost, whatever its hash is.
+local function into_retry(lease, retry, ids, due)
+  redis.call('ZREM', lease, unpack(ids))
+  redis.call('ZADD', retry, unpack(due))
+end
+
+-- Has a job's hash be as asynq's own Retry has it; but nothing fails in its statistics, and
+-- its Unique lock holds until then. The fields `denied` and `scope`, which say whose permits
+-- it waits for, are ours.
+local function put_back(hash, id, msg, at, seconds, scope)
+  redis.call('HSET', hash, 'msg', msg, 'state', 'retry', 'denied', scope ~= '' and at or '', 'scope', scope)
+  if seconds > 0 then keep_unique(hash, id, seconds) end
 end

@@ -50,10 +50,15 @@ local function told_to_wait(job, place, joins)
   return answer
 end
 
+-- Redis keeps a hash of values up to 64 bytes as a list, until it has 512 fields. Where
+-- many jobs wait each look for one would walk along half of it: so records are longer.
+local LONG = 65
+
 -- A waiting job's record, but for the ticket. ends is when its wait may end.
 local function without_ticket(job, ends, denials)
   local patience = ends < math.huge and '1 ' or '0 '
-  return '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. patience .. denials .. '\n' .. job.costs .. '\n' .. job.lane
+  local since, rest = '\n' .. int(job.since_us) .. '\n', job.grant .. '\n' .. patience .. denials .. '\n' .. job.costs .. '\n' .. job.lane
+  return since .. string.rep('0', LONG - #since - #rest) .. rest
 end
 
 -- Has a denied job wait in its lane, or join it; r is what is known of it, bind the

@@ -143,11 +143,11 @@ func waitsFor(r turns.Record, rule Rule) bool {
 	if err != nil {
 		return false
 	}
-	lane, costs := []string{r.Queue}, []string(nil)
+	var meters, costs []string
 	for _, n := range needs {
-		lane, costs = append(lane, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
+		meters, costs = append(meters, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
-	return r.Lane == strings.Join(lane, "\n")+turns.FairLine(rule.Fair, rule.Weight) && r.Costs == strings.Join(costs, ",")
+	return r.Lane == turns.Lane(r.Queue, meters, turns.FairLine(rule.Fair, rule.Weight)) && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

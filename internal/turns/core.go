@@ -60,6 +60,3 @@ func (c *Core) Next(now int64) int64 {
 	}
 	return max(now, next)
 }
-
-// Idle reports whether nothing waits and nothing is called.
-func (c *Core) Idle() bool { return len(c.lanes) == 0 }

@@ -94,6 +94,7 @@ func (w *sim) refused(j lanes.Job, r lanes.Refusal, d throttle.Decision) {
 	} else {
 		job.since = d.At
 	}
+	w.disturb(d.RetryAfter + 2*time.Second)
 	w.tell(j.ID, "refused for %s: retry after %s", r.For, d.RetryAfter)
 	for _, n := range r.Shuts {
 		if r.For >= 0 {

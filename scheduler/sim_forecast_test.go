@@ -11,7 +11,7 @@ import (
 // nothing happened meanwhile. Jobs that cost differently may leave up to half of each window
 // over: the next one does not fit in.
 func (w *sim) judgeForecasts() {
-	if !w.busy.IsZero() || w.has(settles) || w.has(answers) || w.has(patience) || w.has(fairness) {
+	if w.has(settles) || w.has(answers) || w.has(patience) || w.has(fairness) {
 		return
 	}
 	for _, l := range w.lanes {
@@ -26,7 +26,7 @@ func (w *sim) judgeForecasts() {
 			ran := job.ran.Sub(w.began).Microseconds()
 			late := microseconds(ran - job.told)
 			waited := microseconds(ran - job.came)
-			if job.lane == l && job.denials > 0 && w.undisturbedFrom(w.began.Add(microseconds(job.came)), job.ran) && (late > time.Second+waited/part || late < -time.Second-waited/part) {
+			if job.lane == l && job.denials > 0 && !job.crowded && w.undisturbedFrom(w.began.Add(microseconds(job.came)), job.ran) && (late > time.Second+waited/part || late < -time.Second-waited/part) {
 				w.breaksFor(id, "it was told that it would run %s sooner than it did after %s", late, waited)
 			}
 		}

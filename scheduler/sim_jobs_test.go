@@ -41,6 +41,7 @@ type simJob struct {
 	ended                 time.Time // when it was told that it is too late
 	until                 time.Time // until when it was enqueued to be done; zero is any time
 	ran                   time.Time // when it ran first
+	crowded               bool      // all workers were busy while it waited for that
 	told                  int64     // when it was to run, as it was told first
 	waits                 string    // the lane that it waits in
 	came, last            int64     // when it was enqueued, and when anything happened to it last
@@ -121,6 +122,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	first := job.runs == 0
 	if job.runs++; first {
 		job.ran = time.Now()
+		job.crowded = !w.busy.Before(w.began.Add(microseconds(job.came)))
 	}
 	w.judgeRecovery(id, job)
 	p.running++
@@ -136,7 +138,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	}
 	time.Sleep(job.takes / time.Duration(len(job.settles)+1))
 	if job.outlives && first {
-		time.Sleep(job.timeout + milliseconds(w.dice(id, -1).IntN(5000)))
+		time.Sleep(job.timeout + milliseconds(w.dice(id, -1).IntN(10_000)))
 	}
 	if p.dead() {
 		w.lose(job)
@@ -215,13 +217,12 @@ func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) 
 	}
 }
 
-// leaves notes that a job does not wait any more, if it has waited until now.
+// leaves notes that a job does not wait any more.
 func (w *sim) leaves(id string) {
 	l := w.jobs[id].lane
-	if w.jobs[id].admits > 0 {
-		return
+	if w.jobs[id].admits == 0 {
+		l.open--
 	}
-	l.open--
 	w.history.Turn(w.now(), l.name, id, l.open > 0)
 }
 

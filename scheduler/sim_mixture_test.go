@@ -123,7 +123,7 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 	}
 	if w.has(timeouts) {
 		o.timeout = o.takes.Truncate(time.Second) + time.Duration(between(r, 2, 4))*time.Second
-		o.outlives = w.has(answers) && r.IntN(8) == 0
+		o.outlives = w.has(answers) && r.IntN(3) == 0
 		if w.has(answers) {
 			o.maxRetry = 10
 		}

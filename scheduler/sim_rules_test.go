@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -31,7 +32,8 @@ func (w *sim) judgeRule(l *simLane) {
 		return
 	}
 	for id, job := range w.jobs {
-		if now := w.lineOf(job); job.lane == l && job.waits != "" && job.waits != now {
+		record := w.limiter.HGet("hg:{default}:jobs", l.queue+"\n"+id)
+		if now := w.lineOf(job); job.lane == l && job.waits != "" && job.waits != now && strings.HasSuffix(record, "\n"+job.waits) {
 			w.breaksFor(id, "it waits in %q, and by its rule in %q", job.waits, now)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 var heals = map[string]time.Duration{
 	"limits paused": second, "queues paused": 3 * second, "keys blocked": second, "limits hung": 10 * second,
 	"limits changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "keys unset": 2 * second, "limits opened": 2 * second,
-	"jobs deleted": 5 * second, "words lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
+	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "words lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
 	"answers lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,
 }
@@ -46,9 +46,6 @@ func (w *sim) undisturbedFrom(from, to time.Time) bool {
 // that are one for the limiter have their turns in one line.
 func (w *sim) judgeWaits() {
 	w.history.End(w.now())
-	if w.has(answers) && len(w.events) > 0 { // a refusal may shut a meter for minutes
-		return
-	}
 	for i, l := range w.lanes {
 		is := func(o *simLane) bool { return o.is(l.queue, l.meters()) }
 		if slices.ContainsFunc(w.lanes[:i], is) || slices.ContainsFunc(w.lanes[i+1:], is) || w.mayStarve(l) {

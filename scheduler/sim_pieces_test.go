@@ -190,7 +190,7 @@ func TestEveryPieceIsNeeded(t *testing.T) {
 	for _, p := range pieces {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			run := exec.CommandContext(t.Context(), os.Args[0], "-test.run", p.breaks, "-seeds", "20")
+			run := exec.CommandContext(t.Context(), os.Args[0], "-test.run", p.breaks, "-seeds", "60")
 			run.Env = append(os.Environ(), withoutEnv+"="+p.name, "GOMAXPROCS=1") // as others run beside it
 			out, err := run.CombinedOutput()
 			_, failed := errors.AsType[*exec.ExitError](err)

@@ -79,6 +79,7 @@ type Server struct {
 	grant    time.Duration // how long permits are kept for a called job
 	putBacks putBacks
 	askings  askings
+	spacing  spacing
 	inOrder  inOrder
 	db       asynqdb.DB // of the queues
 	queues   []string   // by name

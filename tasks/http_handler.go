@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/scheduler"
 )
 
 // HTTPHandler runs http:request tasks. Its zero value is ready to use, and
@@ -183,6 +186,11 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)
 	}
 	start := time.Now()
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		connected := time.Now()
+		scheduler.Leave(ctx)
+		start = start.Add(time.Since(connected)) // which is not the other side's latency
+	}}))
 	resp, err := h.transport().RoundTrip(req)
 	if err != nil {
 		return nil, noAnswer(call, hidden, err)

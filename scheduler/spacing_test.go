@@ -1,0 +1,76 @@
+package scheduler
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestLeave: a call that is late, as on a busy machine, does not leave too shortly before the
+// next; and what is late once costs the limit nothing.
+func TestLeave(t *testing.T) {
+	const interval, calls = 200 * time.Millisecond, 100
+	for _, kind := range []throttle.Kind{throttle.Funnel, throttle.SlidingLog} {
+		var left []time.Time
+		handle := func(ctx context.Context, _ *asynq.Task) error {
+			time.Sleep(rand.N(interval / 2))
+			Leave(ctx)
+			left = append(left, time.Now())
+			return nil
+		}
+		one := idle
+		one.Concurrency = 1
+		limit := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.Every(interval)}
+		virtual(t, settings{config: one, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
+			for range calls {
+				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
+			}
+			time.Sleep(time.Minute)
+		})
+		if len(left) != calls {
+			t.Fatalf("%s: %d calls", kind, len(left))
+		}
+		for i := range calls - 1 {
+			if apart := left[i+1].Sub(left[i]); apart < interval {
+				t.Errorf("%s: call %d leaves %s after the one before", kind, i+1, apart)
+			}
+		}
+		if took, most := left[calls-1].Sub(left[0]), calls*interval*21/20; took > most {
+			t.Errorf("%s: %d calls take %s, want %s at most", kind, calls, took, most)
+		}
+	}
+}
+
+// TestLeaveIsForWhatIsLate: where somebody resets or changes a limit its next call waits for no
+// time of before, nor where more calls than one are given at once. Meters are forgotten.
+func TestLeaveIsForWhatIsLate(t *testing.T) {
+	one := throttle.Decision{Outcome: throttle.Allowed, Limit: "api", Cost: 1, Capacity: 1, ResetAfter: time.Second / 2}
+	for name, change := range map[string]func(*throttle.Decision){
+		"reset":  func(d *throttle.Decision) { d.ResetAfter = time.Hour },
+		"denied": func(d *throttle.Decision) { d.Outcome = throttle.Denied },
+		"burst":  func(d *throttle.Decision) { d.Capacity = 2 },
+		"left":   func(d *throttle.Decision) { d.Remaining = 1 },
+		"leased": func(d *throttle.Decision) { d.Lease = time.Minute },
+	} {
+		var s spacing
+		d := one
+		change(&d)
+		s.leave(d)
+		if at := s.leave(d); time.Until(at) > 0 {
+			t.Errorf("%s: it leaves in %s", name, time.Until(at))
+		}
+	}
+	var s spacing
+	for i := range 2*mostSpaced + 1 {
+		one.Key = string(rune(i))
+		s.leave(one)
+	}
+	if len(s.next) > mostSpaced {
+		t.Errorf("%d meters are remembered", len(s.next))
+	}
+}

@@ -339,7 +339,7 @@ func (w *world) inOrder(t *testing.T) {
 	local jobs = redis.call('HGETALL', P .. 'jobs')
 	for i = 1, #jobs, 2 do
 		local id = string.match(jobs[i], '\n(.*)$')
-		local costs, lane = string.match(jobs[i + 1], '^%-?%d+\n%d+\n%d+\n%d ?%d*\n([%d,]+)\n(.*)$')
+		local costs, lane = string.match(jobs[i + 1], '^%-?%d+\n%d+\n%d+\n%d *%d*\n([%d,]+)\n(.*)$')
 		local waits = lane and redis.call('ZSCORE', P .. 'lane:' .. lane, id)
 		local called = lane and redis.call('ZSCORE', P .. 'called:' .. lane, id)
 		if not lane or (waits and called) or not (waits or called) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end

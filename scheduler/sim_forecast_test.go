@@ -23,6 +23,9 @@ func (w *sim) judgeForecasts() {
 			part = 2
 		}
 		for id, job := range w.jobs {
+			if job.ran.IsZero() { // it was taken away
+				continue
+			}
 			ran := job.ran.Sub(w.began).Microseconds()
 			late := microseconds(ran - job.told)
 			waited := microseconds(ran - job.came)

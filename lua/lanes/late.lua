@@ -23,7 +23,7 @@ local out = { -1 }
 local over = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, most)
 for i = 1, #over do
   local record = call('HGET', hg('jobs'), over[i])
-  local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( ?%d*\n[%d,]+\n.*)$')
+  local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( *%d*\n[%d,]+\n.*)$')
   local id, r = string.match(over[i], '\n(.*)$'), named and parse_job(record)
   if id and r then
     leave(id, r)

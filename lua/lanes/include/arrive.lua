@@ -25,7 +25,7 @@ local left = {}
 -- waited, how often it was denied, since when its permits are reserved, and from when on
 -- they exist; or nothing.
 local function arrive(job, record)
-  local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?(%d*)')
+  local since_us, grant_us, patience, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
   local _, at = binding(job.meters)
   if not since_us or not may_have(job, at) or latest(tonumber(since_us), job.max_wait_us, job.useful_us) <= at then return end
   local l = left[job.lane]

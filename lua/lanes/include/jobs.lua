@@ -6,11 +6,12 @@
 -- left its lane's waiting jobs and is on its way.
 
 -- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is called, whether its wait may end and how
--- often it was denied, its costs, its lane. Nil is a record that no script has written.
+-- permits are reserved for it once it is called, whether its wait may end and, after the
+-- spaces that make it long, how often it was denied, its costs, its lane. Nil is a record
+-- that no script has written.
 local function parse_job(record)
   local ticket, since_us, grant_us, patience, denials, costs, lane =
-    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) ?(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
   if not lane then return nil end
   local r = {
     ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), patience = patience,

@@ -26,7 +26,7 @@ end
 -- its lane. One that no script has written, or that is of another lane, is as good as
 -- none.
 local function parse_costs(line, record)
-  local since, grant, patience, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) ?%d*\n([%d,]+)\n(.*)$')
+  local since, grant, patience, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
   if lane ~= line.lane then return false end
   local r = line.like
   if r and r.costs == costs and r.grant == grant and r.patience == patience then return r, since end

@@ -56,9 +56,9 @@ local LONG = 65
 
 -- A waiting job's record, but for the ticket. ends is when its wait may end.
 local function without_ticket(job, ends, denials)
-  local patience = ends < math.huge and '1 ' or '0 '
-  local since, rest = '\n' .. int(job.since_us) .. '\n', job.grant .. '\n' .. patience .. denials .. '\n' .. job.costs .. '\n' .. job.lane
-  return since .. string.rep('0', LONG - #since - #rest) .. rest
+  local patience = '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. (ends < math.huge and '1 ' or '0 ')
+  local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
+  return patience .. string.rep(' ', LONG - #patience - #rest) .. rest
 end
 
 -- Has a denied job wait in its lane, or join it; r is what is known of it, bind the

@@ -43,10 +43,11 @@ func (c *Core) call(now int64, l *lane, r Result) {
 		r.At, r.Until = now, now+leastPause
 	}
 	at := r.At
-	if r.Early && !l.behind(now) {
-		at = now
-	} else if at > now && l.dense() {
+	switch {
+	case l.dense() && at > now: // told early, these would fill their workers' slots until they begin
 		at += (step - at%step) % step
+	case r.Early && !l.behind(now):
+		at = now
 	}
 	l.called++
 	l.fresh = append(l.fresh, call{id: r.Job, at: at, due: r.At, till: r.Until})

@@ -138,7 +138,11 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	}
 	time.Sleep(job.takes / time.Duration(len(job.settles)+1))
 	if job.outlives && first {
-		time.Sleep(job.timeout + milliseconds(w.dice(id, -1).IntN(10_000)))
+		over := job.timeout + milliseconds(w.dice(id, -1).IntN(10_000))
+		w.mu.Lock()
+		w.disturb(over + time.Second) // it may hold a lease that others wait for
+		w.mu.Unlock()
+		time.Sleep(over)
 	}
 	if p.dead() {
 		w.lose(job)

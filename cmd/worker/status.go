@@ -26,7 +26,7 @@ Where no Redis is configured and no worker runs, it is told of what is kept for 
 
 Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
 
-Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and whether it is paused or blocked.
+Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, not full while jobs wait, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
 
 Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was heard of last, which is every 10 seconds. "gone" is one that ended within the last hour without a word, or does not reach Redis.
 
@@ -74,7 +74,14 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		return err
 	}
 	if c.JSON {
-		return asJSON(out, s)
+		limits := make([]limit, len(s.Limits))
+		for i, l := range s.Limits {
+			limits[i] = newLimit(l, s.At)
+		}
+		return asJSON(out, struct {
+			inspect.Status
+			Limits []limit `json:"limits"`
+		}{s, limits})
 	}
 	return printStatus(s, out, cli.IsTerminal(out))
 }
@@ -106,7 +113,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	} else if err := cli.Table(out, titles, rows); err != nil {
 		return err
 	}
-	if err := printLimits(out, s.Limits); err != nil {
+	if err := printLimits(out, s.Limits, s.At); err != nil {
 		return err
 	}
 	return printWorkers(out, s)
@@ -156,8 +163,28 @@ func progress(done, left, width int) string {
 	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
 }
 
+// limit is how a limit stands, in JSON.
+type limit struct {
+	Name    string        `json:"name"`
+	Rate    string        `json:"limit"`
+	State   inspect.State `json:"state"`
+	Allowed float64       `json:"allowed_a_second"`
+	Denied  float64       `json:"denied_a_second"`
+	Waiting int           `json:"waiting"` // jobs
+	Keys    int           `json:"keys"`    // that they wait for
+	Since   float64       `json:"waiting_since_s"`
+	LastIn  *float64      `json:"last_in_s"` // null where nobody knows
+	About   bool          `json:"last_about,omitempty"`
+}
+
+func newLimit(l inspect.Limit, now time.Time) limit {
+	return limit{
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.About,
+	}
+}
+
 // printLimits writes them for people.
-func printLimits(out io.Writer, limits []inspect.Limit) error {
+func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 	if len(limits) == 0 {
 		return nil
 	}
@@ -165,17 +192,14 @@ func printLimits(out io.Writer, limits []inspect.Limit) error {
 	for _, l := range limits {
 		since, last := "-", "-"
 		if l.Waiting > 0 {
-			since, last = in(duration(l.Since)), "unknown"
-			if l.LastIn != nil {
-				last = "in " + in(duration(*l.LastIn))
-				if l.About {
-					last = "in about " + in(duration(*l.LastIn))
-				}
+			since, last = in(l.WaitedFor(now)), lastIn(l.Last)
+			if l.Last.Known {
+				last = "in " + last
 			}
 		}
 		rows = append(rows, []string{
-			l.Name, l.Rate, fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
-			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, l.State,
+			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
+			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, string(l.State),
 		})
 	}
 	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)

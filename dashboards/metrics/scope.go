@@ -7,20 +7,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
 // What bounds a scrape: so many limits, queues and schedules by name, and so many
-// keys of a limit that are looked at. Limits beyond the first 200 by name are not told
+// meters that are looked at. Limits beyond the first 200 by name are not told
 // of at all, since how full several are together says nothing. A scrape looks at 1,200
 // meters at most, in twelve calls: Redis does nothing else during one.
 const (
 	maxLimits = 200
 	maxQueues = 50
 	maxTicks  = 200
-	maxKeys   = 5
-	page      = 100 // meters in one call of Redis
+	maxLooks  = maxLimits * (inspect.Busiest + 1)
 )
 
 // What Redis says of the scope. scope_up is the process's own in spite of its name: it
@@ -64,64 +64,37 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	// In order, so that it is the same ones at every scrape and in every process.
 	slices.Sort(names)
 	names = names[:min(len(names), maxLimits)]
+	known := inspect.Known{Survey: survey, Wanted: inspect.Surveyed(survey)}
+	for _, name := range names {
+		known.Limits = append(known.Limits, throttle.Limit{Name: name})
+	}
+	counted := known.Counted()
 	if survey != nil {
 		out <- surveyAge.value(max(0, now.Sub(survey.At)).Seconds())
 		// Zeros for limits that nothing waits for: a graph falls to zero then, and an
 		// alert ends, where a missing series would leave it open.
-		for _, name := range names {
-			w := survey.Limits[name]
-			out <- waitingJobs.value(float64(w.Jobs), name)
-			out <- waitingKeys.value(float64(w.Keys), name)
-			out <- oldestWait.value(w.For(now).Seconds(), name)
-			if last, known := survey.Lasts[name]; known || !slices.Contains(survey.Unknown, name) {
-				out <- lastRun.value(max(0, last.Sub(now)).Seconds(), name)
+		for _, l := range counted {
+			out <- waitingJobs.value(float64(l.Waiting), l.Name)
+			out <- waitingKeys.value(float64(l.Keys), l.Name)
+			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
+			if last, known := survey.Lasts[l.Name]; known || !slices.Contains(survey.Unknown, l.Name) {
+				out <- lastRun.value(max(0, last.Sub(now)).Seconds(), l.Name)
 			}
 		}
 	}
-	return c.fill(ctx, survey, names, out)
-}
-
-// fill tells how full each limit's fullest meter is, of those looked at: the one that the
-// greatest share is taken of, with its own capacity. The empty
-// key is always among them, since it tells of limits without keys, and of any limit
-// what a key without a rate of its own may take.
-func (c *Collector) fill(ctx context.Context, survey *history.Survey, names []string, out chan<- prometheus.Metric) error {
-	var meters []throttle.Need
-	for _, name := range names {
-		meters = append(meters, throttle.Need{Limit: name})
-		if survey != nil {
-			busiest := survey.Limits[name].Busiest
-			for _, b := range busiest[:min(len(busiest), maxKeys)] {
-				if b.Key != "" {
-					meters = append(meters, throttle.Need{Limit: name, Key: b.Key})
-				}
-			}
-		}
+	if err := inspect.Look(ctx, c.limiter, counted, maxLooks); err != nil {
+		return err
 	}
-	// Meters of one limit may come in two calls, so they are told after the last.
-	fullest := map[string]throttle.Meter{}
-	for some := range slices.Chunk(meters, page) {
-		found, err := c.limiter.Look(ctx, some...)
-		if err != nil {
-			return err
+	for _, l := range counted {
+		if l.Any.Capacity == 0 { // there is no such limit
+			continue
 		}
-		for _, m := range found {
-			if m.Capacity == 0 { // there is no such limit
-				continue
-			}
-			if m.Key == "" {
-				out <- perSecond.value(m.PerSecond, m.Limit)
-			}
-			if seen, ok := fullest[m.Limit]; !ok || m.Used()*seen.Capacity > seen.Used()*m.Capacity {
-				fullest[m.Limit] = m
-			}
-		}
-	}
-	for name, m := range fullest {
-		out <- used.value(float64(m.Used()), name)
-		out <- capacity.value(float64(m.Capacity), name)
-		out <- blocked.value(float64(m.Blocked), name)
-		out <- paused.value(one(m.Paused), name)
+		fullest := l.Fullest()
+		out <- perSecond.value(l.Any.PerSecond, l.Name)
+		out <- used.value(float64(fullest.Used()), l.Name)
+		out <- capacity.value(float64(fullest.Capacity), l.Name)
+		out <- blocked.value(float64(l.Any.Blocked), l.Name)
+		out <- paused.value(one(l.Any.Paused), l.Name)
 	}
 	return nil
 }

@@ -237,7 +237,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 	var limit throttle.Limit
 	for _, row := range p.reader.latest(ctx).Limits {
 		if row.Name == f.Get("limit") {
-			limit = row.Limit
+			limit = row.Limit.Limit
 		}
 	}
 	if f.Get("limit") != "" && limit.Name == "" {

@@ -91,8 +91,8 @@ func spark(r limitRow) sparkline {
 	}
 	// 0 is no line.
 	allowed := 0.0
-	if !r.Keyed && (most > 0 && r.Allowed() < 20*most) {
-		allowed = r.Allowed()
+	if !r.Keyed && (most > 0 && r.Any.PerSecond < 20*most) {
+		allowed = r.Any.PerSecond
 	}
 	// Nothing touches the upper edge, and a curve of zeros lies on the lower one.
 	top := max(most, allowed) * 1.08

@@ -1,341 +1,94 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"sort"
-	"strings"
 	"time"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/throttle"
 )
 
-// limitRow is a limit as the table shows it: what it says, what waits for it, how its
-// meters stand, and what became of the last 15 minutes, with a word for all that.
+// limitRow is a limit as the table shows it: how it stands, with what became of the last
+// 15 minutes.
 type limitRow struct {
-	throttle.Limit
-	// By is what it counts by, as Options.KeyOf says, and Keyed whether it has keys at
-	// all. Where KeyOf does not know the limit By is empty, and Keyed goes by what waits
-	// and is blocked: a limit with keys that nobody wants looks like one without.
-	By    string
-	Keyed bool
-	// Waiting is how many permits are waited for here, and Wanted how many are wanted
-	// at all, by jobs that need this limit and wait for another first, too.
-	Waiting int
-	Wanted  int
-	Keys    int       // that anything waits for
-	Since   time.Time // the job that waits longest here, if that is known
-	// Passing is whether nothing had waited here for long when that was looked at: a
-	// job is denied for a moment where others have the turn, and comes at once.
-	Passing bool
-	// Flows is whether those that pass find permits, now or a turn ago.
-	Flows bool
-	// Meters are its only one, or those of the busiest keys. It has
-	// none where no key is wanted, or maxLooks were looked at before it.
-	Meters []throttle.Meter
-	Blocks []throttle.Blocked // those that open first in front
-	// Rate is how many permits a second all its keys gave in the last whole seconds.
-	Rate float64
+	inspect.Limit
 	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over,
 	// and From when they begin.
 	Row  []tally
 	From time.Time
-	// NextIn is how long until the next permit of any of Meters: an estimate unless Known.
-	NextIn time.Duration
-	Known  bool
-	// LastIn is how long until the last job runs that waits and needs the limit,
-	// whatever else it waits for, as the forecast says. It means nothing unless LastKnown,
-	// and is an estimate if About.
-	LastIn           time.Duration
-	LastKnown, About bool
-	// Binds is whether jobs wait longest for this limit, or will.
-	Binds bool
-	Spare int // permits that have been there for some time, while jobs wait
-	// State is a word or a few for all that, and Level how bad it is: good, wait, bad
-	// or quiet, which are classes of the style sheet.
-	State string
-	Level string
-	// Fill is how full the limit is, from 0 to 1, of several keys their mean; Used says
-	// the same in words, and with keys how many of them are full.
-	Fill float64
-	Used string
+	now  time.Time
 }
 
-// busiest is how many keys of a limit are looked at in each turn: those that most permits
-// are wanted of. They tell of a limit with a million keys whether those that most wait for
-// are full.
-const busiest = 5
-
-// maxLooks bounds the meters that are looked at in one turn, which is four calls of
+// maxLooks bounds the meters that are looked at in one turn, which is five calls of
 // Redis. Where there are more, limits that less is wanted of go without.
-const maxLooks = 400
+const maxLooks = 500
 
-// rows are the limits, what most of the jobs wait for first. They are sorted twice:
-// before the look, which begins with what matters most, and after explain, which may
-// find that fewer wait at a limit than its marks say.
-//
-// Since comes from the survey, so it may be some seconds behind what waits, and a limit
-// that jobs have only just begun to wait for has none.
+// rows are the limits, what most of the jobs wait for first.
 func (s *state) rows(ctx context.Context, p *Page, jobs int, now time.Time) ([]limitRow, error) {
-	rows, lasts := make([]limitRow, 0, len(s.limits)), map[string]lanes.Expected{}
-	var binding []throttle.Need
-	if s.forecast != nil {
-		lasts, binding = s.forecast.Limits(), s.forecast.Binding()
+	known := s.known
+	known.Now, known.Lately, known.Wanted = now, inspect.Lately(s.history.recent, now), map[string]inspect.Wanted{}
+	for name, w := range s.wants {
+		known.Wanted[name] = w.Wanted
 	}
-	for _, l := range s.limits {
-		row := limitRow{Limit: l, Blocks: stillShut(s.blocks[l.Name], now), Rate: s.history.now(l.Name, now)}
-		row.Row, row.From = s.history.row(l.Name)
-		if f, needed := lasts[l.Name]; needed {
-			row.LastIn, row.LastKnown, row.About = max(0, s.forecast.At.Add(f.In).Sub(now)), f.Known, f.About
-			row.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
-		}
-		if w := s.wants[l.Name]; w != nil {
-			row.Waiting, row.Wanted, row.Keys = w.Here, w.Permits, len(w.Keys)
-			if found := s.survey.Limits[l.Name]; row.Waiting > 0 && found.Jobs > 0 {
-				row.Since = found.Oldest
-			}
-			row.Passing = !s.survey.At.IsZero() && (row.Since.IsZero() || s.survey.At.Sub(row.Since) < spareTurns*turn)
-			row.Keyed = len(w.Keys) > 1 || w.Keys[0].Key != ""
-		}
-		// A block of a key says that there are keys, also when nobody waits for one.
-		row.Keyed = row.Keyed || slices.ContainsFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
-		// The config knows better than what happens to wait just now.
-		if p.KeyOf != nil {
-			if by, known := p.KeyOf(l.Name); known {
-				row.By, row.Keyed = by, by != ""
-			}
-		}
-		rows = append(rows, row)
+	limits, err := s.judge.Limits(ctx, p.Limiter, known, jobs, maxLooks)
+	rows := make([]limitRow, len(limits))
+	for i, l := range limits {
+		rows[i] = limitRow{Limit: l, now: now.Local()}
+		rows[i].Row, rows[i].From = s.history.row(l.Name)
 	}
-	sortRows(rows)
-	if err := s.look(ctx, p, rows); err != nil {
-		return nil, err
-	}
-	s.explain(rows, jobs)
-	for i := range rows {
-		rows[i].judge(now)
-	}
-	sortRows(rows)
-	return rows, nil
+	return rows, err
 }
 
-// sortRows puts what most waits for first. Its name decides last, so that rows which
-// are alike do not change places from turn to turn.
-func sortRows(rows []limitRow) {
-	slices.SortStableFunc(rows, func(a, b limitRow) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Wanted, a.Wanted), strings.Compare(a.Name, b.Name))
-	})
+// levels is how bad states are, in classes of the style sheet: good, wait, bad or quiet.
+var levels = map[inspect.State]string{
+	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.NotFull: "bad", inspect.KeysBlocked: "bad",
+	inspect.UsedUp: "wait", inspect.WillBeUsedUp: "wait", inspect.Saturated: "wait",
+	inspect.Flowing: "good", inspect.Idle: "quiet",
 }
 
-// spareTurns is for how many turns permits must be there while jobs wait before
-// that is said: for a moment they are there each time one comes.
-const spareTurns = 3
+// Level is how bad the limit's state is.
+func (r limitRow) Level() string { return levels[r.Limit.State] }
 
-// explain says of which limits that have permits jobs wait all the same. A job that
-// needs several waits for one that has none: only those that no such limit accounts
-// for wait for one that has some. Where the full limits account for all, the other is
-// said to have none waiting, and its jobs are told of at the limits they wait for.
-//
-// One turn with permits proves nothing, nor one without: a limit that had some in the
-// turn before counts as having some, and is called not full after three in a row. Nor
-// does what waits for a moment: a limit where nothing else does counts as having some.
-func (s *state) explain(rows []limitRow, jobs int) {
-	free := map[string]int{}
-	for i := range rows {
-		row := &rows[i]
-		n := row.free()
-		full := n == 0 && s.free[row.Name] == 0 || row.Binds
-		row.Flows = row.Passing && !full
-		if full && !row.Passing || row.Waiting == 0 {
-			jobs -= row.Waiting
-			continue
-		}
-		free[row.Name] = n
+// State is how the limit stands in a few words.
+func (r limitRow) State() string {
+	switch r.Limit.State {
+	case inspect.Blocked:
+		return "blocked until " + clock(r.Blocks[0].Until, r.now)
+	case inspect.KeysBlocked:
+		return plural(len(r.Blocks), "key") + " blocked"
 	}
-	spared := map[string]int{}
-	for i := range rows {
-		row := &rows[i]
-		n, ok := free[row.Name]
-		if !ok {
-			continue
-		}
-		// What the full limits leave over is all that can wait for this one.
-		if row.Waiting = max(0, min(row.Waiting, jobs)); row.Waiting == 0 {
-			row.Since = time.Time{}
-			continue
-		}
-		if n > 0 && !row.Passing {
-			spared[row.Name] = s.spared[row.Name] + 1
-		}
-		if spared[row.Name] >= spareTurns {
-			row.Spare = n
-		}
-	}
-	// Limits that are not among them begin anew when they have permits again.
-	s.free, s.spared = free, spared
+	return string(r.Limit.State)
 }
 
-// free is how many permits the limit has for those that want some, if each of its
-// meters that was looked at has any: one full key is reason enough for jobs to wait.
-// What is reserved for called jobs is not free.
-func (r *limitRow) free() (n int) {
-	for _, m := range r.Meters {
-		here := m.Left - m.Reserved
-		if m.Shut || m.NextIn > 0 || here <= 0 {
-			return 0
-		}
-		n += here
-	}
-	return n
-}
-
-// look asks how the rows' meters stand, a hundred in a call, since Redis does nothing
-// else meanwhile. A limit that was deleted since it was read gets none.
-func (s *state) look(ctx context.Context, p *Page, rows []limitRow) error {
-	var needs []throttle.Need
-	var of []int
-	for i, row := range rows {
-		// A limit without keys has the meter of the empty key, also when nothing waits.
-		keys := []lanes.Want{{Limit: row.Name}}
-		if row.Keyed {
-			keys = nil
-			if w := s.wants[row.Name]; w != nil {
-				keys = w.Keys[:min(busiest, len(w.Keys))]
-			}
-		}
-		for _, k := range keys {
-			if len(needs) < maxLooks {
-				needs, of = append(needs, throttle.Need{Limit: row.Name, Key: k.Key}), append(of, i)
-			}
-		}
-	}
-	for start := 0; start < len(needs); start += 100 {
-		end := min(start+100, len(needs))
-		meters, err := p.Limiter.Look(ctx, needs[start:end]...)
-		if err != nil {
-			return err
-		}
-		// A capacity of 0 is a limit that does not exist any more.
-		for j, m := range meters {
-			if row := &rows[of[start+j]]; m.Capacity > 0 {
-				row.Meters = append(row.Meters, m)
-			}
-		}
-	}
-	return nil
-}
-
-// stillShut are the blocks that have not ended: they are read anew only after a change.
-func stillShut(blocks []throttle.Blocked, now time.Time) []throttle.Blocked {
-	return blocks[sort.Search(len(blocks), func(i int) bool { return blocks[i].Until.After(now) }):]
-}
-
-// judge says how the limit stands, in numbers and in a word. What an operator would do
-// something about comes first: a pause, a block of all, what waits, blocks of single
-// keys; then whether it is in use. "Used up" is a limit without keys that has nothing
-// left for more than a minute, "saturated" one that gives all it has to those who wait,
-// which is what limits are for, and so no trouble. It comes after explain and look, of
-// which it takes Spare and Meters.
-func (r *limitRow) judge(now time.Time) {
-	// One meter of which nobody knows makes the limit's last permit unknown.
-	r.Known = len(r.Meters) > 0
-	for i, m := range r.Meters {
-		if i == 0 || m.NextIn < r.NextIn {
-			r.NextIn = m.NextIn
-		}
-		r.Known = r.Known && m.Known
-	}
-	r.fill()
-	switch blocked := len(r.Blocks); {
-	case r.Paused:
-		r.State, r.Level = "paused", "bad"
-	// Of a limit without keys the one that is blocked is the empty one: all of it.
-	case blocked > 0 && !r.Keyed:
-		r.State, r.Level = "blocked until "+clock(r.Blocks[0].Until, now.Local()), "bad"
-	case r.Waiting > 0 && r.windowed() && !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
-		r.State, r.Level = "used up", "wait"
-	case r.Spare > 0:
-		r.State, r.Level = "not full", "bad"
-	case r.Waiting > 0 && r.Binds && !r.Keyed && r.windowed() && r.Fill < 1:
-		r.State, r.Level = "will be used up", "wait"
-	case r.Waiting > 0 && !r.Flows:
-		r.State, r.Level = "saturated", "wait"
-	case blocked > 0:
-		r.State, r.Level = plural(blocked, "key")+" blocked", "bad"
-	case r.Rate > 0 || r.Waiting > 0:
-		r.State, r.Level = "flowing", "good"
-	case !r.Keyed && r.Fill >= 1 && r.NextIn > time.Minute:
-		r.State, r.Level = "used up", "wait"
-	default:
-		r.State, r.Level = "idle", "quiet"
-	}
-}
-
-// windowed reports whether the limit counts what was taken in a period.
-func (r *limitRow) windowed() bool {
-	return r.Kind == throttle.FixedWindow || r.Kind == throttle.SlidingLog || r.Kind == throttle.SlidingWindow
-}
-
-// Allowed is how many permits a second a meter of the limit gives in the long run; 0 of
-// a concurrency limit, for which that is not a matter of time. Keys with a rate of their
-// own are not asked.
-func (r *limitRow) Allowed() float64 {
-	if r.Limit.Rate.Per <= 0 {
-		return 0
-	}
-	return float64(r.Limit.Rate.N) / (r.Limit.Rate.Per + r.margin()).Seconds()
-}
-
-// margin is by how much the limit's period is longer than it says. A fixed window opens
-// later and closes earlier, which does not make it give less in a period.
-func (r *limitRow) margin() time.Duration {
-	if r.Kind == throttle.FixedWindow {
-		return 0
-	}
-	return r.Margin
-}
-
-// fill says how full the limit is: of a window or of slots, what is taken; of a
-// funnel, whose permits come one by one, how fast they are taken: where it gives one at
-// a time, what is taken would jump between all and nothing.
-func (r *limitRow) fill() {
+// Used is how full the limit is in words, and with keys how many of them are full.
+func (r limitRow) Used() string {
 	if len(r.Meters) == 0 {
 		if r.Keyed {
-			r.Used = "no key waits"
+			return "no key waits"
 		}
-		return
+		return ""
 	}
-	full, shut, share := 0, "", 0.0
-	for _, m := range r.Meters {
-		share += float64(m.Used()) / float64(m.Capacity)
-		if m.Used() == m.Capacity {
-			full++
+	if !r.Keyed {
+		if m := r.Any; r.Any.PerSecond == 0 || r.Windowed() {
+			return fmt.Sprintf("%s of %s", number(m.Used()), number(m.Capacity))
 		}
+		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.Any.PerSecond))
+	}
+	text := fmt.Sprintf("%d of %s full", r.Full(), plural(len(r.Meters), "key"))
+	if len(r.Meters) < r.Keys {
+		text = fmt.Sprintf("%d of %d busiest keys full", r.Full(), len(r.Meters))
 	}
 	if n := len(r.Blocks); n > 0 {
-		shut = fmt.Sprintf(", %s blocked", number(n))
+		text += fmt.Sprintf(", %s blocked", number(n))
 	}
-	r.Fill = share / float64(len(r.Meters))
-	switch m := r.Meters[0]; {
-	case r.Keyed && len(r.Meters) < r.Keys:
-		r.Used = fmt.Sprintf("%d of %d busiest keys full%s", full, len(r.Meters), shut)
-	case r.Keyed:
-		r.Used = fmt.Sprintf("%d of %s full%s", full, plural(len(r.Meters), "key"), shut)
-	case r.windowed() || r.Kind == throttle.Concurrency:
-		r.Used = fmt.Sprintf("%s of %s", number(m.Used()), number(m.Capacity))
-	default:
-		r.Fill = min(r.Rate/r.Allowed(), 1)
-		r.Used = fmt.Sprintf("%s of %s /s", perSecond(r.Rate), perSecond(r.Allowed()))
-	}
+	return text
 }
 
 // Rule is what the limit is in a few words, as Limit.String writes it, but for the pause,
 // which the row says elsewhere.
-func (r *limitRow) Rule() string {
-	l := r.Limit
+func (r limitRow) Rule() string {
+	l := r.Limit.Limit
 	l.Paused = false
 	return l.String()
 }
@@ -393,7 +146,7 @@ func summarize(k knowledge, now time.Time) says {
 			add("bad", "%s is not full: %s free while jobs wait", row.Name, plural(row.Spare, "permit"))
 		case row.Paused:
 			add("bad", "%s is paused%s", row.Name, whoPaused(k.Log, row.Name, now))
-		case row.State == "used up":
+		case row.Limit.State == inspect.UsedUp:
 			add("wait", "%s is used up until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
 		case len(row.Blocks) == 1:
 			b := row.Blocks[0]

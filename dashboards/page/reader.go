@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -63,17 +62,10 @@ type reader struct {
 // replaced by the next that is read, since viewers may still look at it; of the history
 // they take copies.
 type state struct {
-	limits []throttle.Limit
-	blocks map[string][]throttle.Blocked // by limit, those that open first in front
-	log    []throttle.Change             // the newest first
-	wants  map[string]*wanted            // by limit; nil where nothing waits
-	survey history.Survey
-	// forecast is nil where nothing waits.
-	forecast *lanes.Forecast
-	// free has the limits that had permits in this turn or the one before, with how
-	// many there are now, and spared for how many turns they had while jobs waited.
-	free    map[string]int
-	spared  map[string]int
+	known   inspect.Known
+	judge   inspect.Judge
+	log     []throttle.Change  // the newest first
+	wants   map[string]*wanted // by limit; nil where nothing waits
 	queues  queues
 	history *series
 
@@ -83,7 +75,7 @@ type state struct {
 
 // newReader makes the reader of a page. It ends with ctx.
 func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{history: newSeries()}}
+	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{known: inspect.Known{KeyOf: p.KeyOf}, history: newSeries()}}
 }
 
 // maxViewers bounds how many may look at once: each has a connection and a goroutine.

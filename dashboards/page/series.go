@@ -3,6 +3,9 @@ package page
 import (
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
 )
 
 // The last 15 minutes, in parts of 10 seconds: a minute less than the stream in Redis
@@ -44,18 +47,14 @@ type series struct {
 	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part, as a number since 1970
 	limits  map[string]*[parts]tally
-	seconds map[string]map[int64]tally // the last few, by Unix second, for the rate now
-	denials []denial                   // the newest first
+	recent  []history.Summary // those that rates are made of
+	denials []denial          // the newest first
 }
 
 // newSeries is one that has heard nothing yet.
 func newSeries() *series {
-	return &series{limits: map[string]*[parts]tally{}, seconds: map[string]map[int64]tally{}}
+	return &series{limits: map[string]*[parts]tally{}}
 }
-
-// nowSeconds is what the rate now is the mean of: a limit of one permit in 2 s would be
-// at 0 and 1 in turn otherwise.
-const nowSeconds = 10
 
 // move makes room up to a moment, and forgets what is too old, limits too of which
 // nothing was heard for so long. After a pause of more than the whole row it begins
@@ -74,16 +73,7 @@ func (s *series) move(now time.Time) {
 			}
 		}
 	}
-	for name, seconds := range s.seconds {
-		for at := range seconds {
-			if at < now.Unix()-nowSeconds-2 {
-				delete(seconds, at)
-			}
-		}
-		if len(seconds) == 0 {
-			delete(s.seconds, name)
-		}
-	}
+	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
 }
 
 // add notes what a process said. What is older than the row, or in a part for which
@@ -97,12 +87,6 @@ func (s *series) add(at time.Time, limit string, t tally) {
 		s.limits[limit] = &[parts]tally{}
 	}
 	s.limits[limit][i%parts].add(t)
-	if s.seconds[limit] == nil {
-		s.seconds[limit] = map[int64]tally{}
-	}
-	sum := s.seconds[limit][at.Unix()]
-	sum.add(t)
-	s.seconds[limit][at.Unix()] = sum
 }
 
 // maxDenials bounds the denials that are remembered. They are examples: how many there
@@ -124,17 +108,4 @@ func (s *series) row(limit string) (row []tally, from time.Time) {
 		}
 	}
 	return row, time.UnixMilli((s.last - parts + 1) * part.Milliseconds())
-}
-
-// now is how many permits a limit gives in a second at present: the mean of the
-// last whole seconds, of which the very last may not be told yet and is left out, as
-// is the one that is underway. A second is that in which a summary was written.
-func (s *series) now(limit string, now time.Time) float64 {
-	sum := 0
-	for at, t := range s.seconds[limit] {
-		if at >= now.Unix()-nowSeconds-1 && at < now.Unix()-1 {
-			sum += t.Permits
-		}
-	}
-	return float64(sum) / nowSeconds
 }

@@ -78,16 +78,11 @@ type crowd struct {
 	Turns       bool
 }
 
-// wanted is what waits for a limit. Jobs that are called do not count: permits are
-// reserved for them.
+// wanted is what waits for a limit, in permits. Those of called jobs do not count: they are
+// reserved.
 type wanted struct {
+	inspect.Wanted
 	Keys []lanes.Want // the most wanted first
-	// Permits is how many are wanted in all, and Here how many of them at meters that
-	// a lane waits at, or will for longer than at others. A job that needs two limits
-	// wants permits of both, and may wait for those of one only: Here is what is shown as
-	// waiting.
-	Permits int
-	Here    int
 	// Own are the keys of which anything differs from the limit: a rate that somebody
 	// said, or what refusals have taught.
 	Own map[string]throttle.KeyState
@@ -129,7 +124,7 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 		return nil, err
 	}
 	known := knowledge{
-		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants, forecast: s.forecast,
+		Latency: latency, Crowd: crowd, Queues: s.queues, Log: s.log, wants: s.wants, forecast: s.known.Forecast,
 		Denials: slices.Clone(s.history.denials),
 	}
 	if known.Limits, err = s.rows(ctx, p, crowd.Jobs, now); err != nil {
@@ -140,23 +135,16 @@ func (s *state) read(ctx context.Context, p *Page) (*snapshot, error) {
 }
 
 // readLimits reads the limits and their blocks where the changelog says that any has
-// changed: two round trips for each limit, and a third where keys of it are blocked, which
-// is why it is not done each second.
+// changed: with some round trips for each, which is why it is not done each second.
 func (s *state) readLimits(ctx context.Context, p *Page, now time.Time) error {
 	if now.Before(s.limitsAt) {
 		return nil
 	}
-	limits, err := p.Limiter.Limits(ctx)
-	if err != nil {
+	read := inspect.Known{}
+	if err := read.ReadLimits(ctx, p.Limiter); err != nil {
 		return err
 	}
-	blocks := map[string][]throttle.Blocked{}
-	for _, l := range limits {
-		if blocks[l.Name], err = p.Limiter.Blocks(ctx, l.Name); err != nil {
-			return err
-		}
-	}
-	s.limits, s.blocks, s.limitsAt = limits, blocks, now.Add(limitsTurn)
+	s.known.Limits, s.known.Blocks, s.limitsAt = read.Limits, read.Blocks, now.Add(limitsTurn)
 	return nil
 }
 
@@ -201,10 +189,10 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd crowd, now time.Ti
 		return err
 	}
 	for i, w := range wants {
-		wants[i].Here = w.Here || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key)
+		wants[i].Here = w.Here || s.known.Forecast != nil && s.known.Forecast.Binds(w.Limit, w.Key)
 	}
 	s.wants = byLimit(wants, crowd.Turns)
-	for _, l := range s.limits {
+	for _, l := range s.known.Limits {
 		if w := s.wants[l.Name]; w != nil {
 			own, err := p.Limiter.Keys(ctx, l.Name)
 			if err != nil {
@@ -225,7 +213,7 @@ func (s *state) readWants(ctx context.Context, p *Page, crowd crowd, now time.Ti
 // are read.
 func (s *state) readForecast(ctx context.Context, p *Page, crowd crowd, now time.Time) error {
 	if crowd.Jobs == 0 {
-		s.forecast, s.forecastAt = nil, time.Time{}
+		s.known.Forecast, s.forecastAt = nil, time.Time{}
 		return nil
 	}
 	if now.Before(s.forecastAt) {
@@ -236,7 +224,7 @@ func (s *state) readForecast(ctx context.Context, p *Page, crowd crowd, now time
 	if err != nil {
 		return err
 	}
-	s.forecast, s.forecastAt = forecast, now.Add(max(forecastTurn, forecastShare*time.Since(start)))
+	s.known.Forecast, s.forecastAt = forecast, now.Add(max(forecastTurn, forecastShare*time.Since(start)))
 	return nil
 }
 
@@ -248,10 +236,7 @@ func (s *state) readSurvey(ctx context.Context, p *Page, now time.Time) error {
 		return nil
 	}
 	survey, err := history.ReadSurvey(ctx, p.Redis, p.Scope)
-	if err != nil || survey == nil {
-		survey = &history.Survey{}
-	}
-	s.survey, s.surveyAt = *survey, now.Add(surveyTurn)
+	s.known.Survey, s.surveyAt = survey, now.Add(surveyTurn)
 	return err
 }
 
@@ -267,15 +252,19 @@ func byLimit(wants []lanes.Want, turns bool) map[string]*wanted {
 			limits[w.Limit] = of
 		}
 		of.Keys = append(of.Keys, w)
-		of.Permits += w.Permits
+		of.All += w.Permits
 		if w.Here || !turns {
-			of.Here += w.Permits
+			of.Waiting += w.Permits
 		}
 	}
 	for _, of := range limits {
 		slices.SortFunc(of.Keys, func(a, b lanes.Want) int {
 			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 		})
+		of.Wanted.Keys = len(of.Keys)
+		for _, k := range of.Keys[:min(len(of.Keys), inspect.Busiest)] {
+			of.Busiest = append(of.Busiest, k.Key)
+		}
 	}
 	return limits
 }
@@ -289,8 +278,8 @@ func (s *state) readQueues(ctx context.Context, p *Page, crowd crowd, now time.T
 		return nil
 	}
 	waiting, jobs := map[string]int{}, 0
-	if s.forecast != nil {
-		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
+	if s.known.Forecast != nil {
+		waiting, jobs = s.known.Forecast.Waiting(), s.known.Forecast.Jobs
 	}
 	names, err := p.queues.Names(ctx, "")
 	if err != nil {
@@ -341,6 +330,9 @@ func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 		}
 		// The next turn begins after it, so nothing counts twice.
 		s.history.since = n.ID
+		if n.At.After(now.Add(-inspect.Recent)) {
+			s.history.recent = append(s.history.recent, n)
+		}
 		for name, l := range n.Limits {
 			s.history.add(n.At, name, tally{int(l.Permits), int(l.Allowed), int(l.Denied)})
 			if d := l.Denial; d != nil {

@@ -173,7 +173,7 @@ func chart(row *limitRow) string {
 		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
 	}
 	if !row.Keyed {
-		data.Allowed = row.Allowed()
+		data.Allowed = row.Any.PerSecond
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

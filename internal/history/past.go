@@ -48,7 +48,7 @@ func (s Slice) Ends() (sum Counts) {
 // counts twice.
 func (s Slice) Decided() (sum Limited) {
 	for _, l := range s.Limits {
-		sum = sum.add(l)
+		sum = sum.Plus(l)
 	}
 	return sum
 }

@@ -60,8 +60,8 @@ func (c Counts) sum() (n int64) {
 // is under Other.
 const maxWritten = 50
 
-// add adds what was decided of another limit.
-func (l Limited) add(other Limited) Limited {
+// Plus adds what was decided of another limit.
+func (l Limited) Plus(other Limited) Limited {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
 	l.Refused += other.Refused

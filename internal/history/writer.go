@@ -146,7 +146,7 @@ func (c counted) newLimits(before counted) map[string]Limited {
 	busiest := slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(found[b].sum(), found[a].sum()) })
 	for _, name := range busiest[min(maxWritten, len(busiest)):] {
 		if name != Other {
-			found[Other] = found[Other].add(found[name])
+			found[Other] = found[Other].Plus(found[name])
 			delete(found, name)
 		}
 	}

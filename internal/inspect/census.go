@@ -52,7 +52,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{At: time.Now(), Queues: []Queue{}}
+	s := Status{At: past.now, Queues: []Queue{}}
 	for _, name := range names {
 		c := census{q, name, map[string]*Task{}, map[string]*waits{}, forecast}
 		of, err := c.count(ctx)

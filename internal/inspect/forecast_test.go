@@ -66,7 +66,7 @@ func TestAllSayTheSame(t *testing.T) {
 		must(t, err)
 		said["status"] = status.Queues[0].Tasks[0].End
 		for _, l := range status.Limits {
-			said["status of "+l.Name] = status.At.Add(time.Duration(*l.LastIn * float64(time.Second)))
+			said["status of "+l.Name] = status.At.Add(l.Last.In)
 			if l.Waiting == 0 {
 				t.Errorf("nothing waits for %s", l.Name)
 			}

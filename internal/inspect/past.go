@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
@@ -15,9 +16,6 @@ type past struct {
 	limits map[string]history.Limited // what was decided
 }
 
-// recently is the time over which a rate is taken.
-const recently = 10 * time.Second
-
 func (q *Queues) past(ctx context.Context) (past, error) {
 	totals, err := history.Totals(ctx, q.rdb, q.scope)
 	if err != nil {
@@ -27,9 +25,9 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 	if err != nil {
 		return past{}, err
 	}
-	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-recently)))
-	p := past{now, totals, map[history.Task]history.Counts{}, map[string]history.Limited{}}
-	for _, s := range summaries {
+	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-Recent)))
+	p := past{now, totals, map[history.Task]history.Counts{}, Lately(summaries, now)}
+	for s := range lately(summaries, now) {
 		for _, ended := range s.Tasks {
 			task := history.Task{Queue: ended.Queue, Type: ended.Type}
 			counts := p.recent[task]
@@ -38,15 +36,43 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 			}
 			p.recent[task] = counts
 		}
-		for name, of := range s.Limits {
-			sum := p.limits[name]
-			sum.Allowed += of.Allowed
-			sum.Denied += of.Denied
-			p.limits[name] = sum
-		}
 	}
 	return p, err
 }
+
+// Recent is how far back the summaries reach that rates are made of, recently the whole
+// seconds among them: a limit of one permit in 2 s would be at 0 and 1 in turn otherwise.
+const (
+	Recent   = recently + 2*time.Second
+	recently = 10 * time.Second
+)
+
+// lately are those of the last whole seconds. The very last may not be told yet and is left
+// out, as is the one that is underway.
+func lately(summaries []history.Summary, now time.Time) iter.Seq[history.Summary] {
+	end := now.Truncate(time.Second).Add(-time.Second)
+	return func(yield func(history.Summary) bool) {
+		for _, s := range summaries {
+			if s.At.Before(end) && !s.At.Before(end.Add(-recently)) && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Lately is what was decided of each limit within ten seconds.
+func Lately(summaries []history.Summary, now time.Time) map[string]history.Limited {
+	sums := map[string]history.Limited{}
+	for s := range lately(summaries, now) {
+		for name, of := range s.Limits {
+			sums[name] = sums[name].Plus(of)
+		}
+	}
+	return sums
+}
+
+// aSecond is how many a second so many of lately are.
+func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
 // fill adds the past of a queue to its tasks.
 func (p past) fill(queue string, task func(name string) *Task) {
@@ -58,7 +84,7 @@ func (p past) fill(queue string, task func(name string) *Task) {
 	}
 	for t, counts := range p.recent {
 		if t.Queue == queue {
-			task(t.Type).Rate = float64(counts[history.Done]) / recently.Seconds()
+			task(t.Type).Rate = aSecond(counts[history.Done])
 		}
 	}
 }

@@ -25,11 +25,12 @@ type Queues struct {
 	rdb   redis.UniversalClient
 	db    asynqdb.DB // the same
 	scope string
+	judge Judge
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
 func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues {
-	return &Queues{asynq.NewInspectorFromRedisClient(rdb), limiter, rdb, asynqdb.New(rdb), scope}
+	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), Limiter: limiter, rdb: rdb, db: asynqdb.New(rdb), scope: scope}
 }
 
 // Close ends its client.

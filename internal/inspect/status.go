@@ -8,9 +8,9 @@ import (
 
 // Status is how far all work is.
 type Status struct {
-	At      time.Time         `json:"at"`
+	At      time.Time         `json:"at"` // by Redis's clock
 	Queues  []Queue           `json:"queues"`
-	Limits  []Limit           `json:"limits"`
+	Limits  []Limit           `json:"-"`
 	Workers []history.Process `json:"workers"`
 }
 

@@ -37,7 +37,7 @@ func (w *sim) anyMeter() (limit throttle.Limit, key string, ok bool) {
 	limit, ok = w.anyLimit()
 	limit = w.inForce(limit.Name)
 	slow := w.slow != nil && limit.Name == w.slow.Name
-	return limit, []string{"", "a", "b"}[w.rand.IntN(3)], ok && !slow && limit.Kind != throttle.Concurrency
+	return limit, w.host(), ok && !slow && limit.Kind != throttle.Concurrency
 }
 
 func (w *sim) setKey() {

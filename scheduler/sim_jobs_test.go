@@ -37,7 +37,6 @@ type simJob struct {
 	ends                  int       // runs after which it was done
 	deleted               bool
 	since                 time.Time // when its wait began, by the limiter's clock; zero where it does not wait
-	lost                  time.Time // when the worker that ran it had died
 	ended                 time.Time // when it was told that it is too late
 	until                 time.Time // until when it was enqueued to be done; zero is any time
 	ran                   time.Time // when it ran first
@@ -78,7 +77,7 @@ func (w *sim) lane(i int) *simLane {
 func (w *sim) needs() (needs []throttle.Need) {
 	for _, k := range w.rand.Perm(len(w.limits))[:between(w.rand, 1, min(3, len(w.limits)))] {
 		limit := w.limits[k]
-		need := throttle.Need{Limit: limit.Name, Key: []string{"", "a", "b"}[w.rand.IntN(3)], Cost: 1}
+		need := throttle.Need{Limit: limit.Name, Key: w.host(), Cost: 1}
 		if most := min(3, capacityOf(limit)); !w.has(costs) {
 			need.Cost = between(w.rand, 1, most)
 		}
@@ -108,6 +107,7 @@ func (w *sim) ruleOf(job *simJob) Rule {
 		}
 	}
 	for i, n := range rule.Needs {
+		rule.Needs[i].Key = keyOf(n.Key, job.form)
 		rule.Needs[i].Cost += int(math.Round(job.dear * float64(capacityOf(w.defined(n.Limit))-n.Cost)))
 	}
 	return rule
@@ -124,7 +124,6 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		job.ran = time.Now()
 		job.crowded = !w.busy.Before(w.began.Add(microseconds(job.came)))
 	}
-	w.judgeRecovery(id, job)
 	p.running++
 	w.tell(id, "running in process %d", p.index)
 	if ctx.Err() != nil {
@@ -145,7 +144,6 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		time.Sleep(over)
 	}
 	if p.dead() {
-		w.lose(job)
 		<-p.released
 	}
 	w.mu.Lock()
@@ -155,23 +153,6 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	p.running--
 	w.mu.Unlock()
 	return w.answer(ctx, id)
-}
-
-// lose notes that the worker of a job has died.
-func (w *sim) lose(job *simJob) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	job.lost = time.Now()
-}
-
-// judgeRecovery sees that a job whose worker died has its next run, or could have it, within
-// 40 s.
-func (w *sim) judgeRecovery(id string, job *simJob) {
-	after := time.Since(job.lost)
-	if !job.lost.IsZero() && after > 45*time.Second && time.Since(w.calm) > 5*time.Second && w.slow == nil && w.busy.Before(job.lost) {
-		w.breaksFor(id, "it ran again %s after its worker had died", after)
-	}
-	job.lost = time.Time{}
 }
 
 // allBusy reports whether no worker is free.
@@ -232,7 +213,7 @@ func (w *sim) leaves(id string) {
 
 // admit notes that permits of a meter were given.
 func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) *admission {
-	meter := need.Limit + "|" + need.Key
+	meter := need.Limit + "|" + hostOf(need.Key)
 	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
 	w.meters[meter] = append(w.meters[meter], a)
 	w.judgeShut(meter, id, d)

@@ -28,9 +28,10 @@ const (
 	replicas ingredient = "replicas" // one takes over that has not heard of all
 	vandals  ingredient = "vandals"  // what the scope keeps is changed by hand
 	fairness ingredient = "fairness" // jobs have fairness keys
+	versions ingredient = "versions" // workers of other versions come before these, and beside them
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals, fairness}
+var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals, fairness, versions}
 
 // mixture is what a world is made of.
 type mixture []ingredient
@@ -92,6 +93,7 @@ type simOrder struct {
 	unique   time.Duration
 	settles  []simSettlement
 	tenant   string
+	form     int // in which it names hosts
 }
 
 // simSettlement is one that a handler does on its way.
@@ -134,6 +136,7 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 	if w.has(fairness) {
 		o.tenant = []string{"", "acme", "a|b"}[r.IntN(3)]
 	}
+	o.form = r.IntN(12)
 	return o
 }
 

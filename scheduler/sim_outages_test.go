@@ -31,8 +31,10 @@ func (w *sim) hangProcess() {
 	}
 	wait := 15 * w.while()
 	w.note(simEvent{kind: "processes hung", text: fmt.Sprintf("process %d hangs for %s", p.index, wait), lasts: wait, unheard: true, crash: true, times: 2})
-	open := p.hangs.close()
-	time.AfterFunc(wait, open)
+	w.mu.Lock()
+	p.since = time.Now().Add(wait)
+	w.mu.Unlock()
+	time.AfterFunc(wait, p.hangs.close())
 }
 
 // leave has a process shut down, and another start.

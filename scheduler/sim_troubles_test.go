@@ -44,7 +44,9 @@ func (w *sim) play() {
 		}
 	}
 	if w.slow != nil {
-		time.Sleep(65 * time.Second) // by then all is healed that can be
+		for range 65 { // by then all is healed that can be
+			w.pass()
+		}
 		w.judgeHealed()
 		w.open()
 	}
@@ -53,7 +55,7 @@ func (w *sim) play() {
 		seconds = 3600
 	}
 	for i := range seconds {
-		if time.Sleep(time.Second); w.done() {
+		if w.pass(); w.done() {
 			break
 		}
 		if i == 20 {
@@ -115,10 +117,11 @@ var troubles = []func(w *sim){
 var troublesOf = map[ingredient][]func(w *sim){
 	answers:  {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
 	changes:  {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
-	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave},
+	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
 	replicas: {(*sim).failOver},
 	rules:    {(*sim).changeRule},
 	vandals:  {(*sim).changeRecords},
+	versions: {(*sim).reserve, (*sim).update},
 }
 
 // trouble draws one; most of them are of the world's ingredients, where these have any.

@@ -14,6 +14,7 @@ var heals = map[string]time.Duration{
 	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "words lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
 	"answers lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,
+	"permits reserved": 65 * second, "versions changed": 10 * second,
 }
 
 const second = time.Second

@@ -68,6 +68,7 @@ type simProcess struct {
 	lossy   int // answers to lose
 	leaves  bool
 	hangs   gate
+	since   time.Time // that it lives, and does not hang
 }
 
 func newSim(t *testing.T, seed uint64, patient string) *sim {
@@ -145,7 +146,7 @@ func (w *sim) startProcess() {
 			w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is %s again", limit.Name, limit), limit: &w.limits[i], whose: lanesOf(limit.Name), loosens: true})
 		}
 	}
-	p := &simProcess{index: len(w.processes)}
+	p := &simProcess{index: len(w.processes), since: time.Now()}
 	p.fuse = newFuse(func(redis.Cmder) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -1,7 +1,7 @@
 package page
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
 	"net/http"
 	"strings"
 	"time"
@@ -43,7 +43,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
 		return
 	}
-	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), sent: map[string]uint64{}}
+	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), sent: map[string][sha256.Size]byte{}}
 	for {
 		// The newest, which need not be what woke it: one that is slow skips some.
 		s := p.reader.latest(r.Context())
@@ -83,24 +83,19 @@ func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string)
 
 // event is a message of the stream, made once for all who get it.
 type event struct {
-	name  string // live or status
-	bytes []byte // as they go over the line, and are not changed any more
-	sum   uint64 // of the bytes
+	name  string            // live or status
+	bytes []byte            // as they go over the line, and are not changed any more
+	sum   [sha256.Size]byte // of the bytes
 }
 
-var (
-	// seed is another one in each process, so nobody can make up two texts of one
-	// sum, of which the second would not be sent.
-	seed = maphash.MakeSeed()
-	// eventLine ends a line as the format wants it, whichever of its three line ends
-	// the text has: none can end the event early and begin one of its own.
-	eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
-)
+// eventLine ends a line as the format wants it, whichever of its three line ends
+// the text has: none can end the event early and begin one of its own.
+var eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
 
 // newEvent is an event with a text of any number of lines.
 func newEvent(name, text string) event {
 	bytes := []byte("event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n")
-	return event{name, bytes, maphash.Bytes(seed, bytes)}
+	return event{name, bytes, sha256.Sum256(bytes)}
 }
 
 // stream is a viewer's connection.
@@ -109,7 +104,7 @@ type stream struct {
 	control *http.ResponseController
 	// sent is the sum of the last event of each name: a few bytes for a viewer, where
 	// the text itself would be the size of a page for each.
-	sent map[string]uint64
+	sent map[string][sha256.Size]byte
 }
 
 // send sends an event, unless it was the last one sent under its name.

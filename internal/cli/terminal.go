@@ -5,14 +5,16 @@ import (
 	"io"
 	"os"
 	"time"
-
-	"golang.org/x/term"
 )
 
 // IsTerminal reports whether somebody watches what is written to w.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	if !ok {
+		return false
+	}
+	stat, err := file.Stat()
+	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
 // Bar says on a terminal how far some work is, and nothing elsewhere. It is for one

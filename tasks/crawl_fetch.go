@@ -217,7 +217,6 @@ func origin(text string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// parseCrawlFetch reads a payload that is fit to be run.
 func parseCrawlFetch(payload []byte) (CrawlFetch, error) {
 	var c CrawlFetch
 	if err := c.UnmarshalJSON(payload); err != nil {
@@ -226,7 +225,6 @@ func parseCrawlFetch(payload []byte) (CrawlFetch, error) {
 	return c, c.Validate()
 }
 
-// validateCrawlFetch reports what is wrong with a payload.
 func validateCrawlFetch(payload []byte) error {
 	_, err := parseCrawlFetch(payload)
 	return err

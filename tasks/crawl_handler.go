@@ -284,7 +284,6 @@ func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *front
 	}
 }
 
-// agent is the User-Agent.
 func (h *CrawlHandler) agent() string {
 	if h.Agent == "" {
 		return "headgate"

@@ -105,7 +105,6 @@ func CheckAnswer(ctx context.Context, resp *http.Response) error {
 // hearing is the key of a context whose handler's answers are heard of.
 type hearing struct{}
 
-// heard is who hears of the answers to a task.
 type heard struct {
 	by   *Feedback
 	task *asynq.Task
@@ -195,7 +194,6 @@ func (f *Feedback) shut(ctx context.Context, until time.Time) {
 	}
 }
 
-// slow has limits that adapt slow down.
 func (f *Feedback) slow(ctx context.Context) {
 	if err := scheduler.Overloaded(ctx); err != nil {
 		f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
@@ -218,7 +216,6 @@ func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	}
 }
 
-// result is what the handler of the running task has written.
 func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 	if f.Results == nil {
 		return nil, errors.New("a Feedback with Costs that read results wants Results")

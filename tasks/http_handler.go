@@ -169,7 +169,6 @@ type answer struct {
 	upstream Upstream
 }
 
-// send makes one request, with its secrets in it.
 func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
 	open, hidden, err := h.reveal(call)
 	if err != nil {

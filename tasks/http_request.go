@@ -134,7 +134,6 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 	return nil
 }
 
-// parseHTTPRequest reads a payload that is fit to be run.
 func parseHTTPRequest(payload []byte) (HTTPRequest, error) {
 	var r HTTPRequest
 	if err := r.UnmarshalJSON(payload); err != nil {
@@ -143,7 +142,6 @@ func parseHTTPRequest(payload []byte) (HTTPRequest, error) {
 	return r, r.Validate()
 }
 
-// validateHTTPRequest reports what is wrong with a payload.
 func validateHTTPRequest(payload []byte) error {
 	_, err := parseHTTPRequest(payload)
 	return err

@@ -176,7 +176,6 @@ func (s secrets) references() secrets {
 	return slices.DeleteFunc(slices.Clone(s), func(x secret) bool { return x.reference == redact.Hidden })
 }
 
-// hide is the text with references in place of the secrets.
 func (s secrets) hide(text string) string { return string(s.hideUpTo([]byte(text), len(text))) }
 
 // hideUpTo is the first most bytes of the text, and to the end of a secret that

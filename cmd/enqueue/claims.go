@@ -33,7 +33,6 @@ func (s *spool) claim(l line) error {
 	return nil
 }
 
-// readClaims reads what waits for the next worker, and in this command to be written.
 func (s *spool) readClaims() error {
 	lines, keys, seen, err := embedded.Waiting()
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// command is what the user wants.
 type command struct {
 	cli.Globals
 	File    string `arg:"" optional:"" help:"File with one job a line as JSON, or - for standard input."`
@@ -71,7 +70,6 @@ func (c *command) Validate() error {
 	return flagError(c.Options.Validate())
 }
 
-// flagError names the flag in front of what is wrong with it.
 func flagError(err error) error {
 	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
 		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)

@@ -22,10 +22,8 @@ type complaints struct {
 // repeated is how often a complaint came again, and where it did so last.
 type repeated struct{ count, last int }
 
-// toldRefused is how many jobs are named that are there already.
 const toldRefused = 3
 
-// add complains about a line, or about the job of the flags.
 func (c *complaints) add(l line, err error) {
 	c.lines++
 	_, refused := errors.AsType[*refusedError](err)

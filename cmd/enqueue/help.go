@@ -22,7 +22,6 @@ In the path and the query of url and in headers of http:request, ${env:NAME} and
 
 A line with an error is reported with its number, and the others are added. A job of which the queue has one already, by its id or as unique, is not added; where no worker runs that goes for the jobs that wait for the next one. The exit code is 2 if any line was bad, and 1 if Redis failed or a job was there already.`
 
-// requestFields are those of tasks.HTTPRequest.
 const requestFields = `  url           https://example.com/path, without user and password
   method        such as POST (GET)
   headers       {"Accept": "text/html"}
@@ -40,7 +39,6 @@ const requestFields = `  url           https://example.com/path, without user an
   max_body      how many bytes of the body are wanted (64 KiB in the result)
   on_max_body   what a longer one is in the result: "truncate" or "fail"`
 
-// crawlFields are those of tasks.CrawlFetch.
 const crawlFields = `  crawl         name of the crawl; a URL is fetched once in each run of it
   url           https://example.com/path, without user and password
   depth         how many links further the crawl may go (0)

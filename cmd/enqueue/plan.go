@@ -66,7 +66,6 @@ func printPlan(out io.Writer, asJSON bool, jobs int, first, last moment) error {
 // moment prints when a job would run, and the meter that it waits longest for.
 type moment struct{ lanes.Expected }
 
-// view is a moment in JSON.
 func (m moment) view() map[string]any {
 	view := map[string]any{"in_s": m.In.Seconds(), "at": time.Now().Add(m.In), "about": m.About}
 	if !m.Known {

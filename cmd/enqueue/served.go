@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// queueSet is the queues that jobs were added to.
 type queueSet map[string]bool
 
 // unserved is a warning about those of them that no running worker takes jobs

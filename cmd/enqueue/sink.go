@@ -27,7 +27,6 @@ type sink interface {
 	close()
 }
 
-// opener opens a sink.
 type opener struct {
 	config *config.Config
 	stderr io.Writer
@@ -84,7 +83,6 @@ func (o opener) queues(rdb redis.UniversalClient) sink {
 	return &queues{opener: o, rdb: rdb, client: scheduler.NewClient(rdb)}
 }
 
-// queues is the sink of asynq's queues.
 type queues struct {
 	opener
 	rdb    redis.UniversalClient

@@ -16,14 +16,12 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// line is a job, filled, and where it came from.
 type line struct {
 	number int // from 1; 0 for the job of the flags
 	jobspec.Job
 	ownID bool // whether the user gave the id
 }
 
-// where names the line in messages.
 func (l line) where() string {
 	if l.number == 0 {
 		return ""
@@ -31,7 +29,6 @@ func (l line) where() string {
 	return fmt.Sprintf("line %d: ", l.number)
 }
 
-// source reads jobs and reports those that are bad.
 type source struct {
 	given    []jobspec.Job // instead of the input
 	json     bool          // how to say what came of it
@@ -84,7 +81,6 @@ func (s *source) jobs() iter.Seq[line] {
 	}
 }
 
-// give yields a job if it is good.
 func (s *source) give(l line, err error, yield func(line) bool) bool {
 	l.ownID = l.ID != ""
 	if err == nil {
@@ -136,7 +132,6 @@ func (s *source) finish(stdout io.Writer, added int, err error) error {
 	return s.verdict()
 }
 
-// say says how many jobs were added.
 func (s *source) say(stdout io.Writer, added int) error {
 	id := ""
 	if len(s.given) == 1 && added == 1 {
@@ -169,7 +164,6 @@ func (s *source) say(stdout io.Writer, added int) error {
 	return err
 }
 
-// verdict is the right end for what was read.
 func (s *source) verdict() error {
 	switch {
 	case s.err != nil:

@@ -40,7 +40,6 @@ func (s *spool) add(ctx context.Context, l line) error {
 	return nil
 }
 
-// flush keeps the last batch.
 func (s *spool) flush(ctx context.Context) error {
 	if err := s.keep(ctx); err != nil {
 		return err
@@ -52,7 +51,6 @@ func (s *spool) flush(ctx context.Context) error {
 	return nil
 }
 
-// keep writes the batch, or adds it to a worker that started meanwhile.
 func (s *spool) keep(ctx context.Context) error {
 	if len(s.lines) == 0 {
 		return nil

@@ -16,7 +16,6 @@ type apiCommand struct {
 	Rate   int    `default:"20" placeholder:"N" help:"How many calls it allows in any second (default ${default})."`
 }
 
-// closeTimeout is how long calls may take to end when the API has.
 const closeTimeout = 2 * time.Second
 
 func (apiCommand) Help() string {

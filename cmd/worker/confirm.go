@@ -12,7 +12,6 @@ type confirming struct {
 	JSON bool `help:"Print a JSON object of what was done."`
 }
 
-// confirmation is what was done, and to what.
 type confirmation struct {
 	Done       string   `json:"done"`
 	Limit      string   `json:"limit,omitempty"`

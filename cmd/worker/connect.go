@@ -82,7 +82,6 @@ func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect
 	return inspect.New(rdb, dial.Limiter(rdb, c), c.Scope), nil
 }
 
-// findJob is the job of an id, in the one queue that has it or in the one that is named.
 func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
 	jobs, err := q.Named(ctx, id, queue)
 	if err != nil {
@@ -98,7 +97,6 @@ func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.
 	return jobs[0], nil
 }
 
-// find looks a limit up by its name.
 func find(ctx context.Context, limiter *lanes.Lanes, name string) (throttle.Limit, bool, error) {
 	limits, err := limiter.Limits(ctx)
 	for _, l := range limits {

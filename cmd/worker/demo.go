@@ -67,7 +67,6 @@ func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 	return err
 }
 
-// watcher shows the page of a demo on this machine, and says where.
 func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *lanes.Lanes, string) (func(), error) {
 	return func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (func(), error) {
 		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})

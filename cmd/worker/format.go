@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
-// in writes a time ahead as people read it.
 func in(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -20,7 +19,6 @@ func in(d time.Duration) string {
 	return fmt.Sprintf("%s (%s)", d.Round(time.Second), time.Now().Add(d).Format(time.DateTime))
 }
 
-// lastIn says when a job would run, if anybody knows.
 func lastIn(e lanes.Expected) string {
 	switch {
 	case !e.Known:
@@ -51,7 +49,6 @@ func dateTime(t time.Time) string {
 // apart.
 const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
 
-// clock is a tick, if there is one.
 func clock(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -83,7 +80,6 @@ func number(n int) string {
 // keyName is a key for people: the empty one is that of limits without keys.
 func keyName(key string) string { return cmp.Or(key, "(all)") }
 
-// meterName is limit|key for people.
 func meterName(meter string) string {
 	limit, key, _ := strings.Cut(meter, "|")
 	if key == "" {

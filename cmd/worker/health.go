@@ -24,7 +24,6 @@ func (healthCommand) Help() string {
 	return `Asks /healthz, or with --ready /readyz, of a worker, and prints what it says. The exit code is 0 only if that is ok. It is for health checks where there is no shell and no curl, as in a container. With --ready it shows the token of the page, or its user and password, from the flags, the environment or the config. The certificate of a worker on this machine is taken as it is: it bears the name that browsers use.`
 }
 
-// healthTimeout is how long a worker may take to say how it is.
 const healthTimeout = 3 * time.Second
 
 func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {

@@ -43,7 +43,6 @@ func newPlace(p lanes.Place) *place {
 	return j
 }
 
-// lines is a place for people.
 func (p *place) lines() [][2]string {
 	if p == nil {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// jobView is a job in JSON.
 type jobView struct {
 	ID       string            `json:"id"`
 	Queue    string            `json:"queue"`
@@ -63,7 +62,6 @@ func (v *jobView) tell(list []asynqdb.Attempt, crashes int) {
 	}
 }
 
-// line is an attempt for people.
 func (e ended) line() [2]string {
 	text := "done"
 	if e.Error != "" {
@@ -78,7 +76,6 @@ func (e ended) line() [2]string {
 	return [2]string{"attempt", dateTime(e.At) + " " + text}
 }
 
-// origin is the schedule that a job comes from, in JSON.
 type origin struct {
 	Scope string    `json:"scope"`
 	Name  string    `json:"name"`
@@ -107,7 +104,6 @@ func (o *origin) String() string {
 	return fmt.Sprintf("%s, tick of %s", o.Name, o.Tick.Local().Format(tickFormat))
 }
 
-// newJobView is all that is known of a job.
 func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Schedule: originOf(job.ID),
@@ -146,7 +142,6 @@ func newJobView(job inspect.Job) *jobView {
 	return v
 }
 
-// lines is a job for people.
 func (v *jobView) lines() [][2]string {
 	lines := [][2]string{
 		{"id", v.ID},
@@ -180,7 +175,6 @@ func (v *jobView) attemptsText() string {
 	return text
 }
 
-// errorName is what the last error is.
 func (v *jobView) errorName() string {
 	switch {
 	case v.State == asynq.TaskStateArchived.String():
@@ -200,7 +194,6 @@ func (v *jobView) failedName() string {
 	return "failed"
 }
 
-// stateText is the state, with the moment that belongs to it.
 func (v *jobView) stateText() string {
 	switch {
 	case v.Place != nil:

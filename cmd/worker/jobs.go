@@ -19,7 +19,6 @@ type jobsCommand struct {
 	Delete  jobsDelete  `cmd:"" help:"Delete jobs that do not run."`
 }
 
-// filter selects jobs.
 type filter struct {
 	State   []string      `placeholder:"STATE" help:"Only in these states: active, called, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
 	Queue   string        `placeholder:"NAME" help:"Only of this queue."`
@@ -31,7 +30,6 @@ type filter struct {
 	Error   string        `placeholder:"TEXT" help:"Only those whose last error contains this text."`
 }
 
-// of is the filter of the flags, or says what is wrong with them.
 func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: f.Queue, Type: f.Type, Limit: f.Limit, Key: f.Key,
@@ -40,7 +38,6 @@ func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, e
 	return all, badFlag(all.Check(ctx, limiter))
 }
 
-// badFlag makes what is wrong with a word a usage error about its flag.
 func badFlag(err error) error {
 	if _, ok := errors.AsType[*throttle.FieldError](err); ok {
 		return cli.Usagef("--%w", err)

@@ -15,7 +15,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// selection names jobs by their ids or by a filter.
 type selection struct {
 	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter; with --queue those of this queue, and with --state only if they are in it."`
 	filter
@@ -66,7 +65,6 @@ func (c *jobsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return c.act(ctx, g, stdio, inspect.Delete, func(jobs string) string { return "deleted " + jobs })
 }
 
-// act does something to the jobs that are meant, and says how many they were.
 func (s selection) act(ctx context.Context, g *cli.Globals, stdio cli.IO, a *inspect.Act, text func(jobs string) string) error {
 	if err := s.check(a); err != nil {
 		return err
@@ -87,7 +85,6 @@ func (s selection) act(ctx context.Context, g *cli.Globals, stdio cli.IO, a *ins
 	return s.do(ctx, q, stdio, a, f, jobs, text)
 }
 
-// do does it to the jobs that were found, and that are meant still.
 func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text func(jobs string) string) error {
 	n, err := q.Do(ctx, a, f, jobs)
 	if err != nil && n == 0 {
@@ -117,7 +114,6 @@ func (s selection) check(a *inspect.Act) error {
 	return badFlag(a.Check(inspect.Filter{States: s.State, Limit: s.Limit, Key: s.Key}))
 }
 
-// find lists the jobs that are meant.
 func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {
 	if len(s.IDs) > 0 {
 		return s.named(ctx, q, a, f)

@@ -101,7 +101,6 @@ func whenOf(job inspect.Job) string {
 	return "since " + dateTime(job.Since)
 }
 
-// whyOf is why a job is where it is.
 func whyOf(job inspect.Job) string {
 	switch {
 	case job.State == inspect.Waiting && job.Place.Known:

@@ -22,7 +22,6 @@ type limitsCommand struct {
 	Peek   limitsPeek   `cmd:"" help:"Say how many permits a limit has for a key, without taking any."`
 }
 
-// definition is a limit in JSON.
 type definition struct {
 	Name     string        `json:"name"`
 	Kind     throttle.Kind `json:"kind"`
@@ -95,7 +94,6 @@ type limitsShow struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
-// backlog is what waits for one key, in JSON.
 type backlog struct {
 	Key     cli.Text `json:"key"`
 	Permits int      `json:"permits_wanted"`

@@ -8,7 +8,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// block is a key of a limit that is held shut, in JSON.
 type block struct {
 	Key   cli.Text  `json:"key"`
 	Until time.Time `json:"until"`

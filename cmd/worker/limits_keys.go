@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// key is what differs for a key of a limit, in JSON.
 type key struct {
 	Key      cli.Text   `json:"key"`
 	Rate     string     `json:"rate,omitempty"`
@@ -71,7 +70,6 @@ func (k key) String() string {
 	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
 }
 
-// setKey has one key of a limit count otherwise.
 func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")

@@ -30,7 +30,6 @@ func (queuesList) Help() string {
 	return `WAITING are the jobs that wait for permits or are called, RETRY those that failed or were put back by their handler. OLDEST is how long the oldest pending job is in the queue.`
 }
 
-// queueRow is a queue in JSON.
 type queueRow struct {
 	Queue     cli.Text `json:"queue"`
 	Pending   int      `json:"pending"`
@@ -83,7 +82,6 @@ func (c *queuesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return cli.Table(stdio.Out, []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}, rows)
 }
 
-// ofQueue is for commands that change one queue.
 type ofQueue struct {
 	Name string `arg:"" help:"Name of the queue."`
 	confirming

@@ -64,7 +64,6 @@ func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	return errors.Join(err, sink.Close(err == nil))
 }
 
-// collect puts all results into the sink.
 func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, to results.Sink) error {
 	from := time.Time{}
 	if c.Since > 0 {

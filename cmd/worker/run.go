@@ -42,7 +42,6 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	return c.Report(log, "the worker cannot go on", c.run(ctx, g, log, c.Lines("worker", stdio)))
 }
 
-// run runs jobs, or says what would run.
 func (c *runCommand) run(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
 	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
 	conf, err := c.load(g)

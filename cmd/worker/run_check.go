@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/worker"
 )
 
-// check says whether a worker would run as the config says.
 func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	warning, err := worker.Check(ctx, conf)
 	if err != nil {
@@ -45,14 +44,12 @@ type neededLimit struct {
 	Cost  string `json:"cost,omitempty"`
 }
 
-// checkedSchedule is a schedule, in JSON.
 type checkedSchedule struct {
 	Cron string `json:"cron"`
 	Zone string `json:"zone"`
 	Task string `json:"task"`
 }
 
-// checkJSON is check for programs.
 func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
 	warning, err := worker.Check(ctx, conf)
 	if err != nil {
@@ -63,7 +60,6 @@ func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio c
 	return cli.JSON(stdio.Out, c)
 }
 
-// newChecked is what a worker would run by a config.
 func newChecked(g *cli.Globals, conf *config.Config) checked {
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},

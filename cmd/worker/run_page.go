@@ -39,7 +39,6 @@ func (f pageFlags) over(p config.Page) config.Page {
 	return p
 }
 
-// pageFlag is the flag that says what a field of the config's page does.
 var pageFlag = map[string]string{
 	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
 }

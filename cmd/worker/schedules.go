@@ -19,7 +19,6 @@ type schedulesCommand struct {
 	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
 }
 
-// withRunner calls do with the config's schedules.
 func withRunner(ctx context.Context, g *cli.Globals, do func(*cron.Runner) error) error {
 	c, rdb, err := open(ctx, g)
 	if err != nil {
@@ -37,7 +36,6 @@ type schedulesList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-// scheduleStatus is a schedule in JSON.
 type scheduleStatus struct {
 	Name     string     `json:"name"`
 	Cron     string     `json:"cron"`
@@ -107,7 +105,6 @@ schedules:
 	return err
 }
 
-// oneSchedule is a command about a schedule.
 type oneSchedule struct {
 	Name string `arg:"" help:"Name of the schedule."`
 	confirming

@@ -45,7 +45,6 @@ func (c *schedulesNext) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	return cli.Table(stdio.Out, []string{"NAME", "ZONE", "THERE", "HERE"}, rows)
 }
 
-// scheduleTick is one tick to come.
 type scheduleTick struct {
 	Name string    `json:"name"`
 	Zone string    `json:"zone"`

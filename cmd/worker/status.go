@@ -119,7 +119,6 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	return printWorkers(out, s)
 }
 
-// cells are those of a type from PENDING to END.
 func cells(t inspect.Task, now time.Time) []string {
 	c, about := t.Counts, ""
 	if t.Estimated {
@@ -146,7 +145,6 @@ func cells(t inspect.Task, now time.Time) []string {
 	return append(cells, "in "+in(t.End.Sub(now)))
 }
 
-// progress is a bar of a width, and the share that is done.
 func progress(done, left, width int) string {
 	if done+left == 0 {
 		return ""
@@ -163,7 +161,6 @@ func progress(done, left, width int) string {
 	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
 }
 
-// limit is how a limit stands, in JSON.
 type limit struct {
 	Name    string        `json:"name"`
 	Rate    string        `json:"limit"`
@@ -183,7 +180,6 @@ func newLimit(l inspect.Limit, now time.Time) limit {
 	}
 }
 
-// printLimits writes them for people.
 func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 	if len(limits) == 0 {
 		return nil

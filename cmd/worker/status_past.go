@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 )
 
-// past says what became of jobs within a time.
 func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
 	p, err := q.Since(ctx, c.Since)
 	if err != nil {
@@ -41,7 +40,6 @@ func waited(seconds *float64) string {
 	return d.Round(time.Second).String()
 }
 
-// printWorkers prints who runs jobs, one by one.
 func printWorkers(out io.Writer, s inspect.Status) error {
 	if len(s.Workers) == 0 {
 		return nil

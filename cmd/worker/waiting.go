@@ -20,7 +20,6 @@ func (waitingCommand) Help() string {
 "worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
 }
 
-// summary is what waits for a limit, over all its keys.
 type summary struct {
 	Limit   string   `json:"limit"`
 	Keys    int      `json:"keys"`
@@ -59,7 +58,6 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows)
 }
 
-// summaries are the limits that anything waits for, by name.
 func summaries(wants []lanes.Want, lasts map[string]lanes.Expected) []summary {
 	found := []summary{}
 	slices.SortFunc(wants, func(a, b lanes.Want) int { return strings.Compare(a.Limit, b.Limit) })

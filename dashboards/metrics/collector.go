@@ -110,7 +110,6 @@ func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// scopes tells what Redis says.
 func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -122,7 +121,6 @@ func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
 	return nil
 }
 
-// evicts reports whether one of both Redises deletes keys when its memory is full.
 func (c unlabelled) evicts() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -144,7 +142,6 @@ type metric struct {
 // test holds them against a list, since dashboards and alerts of others go by names.
 var all []metric
 
-// newMetric makes a metric and notes it in all.
 func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
 	name = "headgate_" + name
 	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
@@ -178,7 +175,6 @@ func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Met
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
 }
 
-// one is a fact as a gauge.
 func one(is bool) float64 {
 	if is {
 		return 1

@@ -24,7 +24,6 @@ type answer struct {
 
 var errAway = errors.New("no answer in time")
 
-// ask returns what try says, if it does within a time.
 func (p *probe) ask(within time.Duration) error {
 	late := time.NewTimer(within)
 	defer late.Stop()

@@ -260,7 +260,6 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 	return list, nil
 }
 
-// ofLimit is an action on the limit of the form.
 func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.Context, *Page, url.Values) error {
 	return func(ctx context.Context, p *Page, f url.Values) error {
 		return do(p.Limiter, ctx, f.Get("limit"))

@@ -22,7 +22,6 @@ const (
 // jobActions are the actions on jobs, in the order of their buttons.
 var jobActions = []string{"run", "cancel", "archive", "delete"}
 
-// doJobs is an action on the job that the form names, or on those that its filter means.
 func doJobs(verb string, a *inspect.Act, says string) *action {
 	do := func(ctx context.Context, p *Page, f url.Values) error {
 		jobs, filter, err := p.findJobs(ctx, a, f)
@@ -71,7 +70,6 @@ func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]th
 	return jobs, filter, err
 }
 
-// whichJobs says to how many jobs it would be done, and to which.
 func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (string, error) {
 	jobs, _, err := p.findJobs(ctx, a, f)
 	switch {
@@ -85,14 +83,12 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
 }
 
-// ofQueue is an action on the queue of the form.
 func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(context.Context, *Page, url.Values) error {
 	return func(ctx context.Context, p *Page, f url.Values) error {
 		return do(p.queues, ctx, f.Get("queue"))
 	}
 }
 
-// removeQueue deletes a queue with its jobs.
 func removeQueue(ctx context.Context, p *Page, f url.Values) error {
 	if _, err := p.queues.Names(ctx, f.Get("queue")); err != nil {
 		return err

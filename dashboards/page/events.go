@@ -98,7 +98,6 @@ func newEvent(name, text string) event {
 	return event{name, bytes, sha256.Sum256(bytes)}
 }
 
-// stream is a viewer's connection.
 type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController

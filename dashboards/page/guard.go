@@ -19,7 +19,6 @@ type guard struct {
 	guesses   guesses
 }
 
-// newGuard makes the guard of a page.
 func newGuard(o Options) *guard {
 	g := &guard{Options: o, guesses: guesses{log: o.Log}}
 	if o.credentials() {
@@ -90,15 +89,12 @@ func (g *guard) challenge(w http.ResponseWriter, code int) {
 	}
 }
 
-// userKey is the key under which a request's context has its user.
 type userKey struct{}
 
-// withUser returns a context of a request by the user.
 func withUser(ctx context.Context, user string) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
 
-// userOf is who made the request, for the changelog.
 func userOf(ctx context.Context) string {
 	user, _ := ctx.Value(userKey{}).(string)
 	return user
@@ -155,7 +151,6 @@ func (g *guard) authorized(r *http.Request) (user string, ok bool) {
 // isToken reports whether it is the page's token. Without one none is.
 func (g *guard) isToken(token string) bool { return g.Token != "" && same(token, g.Token) }
 
-// isUser reports whether they are the page's user and password.
 func (g *guard) isUser(user, password string) bool {
 	right := same(user, g.User) // both are compared, whichever is wrong
 	return same(password, g.Password) && right && g.User != ""

@@ -75,7 +75,6 @@ func (g *guesses) try(r *http.Request, right func() (user string, ok bool)) (use
 	return "", http.StatusUnauthorized
 }
 
-// leave gives places back.
 func (g *guesses) leave(places ...netip.Prefix) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -201,7 +201,6 @@ func whoBlocked(log []throttle.Change, limit, key string) string {
 	return ""
 }
 
-// by is the end of a sentence, if anybody is known to have done it.
 func by(who string) string {
 	if who == "" {
 		return ""

@@ -58,7 +58,6 @@ type Options struct {
 // second a shorter one could be found.
 const minSecret = 8
 
-// validate reports everything that is wrong with the options.
 func (o Options) validate() error {
 	var errs []error
 	if o.Redis == nil || o.Limiter == nil {
@@ -79,5 +78,4 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// credentials reports whether the page itself knows who may come in.
 func (o Options) credentials() bool { return o.Token != "" || o.User != "" }

@@ -19,7 +19,6 @@ const (
 // allowed and calls that were denied.
 type tally struct{ Permits, Allowed, Denied int }
 
-// add counts more to it.
 func (t *tally) add(more tally) {
 	t.Permits += more.Permits
 	t.Allowed += more.Allowed

@@ -157,7 +157,6 @@ func (g *guard) signOut(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "./")
 }
 
-// forget takes away the session's cookie, if the browser has one.
 func (g *guard) forget(w http.ResponseWriter, r *http.Request) {
 	if _, err := r.Cookie(cookieName(r)); err == nil {
 		g.setCookie(w, r, "", -time.Second)

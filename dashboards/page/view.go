@@ -245,7 +245,6 @@ func (c *cache) get(key string, good time.Duration, read func() (any, error)) (a
 	return kept.value, kept.err
 }
 
-// pages is where one is in a long list.
 type pages struct {
 	// Page counts from 1, and may lie beyond the end; Size is how many a page has, and
 	// Total how many there are in all.
@@ -300,7 +299,6 @@ func (p pages) After() string {
 	return p.at(p.Page + 1)
 }
 
-// at is the address of the n-th page.
 func (p pages) at(n int) string {
 	glue := "?"
 	if strings.Contains(p.Of, "?") {

@@ -33,7 +33,6 @@ type waitingData struct {
 	Pages pages       // of lanes, or of the lane's jobs
 }
 
-// laneRow is a lane as the table shows it.
 type laneRow struct {
 	lanes.Lane
 	// First is the next to be called; nil where all of the lane's jobs are called.
@@ -257,7 +256,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
 }
 
-// scheduleRow is a schedule with its next ticks.
 type scheduleRow struct {
 	cron.Status
 	Zone string // as the entry has it, or UTC

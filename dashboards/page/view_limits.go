@@ -18,7 +18,6 @@ const (
 	keysPage   = 15
 )
 
-// limitsData is the table of limits, one of which may be open, and what happened last.
 type limitsData struct {
 	Rows   []limitRow // of the page, what most waits for first
 	Pages  pages      // of limits
@@ -26,7 +25,6 @@ type limitsData struct {
 	Events []incident // the newest first
 }
 
-// openLimit is what the table shows of the limit that is open.
 type openLimit struct {
 	*limitRow
 	Query string   // that keys are searched by, as a part of them
@@ -41,7 +39,6 @@ type openLimit struct {
 	PerJob float64
 }
 
-// keyRow is a key of the limit that is open.
 type keyRow struct {
 	throttle.Meter
 	Blocked *throttle.Blocked // nil where it is not
@@ -50,7 +47,6 @@ type keyRow struct {
 	Last    *lastRun          // of the jobs that want it; nil where none is known
 }
 
-// lastRun is when the last of some jobs would run, and whether that is known.
 type lastRun struct {
 	At           time.Time
 	Known, About bool
@@ -236,7 +232,6 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	return e
 }
 
-// denialEvent is a denial as a line, with the limit that denied.
 func denialEvent(d denial) incident {
 	note := "retry after " + span(d.RetryAfter)
 	if d.RetryAfter < time.Millisecond {
@@ -248,7 +243,6 @@ func denialEvent(d denial) incident {
 	}
 }
 
-// changesData is what was changed, denied and blocked.
 type changesData struct {
 	Changes, Denials []incident // the newest first
 	Blocks           []blockRow // those that open first in front
@@ -257,7 +251,6 @@ type changesData struct {
 	BlocksInAll int
 }
 
-// blockRow is a key that is shut, and who did that.
 type blockRow struct {
 	Limit string
 	throttle.Blocked

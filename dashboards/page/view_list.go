@@ -19,7 +19,6 @@ const (
 	lookedAt = 1000
 )
 
-// listData is the jobs that a filter means.
 type listData struct {
 	Tabs   []tab
 	State  string // as the filter has it
@@ -33,7 +32,6 @@ type listData struct {
 	Wrong       string // what is wrong with the filter
 }
 
-// tab is the jobs of some states.
 type tab struct {
 	Name, To string
 	Count    int
@@ -48,7 +46,6 @@ func jobsIn(q inspect.QueueInfo) (list []tab) {
 	return list
 }
 
-// bulk is a link to an action on all jobs of the filter.
 type bulk struct{ Verb, To string }
 
 // listRow is a job as the list shows it, without secrets.
@@ -78,10 +75,8 @@ var tabs = []struct {
 // "worker jobs" have it.
 var filterWords = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
-// filterHints say what to write, from the type on.
 var filterHints = []string{"type", "waits for limit", "waits for key", "text in the payload", "text in the last error", "for longer than, such as 24h"}
 
-// filterOf reads a filter. Its error says what is wrong with a word.
 func filterOf(ctx context.Context, p *Page, q url.Values) (inspect.Filter, error) {
 	f := inspect.Filter{
 		Queue: q.Get("queue"), Type: q.Get("type"), Limit: q.Get("limit"), Key: q.Get("key"),
@@ -99,7 +94,6 @@ func filterOf(ctx context.Context, p *Page, q url.Values) (inspect.Filter, error
 	return f, f.Check(ctx, p.Limiter)
 }
 
-// filterText says what a filter means, for people.
 func filterText(q url.Values) string {
 	var words []string
 	for _, word := range filterWords {
@@ -164,7 +158,6 @@ func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, err
 	return d, nil
 }
 
-// pairs are the words of a filter as act and to take them.
 func pairs(q url.Values) (list []string) {
 	for _, word := range filterWords {
 		if value := q.Get(word); value != "" {

@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
-// pastSpan is a time up to now that the history can show, and in which steps.
 type pastSpan struct {
 	Name, Text string
 	span, step time.Duration
@@ -26,7 +25,6 @@ var pastSpans = []pastSpan{
 	{"month", "30 days", history.Reach, time.Hour},
 }
 
-// pastData is what became of jobs in one of the spans.
 type pastData struct {
 	Spans  []pastSpan
 	Of     pastSpan
@@ -47,7 +45,6 @@ type pastCurve struct {
 	Most, Last   string // the highest, and the last
 }
 
-// pastTask and pastLimit are sums over the span.
 type pastTask struct {
 	history.Task
 	Done, Failed, Archived int64
@@ -149,7 +146,6 @@ func newCurve(title, class string, of []history.Slice, number func(history.Slice
 	return pastCurve{title, class, strings.TrimSpace(points.String()), text(most), text(numbers[len(numbers)-1])}
 }
 
-// makeWorkers makes the view of who runs jobs, one by one.
 func makeWorkers(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
 	return history.Processes(ctx, p.Redis, p.Scope)
 }
@@ -157,7 +153,6 @@ func makeWorkers(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, 
 // maxCrawls bounds the crawls, and the hosts of one, that are shown.
 const maxCrawls = 50
 
-// crawlsData is how far crawls are, or one of them with its hosts.
 type crawlsData struct {
 	Crawls []frontier.Progress
 	One    string // the crawl that is asked for

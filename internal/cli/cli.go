@@ -75,10 +75,8 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	return report(stdio.Err, name, err)
 }
 
-// exit is how --help leaves the parser.
 type exit int
 
-// report prints an error and returns the exit code for it.
 func report(stderr io.Writer, name string, err error) int {
 	if err == nil {
 		return 0

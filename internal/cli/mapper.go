@@ -71,7 +71,6 @@ func parseInt(text string) (int, error) {
 	return n, nil
 }
 
-// parseLevel reads a level of a log.
 func parseLevel(text string) (slog.Level, error) {
 	level, ok := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
@@ -82,7 +81,6 @@ func parseLevel(text string) (slog.Level, error) {
 	return level, nil
 }
 
-// parseText reads what a type's own UnmarshalText reads.
 func parseText[T any, P interface {
 	*T
 	encoding.TextUnmarshaler

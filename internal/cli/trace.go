@@ -61,7 +61,6 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	}, nil
 }
 
-// traced reports whether an environment asks for traces.
 func traced(environ []string) bool {
 	asked := false
 	for _, variable := range environ {

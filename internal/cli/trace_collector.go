@@ -36,7 +36,6 @@ func otlp(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// newCollector is the one that the environment names. The error names the variable.
 func newCollector() (*collector, error) {
 	c := &collector{header: http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}}
 	c.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -73,7 +72,6 @@ func newCollector() (*collector, error) {
 	return c, c.trust()
 }
 
-// trust reads the certificates that the environment names.
 func (c *collector) trust() error {
 	settings := new(tls.Config)
 	if file := otlp("CERTIFICATE"); file != "" {

@@ -89,7 +89,6 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	return args, nil
 }
 
-// argument writes a value as an argument.
 func argument(value any) (string, error) {
 	switch v := value.(type) {
 	case string:

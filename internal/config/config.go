@@ -132,7 +132,6 @@ func CheckName(name string) error {
 	return nil
 }
 
-// checkName is CheckName for the name at a path.
 func (d *decoder) checkName(path, name string) {
 	if err := CheckName(name); err != nil {
 		d.errorf(path, "%v", err)
@@ -160,7 +159,6 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 }
 
-// checkReference reports a name that has to be one of names.
 func (d *decoder) checkReference(path, what, name string, names []string) {
 	if !slices.Contains(names, name) {
 		_, hint := didYouMean(name, names)

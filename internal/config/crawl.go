@@ -89,7 +89,6 @@ func (c Crawl) String() string {
 
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
-// checkCrawl reports what is wrong with the crawls.
 func (d *decoder) checkCrawl(c Crawl) {
 	if d.has("crawl.agent") && !agentForm.MatchString(c.Agent) {
 		d.errorf("crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)

@@ -33,7 +33,6 @@ func newDecoder(file string) *decoder {
 	}
 }
 
-// decode reads the document into the struct that to points to.
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
 	if at := tooDeep(tokens); at != nil {
@@ -122,7 +121,6 @@ func (d *decoder) clean(path string) bool {
 	})
 }
 
-// fail adds an error about a node that cannot be the value of its path.
 func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
 	d.bad[path] = true
 	d.errorAt(start(node), path, format, args...)
@@ -132,10 +130,8 @@ func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) 
 	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
 }
 
-// has reports whether the file says anything at a path.
 func (d *decoder) has(path string) bool { return d.at[path] != nil }
 
-// value decodes a node into to, which is settable.
 func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	switch node.(type) {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
@@ -165,7 +161,6 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// structure decodes a mapping whose keys are known.
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	fields := map[string][]int{}
 	for _, field := range reflect.VisibleFields(to.Type()) {
@@ -186,7 +181,6 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	})
 }
 
-// mapping decodes a mapping whose keys are the user's.
 func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {
 	made := reflect.MakeMap(to.Type())
 	d.each(path, node, func(name string, _ *token.Position, value ast.Node) {
@@ -225,7 +219,6 @@ func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Pos
 	}
 }
 
-// sequence decodes a list.
 func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 	if _, empty := node.(*ast.NullNode); empty {
 		return

@@ -76,7 +76,6 @@ func (h HTTP) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// checkHTTP reports what is wrong with the calls, as far as the file tells.
 func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)

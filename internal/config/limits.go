@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limit is a throttle.Limit as the file writes it.
 type limit struct {
 	// Kind is how the limit counts. Required.
 	Kind throttle.Kind `yaml:"kind"`
@@ -50,7 +49,6 @@ type adapt struct {
 	Latency time.Duration `yaml:"latency"`
 }
 
-// limits checks the file's limits and returns them by name.
 func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 	var limits []throttle.Limit
 	for _, name := range slices.Sorted(maps.Keys(from)) {
@@ -93,7 +91,6 @@ func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	}
 }
 
-// fieldErrors are the errors that Validate joins.
 func fieldErrors(err error) []*throttle.FieldError {
 	var fields []*throttle.FieldError
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -14,7 +14,6 @@ import (
 // anybody, such as the server that answered.
 var referring = map[string][]string{tasks.TypeHTTPRequest: {"url", "headers"}}
 
-// quoteOf is how values are written into a field of a type's payload.
 func quoteOf(typename, field string) expression.Quote {
 	if slices.Contains(referring[typename], field) {
 		return tasks.Literal
@@ -22,7 +21,6 @@ func quoteOf(typename, field string) expression.Quote {
 	return nil
 }
 
-// evaluate is a template's value.
 type evaluate func(expression.Template, expression.Quote) (any, error)
 
 // fill is a type's payload as JSON, with its templates evaluated. The error is that of

@@ -8,7 +8,6 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// keyName is the text of a key that is a plain scalar.
 func keyName(key ast.MapKeyNode) (string, bool) {
 	switch key.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.BoolNode, *ast.FloatNode:
@@ -51,5 +50,4 @@ func parent(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
-// indexed is the path of a list's item.
 func indexed(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

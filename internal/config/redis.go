@@ -28,7 +28,6 @@ type Redis struct {
 	shown    string
 }
 
-// redisForms is what a Redis URL can look like, for errors.
 const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
 	"redis-sentinel://HOST,HOST/MASTER/DB or redis-cluster://HOST,HOST"
 
@@ -160,7 +159,6 @@ const (
 	maxRetryBackoff = time.Second
 )
 
-// options are those that clients of all kinds have.
 type options struct {
 	tls            **tls.Config
 	retries        *int
@@ -180,7 +178,6 @@ func (r Redis) options() options {
 	return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
 }
 
-// clone is r with options of its own.
 func (r Redis) clone() Redis {
 	switch {
 	case r.single != nil:
@@ -208,7 +205,6 @@ func (r *Redis) tune() {
 	}
 }
 
-// checkRedis reports what is wrong with redis_tls, as far as the file tells.
 func (d *decoder) checkRedis(c *Config) {
 	d.checkTLS("redis_tls")
 	if err := c.Redis.UseTLS(c.RedisTLS); err != nil {

@@ -92,7 +92,6 @@ var (
 	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)
 )
 
-// checkRetry reports what is wrong with a policy.
 func (d *decoder) checkRetry(path string, r Retry) {
 	own := r.Backoff.or(defaultBackoff)
 	d.checkBackoff(path, own)

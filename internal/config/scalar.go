@@ -125,7 +125,6 @@ func source(node ast.Node) string {
 	return node.GetToken().Value
 }
 
-// whole is the number that a node is.
 func whole(node ast.Node) (int64, bool) {
 	n, ok := node.(*ast.IntegerNode)
 	if !ok {

@@ -137,7 +137,6 @@ func (t Task) needs(job *expression.Job) ([]throttle.Need, error) {
 	return needs, nil
 }
 
-// checkTasks reports what is wrong with the tasks.
 func (d *decoder) checkTasks(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		path := join("tasks", name)

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// host is the record of one host.
 type host struct {
 	at       []time.Time
 	refused  int // 429
@@ -19,7 +18,6 @@ type host struct {
 	disallowed int
 }
 
-// note takes a request down, and returns for how long it is refused.
 func (h *host) note(at time.Time, busy bool) time.Duration {
 	h.at = append(h.at, at)
 	switch {

@@ -165,7 +165,6 @@ func (s *Site) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// path is that of a page, and number the page of a path.
 func path(i int) string {
 	if i == 0 {
 		return "/"
@@ -216,7 +215,6 @@ func (s *Site) way(name string, i int) []string {
 	return []string{path(i)}
 }
 
-// redirect is where Moved sends a path.
 func (s *Site) redirect(name, from string) (to string, ok bool) {
 	if name != Moved {
 		return "", false

@@ -114,7 +114,6 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 	return rdb, func() { _ = rdb.Close(); remove() }, err
 }
 
-// demo is one run.
 type demo struct {
 	Options
 	config  *config.Config
@@ -161,7 +160,6 @@ func (d *demo) run(ctx context.Context) error {
 	return d.wait(ctx)
 }
 
-// loopback is where the demo's own server is.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func (d *demo) enqueue(ctx context.Context, url string) error {

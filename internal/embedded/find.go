@@ -30,7 +30,6 @@ func (k mark) answer(m *miniredis.Miniredis) error {
 	})
 }
 
-// read gives the mark of the address file.
 func (f Folder) read() (mark, error) {
 	var k mark
 	text, err := os.ReadFile(f.addrFile())

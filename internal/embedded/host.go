@@ -38,7 +38,6 @@ func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return Dial(ctx, addr)
 }
 
-// find gives the address of the server that runs, or of a new one.
 func (h *Host) find(ctx context.Context) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

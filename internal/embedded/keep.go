@@ -169,7 +169,6 @@ func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
 // ended reports whether the key's time is over.
 func (k kept) ended() bool { return !k.Expires.IsZero() && !k.Expires.After(time.Now()) }
 
-// write gives db the key.
 func (k kept) write(db *miniredis.RedisDB) error {
 	var err error
 	switch k.Kind {

@@ -4,5 +4,4 @@ package embedded
 
 import "io/fs"
 
-// own cannot tell whose a file is.
 func own(fs.FileInfo) bool { return true }

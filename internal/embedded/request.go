@@ -48,7 +48,6 @@ func readRequest(in *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// readLength reads a line that is kind and a number.
 func readLength(in *bufio.Reader, kind byte, least, most int) (int, error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

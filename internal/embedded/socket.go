@@ -36,7 +36,6 @@ type socket struct {
 // maxPath is how long the path of a Unix socket can be on all systems that have them.
 const maxPath = 100
 
-// listen serves m at a socket of the folder.
 func (f Folder) listen(m *miniredis.Miniredis) (*socket, error) {
 	if err := f.shut(); err != nil {
 		return nil, err
@@ -81,7 +80,6 @@ func begin(m *miniredis.Miniredis) error {
 	return conn.Close()
 }
 
-// refuseToWait answers commands that would hold up all others.
 func refuseToWait(peer *server.Peer, cmd string, args ...string) bool {
 	waits := false
 	switch cmd {

@@ -121,7 +121,6 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 	return lines, keys, seen, nil
 }
 
-// readLines gives the whole lines of files, as far as these are there.
 func readLines(names []string) (lines [][]byte, err error) {
 	for _, name := range names {
 		text, err := os.ReadFile(name)

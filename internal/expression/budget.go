@@ -33,10 +33,8 @@ const (
 
 var errSpent = errors.New("it makes, or goes through, more than 16 MiB")
 
-// budget is what is left of one run's.
 type budget struct{ left float64 }
 
-// take pays, or fails where less is left.
 func (b *budget) take(cost float64) error {
 	if b.left -= cost; b.left < 0 {
 		return errSpent

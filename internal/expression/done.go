@@ -12,7 +12,6 @@ type Done struct {
 	result any
 }
 
-// doneEnv is what expressions about a job that has run see.
 type doneEnv struct {
 	jobEnv
 	Result any `expr:"result"`

@@ -100,13 +100,11 @@ func answer[T any](f *formula, see func(*formula) (environment, error), read fun
 	return got, nil
 }
 
-// environment is what a formula sees.
 type environment interface {
 	// with is the environment with the budget of one run in it.
 	with(left *budget) any
 }
 
-// wrap names the expression in front of the reason.
 func (f *formula) wrap(err error) error {
 	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
 }
@@ -135,7 +133,6 @@ func explain(err error, env any) error {
 	return errors.New(cut(reason))
 }
 
-// known lists the names that an environment has.
 func known(env any) []string {
 	var found []string
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(env)) {
@@ -146,7 +143,6 @@ func known(env any) []string {
 	return append(found, "host(…)")
 }
 
-// example is a formula that the environment has the names for.
 func example(env any) string {
 	if _, ok := env.(tickEnv); ok {
 		return "tick.Year()"
@@ -154,7 +150,6 @@ func example(env any) string {
 	return "host(payload.url)"
 }
 
-// names are what a formula refers to.
 type names map[string]bool
 
 // Visit is called for every part of a formula.

@@ -36,10 +36,8 @@ type taskEnv struct {
 	ID    string `expr:"id"`
 }
 
-// sees is env, for answer.
 func (j *Job) sees(f *formula) (environment, error) { return j.env(f) }
 
-// env is what f sees of the job.
 func (j *Job) env(f *formula) (jobEnv, error) {
 	env := jobEnv{Task: taskEnv{j.Type, j.Queue, j.ID}}
 	if !f.names["payload"] && !f.names["$env"] {

@@ -43,10 +43,8 @@ func (e End) String() string { return endTexts[e] }
 // Ends lists all ends.
 func Ends() []End { return []End{Done, Failed, Archived, Dropped, PutBack, RetryAfter} }
 
-// outcomes is how many outcomes a decision can have.
 const outcomes = int(throttle.TooLate) + 1
 
-// limitCounters are those of one limit.
 type limitCounters struct {
 	decisions [outcomes]atomic.Int64
 	permits   atomic.Int64
@@ -58,14 +56,12 @@ type limitCounters struct {
 	denial            atomic.Pointer[Denial] // the last
 }
 
-// taskCounters are those of one task.
 type taskCounters struct {
 	ends     [ends]atomic.Int64
 	busy     atomic.Int64
 	duration *Histogram
 }
 
-// byName is a bounded map from names to counters, made as they are needed.
 type byName[K comparable, C any] struct {
 	m     sync.Map
 	n     atomic.Int64
@@ -73,7 +69,6 @@ type byName[K comparable, C any] struct {
 	other K
 }
 
-// of returns the counters of a name, or those of all others.
 func (b *byName[K, C]) of(name K) *C {
 	if c, ok := b.m.Load(name); ok {
 		return c.(*C)

@@ -118,7 +118,6 @@ type kept struct {
 	span, part time.Duration
 }
 
-// read calls f for all that was counted, with when its part of time began.
 func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time.Time, f func(at time.Time, field string, n int64)) error {
 	pipe := rdb.Pipeline()
 	first := from.UnixMicro() / k.span.Microseconds()

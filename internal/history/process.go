@@ -48,7 +48,6 @@ func self() Process {
 	return Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()}
 }
 
-// module is the path of headgate's.
 const module = "github.com/headgate/headgate"
 
 // version is which headgate is in this program, with the commit where it has no version.
@@ -75,7 +74,6 @@ func version() string {
 // time.
 func (r *Recorder) Describe(config string) { r.config.Store(&config) }
 
-// sayAlive tells the scope that this process lives.
 func (r *Recorder) sayAlive(ctx context.Context) {
 	of := r.self
 	of.Concurrency = r.Concurrency
@@ -88,7 +86,6 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 	}
 }
 
-// sayEnd tells the scope that this process ends.
 func (r *Recorder) sayEnd(ctx context.Context) { r.say(ctx, "") }
 
 func (r *Recorder) say(ctx context.Context, text string) {

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// page is how many summaries one call of Redis gives.
 const page = 1000
 
 // Read returns the summaries after the one whose ID is since, oldest first: all

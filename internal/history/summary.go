@@ -71,7 +71,6 @@ func (l Limited) Plus(other Limited) Limited {
 
 func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
 
-// limited is what the counters of a limit say.
 func limited(c *limitCounters) Limited {
 	of := func(o throttle.Outcome) int64 { return c.decisions[o].Load() }
 	return Limited{

@@ -88,7 +88,6 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 	return s, json.Unmarshal(text, s)
 }
 
-// surveyor is how far a survey is.
 type surveyor struct {
 	cursor uint64
 	marked map[string]bool      // meters, limit|key, at which lanes wait, or will
@@ -187,7 +186,6 @@ func (s *surveyor) foretell(f *lanes.Forecast) {
 	}
 }
 
-// claimSurvey reports whether this process makes surveys.
 func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
 	key := r.prefix + "surveyor"
 	if err := r.rdb.SetNX(ctx, key, r.process, claimLife).Err(); err != nil {
@@ -256,7 +254,6 @@ func (s *surveyor) waitsAt(meters []string) []string {
 	return at
 }
 
-// publish writes the survey that is done.
 func (r *Recorder) publish(ctx context.Context) {
 	limits, lasts, never := r.survey.limits, r.survey.lasts, r.survey.never
 	r.survey.busiest(limits)

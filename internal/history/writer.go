@@ -26,7 +26,6 @@ const (
 	maxTotals = 5000
 )
 
-// counted is what the counters said at a moment.
 type counted struct {
 	limits map[string]Limited
 	tasks  map[Task]TaskCounts
@@ -99,7 +98,6 @@ func (r *Recorder) write(ctx context.Context) {
 	r.written = now
 }
 
-// send writes a summary, and counts what it says, in one step.
 func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64) error {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -127,7 +125,6 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64
 	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
 }
 
-// count is what the counters say now.
 func (r *Recorder) count() counted {
 	now := counted{map[string]Limited{}, map[Task]TaskCounts{}, r.Wait.load()}
 	r.limits.each(func(name string, c *limitCounters) { now.limits[name] = limited(c) })
@@ -192,7 +189,6 @@ func (c counted) newWaits(before counted) map[string]uint64 {
 	return found
 }
 
-// short is the denial with an ID of bounded length.
 func (d *Denial) short() *Denial {
 	if d == nil || len(d.ID) <= maxID {
 		return d

@@ -170,7 +170,6 @@ func (q *Queues) do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID
 	return done, nil
 }
 
-// doTo does it to one job, if that is as it was meant.
 func (q *Queues) doTo(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
 	meant, err := q.meant(ctx, a, f, id)
 	if !meant || err != nil {
@@ -185,7 +184,6 @@ func (q *Queues) doTo(ctx context.Context, a *Act, f Filter, id throttle.JobID) 
 	return false, fmt.Errorf("job %s: %w", id.ID, err)
 }
 
-// meant reports whether a job is there still, and as it was meant.
 func (q *Queues) meant(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

@@ -21,7 +21,6 @@ const (
 	samplePage = 20
 )
 
-// census counts the jobs of a queue by type.
 type census struct {
 	*Queues
 	queue string
@@ -31,7 +30,6 @@ type census struct {
 	forecast *lanes.Forecast
 }
 
-// waits is what jobs of a type wait for.
 type waits struct {
 	last    time.Duration // when the last of those looked at would run
 	unknown bool          // whether nobody knows that of one
@@ -85,10 +83,8 @@ func (c *census) task(name string) *Task {
 	return c.tasks[name]
 }
 
-// list is asynq's way to list the jobs of a state.
 type list func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 
-// count counts by state and type.
 func (c *census) count(ctx context.Context) (Queue, error) {
 	info, err := c.Inspector.GetQueueInfo(c.queue)
 	if err != nil {
@@ -119,7 +115,6 @@ func (c *census) count(ctx context.Context) (Queue, error) {
 	return of, c.countRetry(ctx, info.Retry, &of.Counts)
 }
 
-// countRetry tells apart those of asynq's retry set that wait for permits.
 func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error {
 	jobs, err := c.sample(c.Inspector.ListRetryTasks, size)
 	if err != nil {
@@ -170,7 +165,6 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 	w.last = max(w.last, p.In)
 }
 
-// sample lists all jobs of a state, or some that are spread over them.
 func (c *census) sample(list list, size int) ([]*asynq.TaskInfo, error) {
 	if size == 0 {
 		return nil, nil
@@ -188,7 +182,6 @@ func (c *census) sample(list list, size int) ([]*asynq.TaskInfo, error) {
 	return all, nil
 }
 
-// scale takes what was counted among some for all.
 func (c *census) scale(count func(*Counts) *int, of, all int) {
 	if of == 0 || of >= all {
 		return

@@ -68,7 +68,6 @@ func (f Filter) Means(job Job) bool {
 		(f.Older == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.Older)
 }
 
-// wants reports whether jobs of one of these states may be meant.
 func (f Filter) wants(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
 		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
@@ -76,7 +75,6 @@ func (f Filter) wants(states ...string) bool {
 	})
 }
 
-// waits reports whether a job waits for the limit and the key.
 func (f Filter) waits(job Job) bool {
 	if f.Limit == "" && f.Key == "" {
 		return true

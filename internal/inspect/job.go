@@ -72,7 +72,6 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	return jobs, err
 }
 
-// placed finds those that wait or are called.
 func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 	ids := make([]throttle.JobID, len(jobs))
 	for i, job := range jobs {
@@ -133,7 +132,6 @@ func since(ctx context.Context, jobs []Job, ask func(ctx context.Context, queue 
 	return err
 }
 
-// startedAt is what the servers say that run them.
 func (q *Queues) startedAt(jobs []Job) error {
 	servers, err := q.Inspector.Servers()
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 // payloads can be large.
 const pageSize = 100
 
-// kept is one of asynq's sets of jobs.
 type kept struct {
 	name   string
 	list   list
@@ -98,14 +97,12 @@ func (q *Queues) Some(ctx context.Context, f Filter, from Mark, size, most int) 
 	return jobs, Mark{}, nil
 }
 
-// sheet is what a page of a set has of the jobs that are meant.
 type sheet struct {
 	mark   Mark // its own
 	looked int  // how many it has in all
 	jobs   []Job
 }
 
-// sheets reads page by page from a mark on.
 func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter.Seq2[sheet, error] {
 	return func(yield func(sheet, error) bool) {
 		names, err := q.Names(ctx, f.Queue)
@@ -136,7 +133,6 @@ func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter
 	}
 }
 
-// tell yields the pages of a set, and reports whether to go on.
 func (q *Queues) tell(ctx context.Context, set kept, f Filter, from Mark, size int, yield func(sheet, error) bool) bool {
 	s := sheet{mark: from}
 	for page, err := range q.pages(ctx, set, from, size) {

@@ -83,7 +83,6 @@ func (k Known) Counted() []Limit {
 	return all
 }
 
-// limits are the limits with all that is known of them.
 func (k Known) limits() []Limit {
 	lasts, binding := map[string]lanes.Expected{}, []throttle.Need(nil)
 	if k.Forecast != nil {

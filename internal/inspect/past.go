@@ -74,7 +74,6 @@ func Lately(summaries []history.Summary, now time.Time) map[string]history.Limit
 // aSecond is how many a second so many of lately are.
 func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
-// fill adds the past of a queue to its tasks.
 func (p past) fill(queue string, task func(name string) *Task) {
 	for t, counts := range p.totals {
 		if t.Queue == queue {

@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// field is where a value of a job's JSON goes, and what it should be.
 type field struct {
 	name string
 	to   any
@@ -87,7 +86,6 @@ func (j *Job) fieldNames() string {
 	return strings.Join(names, ", ")
 }
 
-// short is the beginning of a text, for errors.
 func short(text []byte) string {
 	if len(text) > 60 {
 		return strings.ToValidUTF8(string(text[:60]), "") + "…"
@@ -139,7 +137,6 @@ func (d *duration) UnmarshalJSON(text []byte) error {
 // UnmarshalJSON reads "2026-01-02T15:04:05Z".
 func (m *moment) UnmarshalJSON(text []byte) error { return fromText(text, (*time.Time)(m), ParseTime) }
 
-// fromText reads a JSON text with a parser of ours.
 func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
 	if string(text) == "null" {
 		return nil // as encoding/json has it

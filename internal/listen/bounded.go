@@ -19,7 +19,6 @@ type bounded struct {
 	open []*boundedConn // the oldest in front
 }
 
-// boundedConn is a connection that its listener counts.
 type boundedConn struct {
 	net.Conn
 	of *bounded

@@ -20,7 +20,6 @@ func (h whole) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(made.body.Bytes()) // who has left needs no answer
 }
 
-// inMemory implements http.ResponseWriter.
 type inMemory struct {
 	header http.Header
 	code   int

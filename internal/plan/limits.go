@@ -51,7 +51,6 @@ func New(ctx context.Context, conf *config.Config) (*Plan, error) {
 	return p, nil
 }
 
-// dial looks which limits Redis has.
 func (l *limits) dial(ctx context.Context, conf *config.Config) (err error) {
 	if l.rdb, err = dial.Config(ctx, conf); err != nil {
 		return err
@@ -80,7 +79,6 @@ func (l *limits) capacity(ctx context.Context, n throttle.Need) (int, error) {
 	return look.Capacity, err
 }
 
-// forecast is when planned jobs would run, behind all that wait.
 func (l *limits) forecast(ctx context.Context, wants lanes.ForecastOptions) (*lanes.Forecast, error) {
 	wants.Limits = l.config
 	if l.redis == nil {

@@ -76,7 +76,6 @@ func (c *Cluster) Client() *redis.ClusterClient { return redis.NewClusterClient(
 // Close ends all nodes.
 func (c *Cluster) Close() error { return closeAll(c.Nodes...) }
 
-// closeAll closes the servers that were started.
 func closeAll(servers ...*Server) error {
 	var errs []error
 	for _, s := range servers {

@@ -62,7 +62,6 @@ func (s *Server) configFile() string { return filepath.Join(s.dir, "redis.conf")
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "redis.log") }
 
-// lastLog is the end of what redis-server wrote, where it says why it ended.
 func (s *Server) lastLog() string {
 	log, err := os.ReadFile(s.logFile())
 	if err != nil {

@@ -72,7 +72,6 @@ func started[S io.Closer](t TB, s S, err error) S {
 	return s
 }
 
-// closeAfter closes c at the end of the test and fails it if that fails.
 func closeAfter(t TB, c io.Closer) {
 	t.Helper()
 	t.Cleanup(func() {

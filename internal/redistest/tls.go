@@ -66,7 +66,6 @@ func WriteCertificates(dir string) (Certificates, error) {
 	return files, errors.Join(err1, err2)
 }
 
-// config is of a client that trusts the authority and shows who it is.
 func (c Certificates) config() (*tls.Config, error) {
 	ca, err := os.ReadFile(c.CA)
 	if err != nil {

@@ -53,7 +53,6 @@ func (a Answer) Lines() [][2]string {
 	return append(lines, [2]string{"body", string(a.body)})
 }
 
-// status is an answer in few words.
 func (a Answer) status() string {
 	took := time.Duration(a.call.DurationMS) * time.Millisecond
 	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), took)

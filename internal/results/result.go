@@ -52,7 +52,6 @@ func New(job *asynq.TaskInfo) Result {
 	return r
 }
 
-// line is a result for people.
 func (r Result) line() string {
 	what := "result"
 	if r.answer.call != nil {

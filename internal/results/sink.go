@@ -36,7 +36,6 @@ func To(name string, grows bool, stdio cli.IO) (Sink, error) {
 // Print writes results for people, or as JSON lines.
 func Print(out io.Writer, json bool) Sink { return &screen{out: out, json: json} }
 
-// screen prints results.
 type screen struct {
 	out  io.Writer
 	json bool
@@ -187,7 +186,6 @@ func (f *folder) Put(r Result) error {
 	return nil
 }
 
-// write gives a new file its name when it is whole.
 func (f *folder) write(temp, name string, body []byte) error {
 	if err := f.root.WriteFile(temp, body, 0o644); err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 // delayNotKept is said where the config cannot keep what hosts may ask for.
 const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
 
-// checkDelays says of a config that it cannot keep what crawled hosts ask for.
 func (w *Worker) checkDelays(c *config.Config) {
 	if !keepsDelays(c) {
 		w.log.Warn(delayNotKept)

@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// handlers run the built-in types of tasks.
 type handlers struct {
 	calls    *tasks.HTTPHandler
 	crawls   *tasks.CrawlHandler

@@ -42,7 +42,6 @@ func newHealth() *health {
 	return h
 }
 
-// reloaded is told how a reload ended.
 func (h *health) reloaded(err error) {
 	if err != nil {
 		h.bad.Store(true)

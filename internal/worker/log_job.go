@@ -29,7 +29,6 @@ func (w *Worker) logJob(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// outcome is what came of an attempt, in few words.
 func outcome(err error) string {
 	switch {
 	case err == nil:

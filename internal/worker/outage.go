@@ -59,7 +59,6 @@ func (o *outage) begins(err error) {
 	slog.New(o.next).Error("Redis cannot be used: jobs wait", "why", of.Says(), "error", err)
 }
 
-// ask returns why jobs cannot run now.
 func (o *outage) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
@@ -107,7 +106,6 @@ func (o *outage) WithAttrs([]slog.Attr) slog.Handler { return o }
 // WithGroup implements slog.Handler.
 func (o *outage) WithGroup(string) slog.Handler { return o }
 
-// asynqLog is a logger as asynq wants it.
 type asynqLog struct{ log *slog.Logger }
 
 // fromAsynq is the key of a context whose lines are asynq's.

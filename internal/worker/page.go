@@ -7,7 +7,6 @@ import (
 	"github.com/headgate/headgate/internal/config"
 )
 
-// newPage makes the page of a worker.
 func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	c := w.config.Load()
 	return page.New(page.Options{
@@ -18,7 +17,6 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	})
 }
 
-// keyOf is the expression that gives a limit's keys, if the config uses the limit.
 func keyOf(c *config.Config, limit string) (by string, known bool) {
 	for _, task := range c.Tasks {
 		for _, n := range task.Limits {

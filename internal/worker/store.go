@@ -31,7 +31,6 @@ type store struct {
 	notes   io.Writer
 }
 
-// openStore connects to Redis.
 func (w *Worker) openStore(ctx context.Context) (*store, error) {
 	c, s := w.config.Load(), &store{log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
 	s.current.Store(c)
@@ -106,7 +105,6 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 	return func() { s.tell(server, before); taken() }, err
 }
 
-// tell says where Redis is now, and what was in it.
 func (s *store) tell(server *embedded.Server, before int) {
 	if server.Found() == embedded.Crashed {
 		fmt.Fprintf(s.notes, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
@@ -182,7 +180,6 @@ func (s *store) close() {
 	}
 }
 
-// waitingJobs counts the jobs that are still to run.
 func waitingJobs(rdb redis.UniversalClient) (int, error) {
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
 	queues, err := inspector.Queues()

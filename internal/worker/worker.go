@@ -106,7 +106,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.serve(ctx)
 }
 
-// start starts to run jobs.
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.store
 	outage := &outage{next: w.log.Handler()}

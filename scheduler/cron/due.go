@@ -77,7 +77,6 @@ func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	}
 }
 
-// latest is the later of two moments.
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -85,7 +84,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// earliest is the sooner of two moments.
 func earliest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a

@@ -105,7 +105,6 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// schedule finds the schedule of an entry, and copies it.
 func (r *Runner) schedule(name string) (schedule, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

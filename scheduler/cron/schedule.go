@@ -11,7 +11,6 @@ type schedule struct {
 	progress
 }
 
-// progress is the part of a schedule that changes. Runner.mu guards it.
 type progress struct {
 	adopted  bool      // the state in Redis was made for the schedule's timetable
 	released bool      // a leaving schedule's state says that it has left

@@ -49,7 +49,6 @@ func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	return list, nil
 }
 
-// newStatus is what is known of a schedule at a moment, with its next n ticks.
 func newStatus(s *schedule, v view, n int) Status {
 	status := Status{
 		Entry: s.entry, Paused: !v.paused.IsZero(), Outcome: v.outcome,

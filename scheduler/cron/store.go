@@ -13,7 +13,6 @@ import (
 // of a cluster.
 func (r *Runner) prefix() string { return lua.Prefix(r.scope) }
 
-// key is where an entry's state is. The scripts build the same from the prefix.
 func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }
 
 // read gives the states of entries and Redis's time, in one round trip. A state

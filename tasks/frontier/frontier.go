@@ -285,7 +285,6 @@ func (f *Frontier) Done(ctx context.Context, run Run, l Link, state State, page 
 // keys are those of every script: the prefix, from which it builds the rest.
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
-// key is the key of that name, of a crawl, a run or an origin.
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }
 
 // Digest is the name of a URL among those of a crawl: half of its SHA-256, as 16

@@ -50,7 +50,6 @@ func (p *Page) encode() ([]byte, error) {
 	return kept, err
 }
 
-// pack makes a text that others wrote as small as it can be.
 func pack(text []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -59,7 +58,6 @@ func pack(text []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unpack is what pack was given.
 func unpack(kept []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(kept))
 	if err != nil {

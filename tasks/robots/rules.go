@@ -16,7 +16,6 @@ type rules struct {
 	wild    []rule          // with a *, the longest first
 }
 
-// add takes a rule in. Of two with one path that which allows counts.
 func (s *rules) add(r rule) {
 	before, _, wild := strings.Cut(r.path, "*")
 	switch {

@@ -144,7 +144,6 @@ func openFile(name string) (appender, error) {
 // more under the name that it was opened by.
 var errTaken = errors.New("another process has taken the file")
 
-// own locks a file for this process.
 func own(file *os.File) error {
 	if err := filelock.Lock(file); errors.Is(err, syscall.EWOULDBLOCK) {
 		return errTaken
@@ -212,7 +211,6 @@ func (f *Folder) Close() error {
 // finish gives a file its final name, which says that it is whole.
 func finish(name string) error { return os.Rename(name, strings.TrimSuffix(name, unfinished)) }
 
-// literal has a pattern fit the text itself.
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // Recover finishes the files in the folder whose processes have died.

@@ -194,7 +194,6 @@ func (e Exchange) response(target string) record {
 	return r
 }
 
-// date is a moment as WARC has it.
 func date(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // targetOf is the URL as the archive names it: without its fragment, which is not sent.

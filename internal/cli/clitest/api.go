@@ -11,7 +11,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// server is what a script has started.
 type server struct {
 	redis *redisServer
 

@@ -23,7 +23,6 @@ func here(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// output is what came of one run.
 type output struct {
 	code           int
 	stdout, stderr bytes.Buffer
@@ -56,7 +55,6 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// run runs a command of a script, here or as a process. The error says how it ended.
 func run(ts *testscript.TestScript, args []string) (code int, err error) {
 	if args[0] == "here" {
 		code = runHere(ts, args[1:]).code

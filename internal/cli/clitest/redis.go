@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// redisServer is a Redis of some kind.
 type redisServer struct {
 	plain  *redistest.Server // nil for sentinel and cluster
 	client redis.UniversalClient

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -58,7 +57,7 @@ func (l *listener) serve(w *Worker, who config.Page) (err error) {
 		l.Listener, url = cert.Over(l.Listener), "https://"+l.Addr().String()
 	}
 	l.server = listen.Server(newMux(w, l.page, who.OpenMetrics))
-	l.server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
+	l.server.ErrorLog = listen.ErrorLog(w.log)
 	w.log.Info("listening", "address", url)
 	go func() {
 		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {

@@ -213,11 +213,24 @@ func TestAccessible(t *testing.T) {
 		for _, page := range pages {
 			do(ctx, t, name+" "+page, chromedp.Navigate(url+"/"+page), chromedp.WaitVisible(`main`))
 			accessible(ctx, t, name+": "+page)
+			fits(ctx, t, name+": "+page)
 		}
 		do(ctx, t, name+" dialog", chromedp.Navigate(url+"/?open=host"), chromedp.WaitVisible(`.detail`),
 			chromedp.Evaluate(`document.querySelector('.detail a[href*="action=change"]').click()`, nil), chromedp.WaitVisible(`dialog input[name=rate]`),
 			set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`))
 		accessible(ctx, t, name+": dialog")
+	}
+}
+
+// fits sees that nobody has to scroll sideways, but within a wide table, and on a phone in
+// none of what waits.
+func fits(ctx context.Context, t *testing.T, what string) {
+	t.Helper()
+	var wide []string
+	do(ctx, t, what, chromedp.Evaluate(`[document.documentElement, ...document.querySelectorAll('[aria-label=Lanes], [aria-label=Limits]')]
+		.filter(e => e.scrollWidth > e.clientWidth).map(e => (e.ariaLabel || 'the page') + ' is ' + e.scrollWidth + ' wide, and has ' + e.clientWidth)`, &wide))
+	for _, w := range wide {
+		t.Errorf("%s: %s", what, w)
 	}
 }
 

@@ -87,8 +87,9 @@ type Decision struct {
 	// to a microsecond: 0 unless Denied. It holds if nobody else takes
 	// the permits first. Of a concurrency limit it is when leases end that nobody
 	// extends, and of a paused limit a minute: both are only when to look again.
-	// From lanes it is when the job would run, after all that wait before it: an
-	// estimate.
+	// From lanes it is an estimate of when the job would run, after all that wait before
+	// it, as if all lanes at a meter had as many turns: it knows no weights of queues and
+	// fairness keys, and no strict ones. A forecast of the lanes does.
 	RetryAfter time.Duration
 	// Unknown is whether a job was denied and nobody can tell for how long it will
 	// wait: a running job must give its slot back, or somebody resume a limit.
@@ -153,6 +154,9 @@ func (d Decision) String() string {
 	case Denied:
 		if d.Unknown {
 			return fmt.Sprintf("denied by %s: nobody can tell for how long", meter)
+		}
+		if d.PutBack > 0 { // it waits among others
+			return fmt.Sprintf("denied by %s: its turn comes in about %s", meter, d.RetryAfter)
 		}
 		return fmt.Sprintf("denied by %s: retry after %s", meter, d.RetryAfter)
 	case Never:

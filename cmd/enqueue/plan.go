@@ -28,7 +28,7 @@ func sayPlan(ctx context.Context, conf *config.Config, source *source, stdio cli
 	for l := range source.jobs() {
 		rule, err := l.Rule(conf)
 		if err == nil {
-			err = p.Add(ctx, l.Job, rule.Needs)
+			err = p.Add(ctx, l.Job, rule)
 		}
 		if errors.Is(err, throttle.ErrUnavailable) {
 			return err

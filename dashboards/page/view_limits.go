@@ -233,7 +233,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 }
 
 func denialEvent(d denial) incident {
-	note := "retry after " + span(d.RetryAfter)
+	note := "its turn comes in about " + span(d.RetryAfter)
 	if d.RetryAfter < time.Millisecond {
 		note = "others have the turn"
 	}

@@ -78,7 +78,7 @@ func TestAllSayTheSame(t *testing.T) {
 		}
 		said["the last job"] = lastPlace(t, q, f)
 		plan := lanes.ForecastOptions{}
-		must(t, plan.Plan("default", 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
+		must(t, plan.Plan(lanes.Job{JobID: throttle.JobID{Queue: "default"}}, 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
 		planned, err := q.Forecast(ctx, plan)
 		must(t, err)
 		_, next := planned.Planned()

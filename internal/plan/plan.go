@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -29,8 +30,8 @@ type Plan struct {
 }
 
 // Add counts a filled job, unless it could never run.
-func (p *Plan) Add(ctx context.Context, job jobspec.Job, needs []throttle.Need) error {
-	for _, n := range needs {
+func (p *Plan) Add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) error {
+	for _, n := range rule.Needs {
 		if err := p.fits(ctx, n); err != nil {
 			return err
 		}
@@ -42,11 +43,12 @@ func (p *Plan) Add(ctx context.Context, job jobspec.Job, needs []throttle.Need) 
 		p.latest = job.At
 	}
 	p.Jobs++
-	if len(needs) == 0 {
+	if len(rule.Needs) == 0 {
 		p.unbound++
 		return nil
 	}
-	return p.wants.Plan(cmp.Or(job.Queue, "default"), 1, needs...)
+	like := lanes.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.Fair, Weight: rule.Weight}
+	return p.wants.Plan(like, 1, rule.Needs...)
 }
 
 // fits reports a need that the limiter would never meet.

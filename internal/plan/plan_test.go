@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -38,7 +39,7 @@ func begin(t *testing.T, url string) (*Plan, *config.Config) {
 func add(t *testing.T, p *Plan, needs []throttle.Need, moments ...time.Time) {
 	t.Helper()
 	for _, at := range moments {
-		if err := p.Add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, needs); err != nil {
+		if err := p.Add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, scheduler.Rule{Needs: needs}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,11 +112,48 @@ func TestWhatCanNeverRun(t *testing.T) {
 		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
 		"limit others is for other apps than this one":                     {Limit: "others", Cost: 1},
 	} {
-		if err := p.Add(t.Context(), jobspec.Job{}, []throttle.Need{need}); err == nil || !strings.Contains(err.Error(), reason) {
+		if err := p.Add(t.Context(), jobspec.Job{}, scheduler.Rule{Needs: []throttle.Need{need}}); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%+v: %v, want %s", need, err, reason)
 		}
 	}
 	if p.Jobs != 0 {
 		t.Errorf("%d jobs are planned", p.Jobs)
+	}
+}
+
+// TestTenantsTakeTurns: planned jobs stand behind those of their own fairness key, and take
+// turns with those of others.
+func TestTenantsTakeTurns(t *testing.T) {
+	rdb := redistest.Run(t)
+	_, conf := begin(t, rdb.URL())
+	client := rdb.Client()
+	defer client.Close()
+	limiter := dial.Limiter(client, conf)
+	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"runs", "1", "2", "3", "4", "5", "6"} {
+		job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour, Fair: "large"}
+		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		fair        string
+		weight      int
+		first, last time.Duration
+	}{
+		{"large", 1, 7 * time.Hour, 8 * time.Hour},
+		{"small", 1, 2 * time.Hour, 4 * time.Hour},
+		{"small", 3, time.Hour, 2 * time.Hour},
+	} {
+		p, _ := begin(t, rdb.URL())
+		for range 2 {
+			rule := scheduler.Rule{Needs: hourly, Fair: tt.fair, Weight: tt.weight}
+			if err := p.Add(t.Context(), jobspec.Job{}, rule); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, p, tt.first, tt.last, "hourly")
 	}
 }

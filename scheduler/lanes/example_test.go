@@ -41,8 +41,8 @@ func ExampleLanes_Acquire() {
 	}
 	// Output:
 	// first allowed by api, 0 of 1 left
-	// second denied by api: retry after 1m0s
-	// third denied by api: retry after 2m0s
+	// second denied by api: its turn comes in about 1m0s
+	// third denied by api: its turn comes in about 2m0s
 	// third is 2 of 2
 	// second allowed by api, 0 of 1 left
 }

@@ -80,11 +80,14 @@ type plan struct {
 	byName map[string]*queued
 }
 
-// Plan adds jobs of a queue that would be enqueued now and all have these needs, behind
-// all that wait and those that were planned before. A job without needs waits for nothing,
-// and cannot be planned.
-func (o *ForecastOptions) Plan(queue string, jobs int, needs ...throttle.Need) error {
+// Plan adds so many jobs as like is, by its queue and its fairness key, that would be
+// enqueued now and all have these needs, behind all that wait and those that were planned
+// before. A job without needs waits for nothing, and cannot be planned.
+func (o *ForecastOptions) Plan(like Job, jobs int, needs ...throttle.Need) error {
 	needs, err := throttle.Normalize(needs...)
+	if err == nil {
+		err = like.validateFair()
+	}
 	if err != nil {
 		return err
 	}
@@ -92,11 +95,11 @@ func (o *ForecastOptions) Plan(queue string, jobs int, needs ...throttle.Need) e
 	if p.byName == nil {
 		p.byName = map[string]*queued{}
 	}
-	name, of := queue, make([]float64, len(needs))
+	meters, of := make([]string, len(needs)), make([]float64, len(needs))
 	for i, n := range needs {
-		name += "\n" + meterOf(n)
-		of[i] = float64(n.Cost)
+		meters[i], of[i] = meterOf(n), float64(n.Cost)
 	}
+	name := turns.Lane(like.Queue, meters, turns.FairLine(like.Fair, like.Weight))
 	q := p.byName[name]
 	if q == nil {
 		q = &queued{name: name}

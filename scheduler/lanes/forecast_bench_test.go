@@ -18,7 +18,7 @@ func BenchmarkForecast(b *testing.B) {
 			for b.Loop() {
 				opts := lanes.ForecastOptions{Limits: limits}
 				for i := range n.lanes {
-					_ = opts.Plan("q", n.jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}, throttle.Need{Limit: "host", Key: fmt.Sprint(i)})
+					_ = opts.Plan(inQueue("q"), n.jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}, throttle.Need{Limit: "host", Key: fmt.Sprint(i)})
 				}
 				opts.Forecast(time.Now())
 			}

@@ -30,7 +30,7 @@ func planned(t *testing.T, at time.Time, jobs int, limits ...throttle.Limit) lan
 	for _, l := range limits {
 		needs = append(needs, throttle.Need{Limit: l.Name})
 	}
-	must(t, opts.Plan("q", jobs, needs...))
+	must(t, opts.Plan(inQueue("q"), jobs, needs...))
 	_, last := opts.Forecast(at).Planned()
 	return last
 }
@@ -286,7 +286,7 @@ func TestForecastOfManyTurns(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opts := lanes.ForecastOptions{Limits: []throttle.Limit{funnel("all", throttle.PerSecond(100)), window("day", throttle.PerDay(1_000_000))}}
 	for queue, jobs := range map[string]int{"few": 1000, "many": 400_000} {
-		must(t, opts.Plan(queue, jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}))
+		must(t, opts.Plan(inQueue(queue), jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}))
 	}
 	f := opts.Forecast(noon)
 	_, last := f.Planned()

@@ -25,6 +25,9 @@ func job(id string) lanes.Job {
 	return lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Ahead: 2 * turns.Ahead}
 }
 
+// inQueue is what jobs of a queue have in common.
+func inQueue(queue string) lanes.Job { return lanes.Job{JobID: throttle.JobID{Queue: queue}} }
+
 // acquire asks for a job of that ID.
 func (s *stage) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
 	t.Helper()

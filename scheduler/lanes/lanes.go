@@ -94,7 +94,7 @@ func (j Job) validate() error {
 }
 
 // Acquire takes a job's permits, or has the job wait in its lane. Then the
-// outcome is Denied and RetryAfter is when it would run; when its turn comes it
+// outcome is Denied and RetryAfter is about when it would run; when its turn comes it
 // is called, and must ask again. A waiting job that asks again keeps its place.
 //
 // Permits of concurrency limits are leases of the decision's Holder, which no

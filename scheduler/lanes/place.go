@@ -33,7 +33,8 @@ type Place struct {
 	Expected time.Time
 	In       time.Duration
 	Known    bool
-	// About is whether a [Forecast] had to estimate that.
+	// About is whether that is an estimate. It is, unless a [Forecast] has followed all
+	// turns until then: [throttle.Decision] says what it leaves out.
 	About bool
 }
 
@@ -105,6 +106,7 @@ func readPlace(row []any) Place {
 		Binding:  row[5].(string),
 		Lane:     NewLane(row[6].(string)),
 		Known:    number(7) == 1,
+		About:    number(0) == 0,
 		Since:    time.UnixMicro(number(8)),
 		For:      microseconds(number(4) - number(8)),
 	}

@@ -26,7 +26,7 @@ func TestWaiting(t *testing.T) {
 			"5": {Position: 4, Waiting: 4, In: 110 * time.Second, Binding: "host|h"},
 		} {
 			want.Lane, want.Expected = lane, time.UnixMicro(s.now.Add(want.In).UnixMicro())
-			want.Since, want.For, want.Known = since, 10*time.Second, true
+			want.Since, want.For, want.Known, want.About = since, 10*time.Second, true, true
 			got, waits, err := s.lanes.Waiting(background, job(id).JobID)
 			must(t, err)
 			expect(t, id+" waits", waits, true)

@@ -1,0 +1,96 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSharesAreForetold: where queues weigh six to one, or one is strictly before the other,
+// and tenants of one weigh six to one, jobs run when their places and status say so.
+func TestSharesAreForetold(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			_, rdb := redistest.Mini(t)
+			quiet := slog.New(slog.DiscardHandler)
+			ran := map[string]time.Time{}
+			rules := scheduler.Rules{
+				Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)}},
+				For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+					tenant := string(task.Payload())
+					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, Fair: tenant, Weight: map[string]int{"large": 6}[tenant]}, nil
+				},
+			}
+			config := asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel, Queues: map[string]int{"critical": 6, "default": 1}, StrictPriority: strict}
+			server, err := scheduler.NewServer(rdb, rules, config, scheduler.WithLogger(quiet))
+			must(t, err)
+			must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				ran[id] = time.Now()
+				return nil
+			})))
+			defer server.Shutdown()
+			client := scheduler.NewClient(rdb)
+			const jobs = 200
+			for i := range jobs {
+				for tenant, queue := range map[string]string{"urgent": "critical", "large": "default", "small": "default"} {
+					_, err := client.Enqueue(asynq.NewTask(tenant, []byte(tenant)), asynq.Queue(queue), asynq.TaskID(fmt.Sprint(tenant, i)))
+					must(t, err)
+				}
+			}
+			time.Sleep(7 * time.Second)
+
+			q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			status, err := q.Status(t.Context())
+			must(t, err)
+			f, err := q.Forecast(t.Context(), lanes.ForecastOptions{})
+			must(t, err)
+			said := map[string]time.Time{}
+			for _, queue := range status.Queues {
+				for _, task := range queue.Tasks {
+					said["the last "+task.Type] = task.End
+				}
+			}
+			for i := range jobs {
+				for _, tenant := range []string{"urgent", "large", "small"} {
+					id := throttle.JobID{Queue: map[bool]string{true: "critical", false: "default"}[tenant == "urgent"], ID: fmt.Sprint(tenant, i)}
+					place, waits, err := q.Limiter.Waiting(t.Context(), id)
+					must(t, err)
+					if waits && !place.Called {
+						said[id.ID] = f.Place(place).Expected
+					}
+				}
+			}
+			began := time.Now()
+			time.Sleep(2 * time.Minute)
+			for id, at := range said {
+				truth := ran[id]
+				if tenant, last := strings.CutPrefix(id, "the last "); last {
+					for i := range jobs {
+						if at := ran[fmt.Sprint(tenant, i)]; at.After(truth) {
+							truth = at
+						}
+					}
+				}
+				if off := at.Sub(truth).Abs(); off > 3*time.Second { // a round of turns is seven, of seven each, in 5 s
+					t.Errorf("strict %t: %s was to run in %s, and did in %s", strict, id, at.Sub(began), truth.Sub(began))
+				}
+			}
+			if len(said) < 500 {
+				t.Errorf("only %d tell when they run", len(said))
+			}
+		})
+	}
+}

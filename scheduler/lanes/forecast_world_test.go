@@ -3,6 +3,7 @@ package lanes_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -23,15 +25,30 @@ type forecastWorld struct {
 	rand   *rand.Rand
 	limits []throttle.Limit
 	runs   time.Duration // how long a job runs
-	sets   [][]throttle.Need
+	queues map[string]turns.Weight
+	sets   []forecastLane
 	spread bool // jobs of a lane cost differently
+	fair   bool // they have fairness keys
 
 	needs  map[string][]throttle.Need // of a job
-	lane   map[string]int
+	lane   map[string]forecastLane
 	comes  map[string]time.Time
 	order  []string // jobs by when they come
 	ran    map[string]time.Time
 	leases []forecastLease
+}
+
+// A forecastLane is what jobs have in common.
+type forecastLane struct {
+	queue, fair string
+	weight      int
+	needs       []throttle.Need
+}
+
+func (l forecastLane) job(id string) lanes.Job {
+	j := job(id)
+	j.Queue, j.Fair, j.Weight = l.queue, l.fair, l.weight
+	return j
 }
 
 type forecastLease struct {
@@ -43,7 +60,7 @@ type forecastLease struct {
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	w := &forecastWorld{
 		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 21)), needs: map[string][]throttle.Need{},
-		lane: map[string]int{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
+		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
 	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
 	w.runs = time.Duration(1+w.rand.IntN(20)) * time.Second
@@ -52,8 +69,10 @@ func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 		w.limits = append(w.limits, w.anyLimit(fmt.Sprint("l", i)))
 	}
 	define(t, w, w.limits...)
+	w.weigh(t)
 	lanes := map[string]bool{}
 	for range 1 + w.rand.IntN(8) {
+		l := w.anyShare()
 		var needs []throttle.Need
 		for _, l := range w.limits {
 			if w.rand.IntN(2) == 0 {
@@ -61,12 +80,34 @@ func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 				needs = append(needs, throttle.Need{Limit: l.Name, Key: key, Cost: 1 + w.rand.IntN(min(3, l.MaxCost()))})
 			}
 		}
-		if name := fmt.Sprint(needs); len(needs) > 0 && !lanes[name] {
-			lanes[name] = true
-			w.sets = append(w.sets, needs)
+		if l.needs = needs; len(needs) > 0 && !lanes[fmt.Sprint(l)] {
+			lanes[fmt.Sprint(l)] = true
+			w.sets = append(w.sets, l)
 		}
 	}
 	return w
+}
+
+// weigh makes queues, in most worlds several of different weights, in some of them strict.
+func (w *forecastWorld) weigh(t *testing.T) {
+	w.queues = map[string]turns.Weight{}
+	strict := w.rand.IntN(4) == 0
+	for _, queue := range []string{"default", "critical", "low"}[:1+w.rand.IntN(3)] {
+		w.queues[queue] = turns.Weight{Turns: 1 + w.rand.IntN(6), Strict: strict}
+	}
+	w.fair = w.rand.IntN(2) == 0
+	must(t, turns.NewStore(w.lanes.Redis).Weigh(background, w.queues, false))
+}
+
+// anyShare is a queue, and in some worlds a fairness key of some weight.
+func (w *forecastWorld) anyShare() forecastLane {
+	queues := slices.Sorted(maps.Keys(w.queues))
+	l := forecastLane{queue: queues[w.rand.IntN(len(queues))]}
+	if w.fair {
+		tenant := w.rand.IntN(4)
+		l.fair, l.weight = []string{"", "a", "b", "c"}[tenant], []int{0, 1, 3, 6}[tenant]
+	}
+	return l
 }
 
 // anyLimit is a limit of any kind, from some a second to some an hour.
@@ -96,6 +137,42 @@ func (w *forecastWorld) period(id string) (sum time.Duration) {
 	return sum
 }
 
+// round is as long as the shares of each of a job's meters take for a turn each, by their
+// weights: where in its own round each is, a forecast cannot know.
+func (w *forecastWorld) round(id string) (sum time.Duration) {
+	own := w.lane[id]
+	if w.queues[own.queue].Strict && len(w.queues) > 1 {
+		return 0
+	}
+	for _, n := range w.needs[id] {
+		queues, keys := map[string]int{}, map[string]int{}
+		for _, l := range w.sets {
+			if slices.ContainsFunc(l.needs, func(o throttle.Need) bool { return o.Limit == n.Limit && o.Key == n.Key }) {
+				queues[l.queue] = w.queues[l.queue].Turns
+				if l.queue == own.queue {
+					keys[l.fair] = max(1, l.weight)
+				}
+			}
+		}
+		if len(queues)+len(keys) == 2 {
+			continue
+		}
+		turns := float64(total(queues)) / float64(w.queues[own.queue].Turns) * float64(total(keys)) / float64(max(1, own.weight))
+		i := slices.IndexFunc(w.limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
+		if l := w.limits[i]; l.Kind != throttle.Concurrency {
+			sum += time.Duration(turns * 3 * float64(l.Rate.Per) / float64(l.Rate.N))
+		}
+	}
+	return sum
+}
+
+func total(weights map[string]int) (sum int) {
+	for _, n := range weights {
+		sum += n
+	}
+	return sum
+}
+
 // arrive adds jobs that come within a while.
 func (w *forecastWorld) arrive(jobs int, within time.Duration) {
 	for i := range jobs {
@@ -103,13 +180,13 @@ func (w *forecastWorld) arrive(jobs int, within time.Duration) {
 		if w.rand.IntN(2) == 0 {
 			lane = 0 // of some lanes there are more than of others
 		}
-		needs := slices.Clone(w.sets[lane])
+		needs := slices.Clone(w.sets[lane].needs)
 		for k := range needs {
 			if w.spread {
 				needs[k].Cost = 1 + w.rand.IntN(needs[k].Cost)
 			}
 		}
-		w.needs[id], w.lane[id] = needs, lane
+		w.needs[id], w.lane[id] = needs, w.sets[lane]
 		w.comes[id] = w.now.Add(time.Duration(w.rand.Int64N(int64(within))) / 1000 * 1000)
 		w.order = append(w.order, id)
 	}
@@ -118,7 +195,7 @@ func (w *forecastWorld) arrive(jobs int, within time.Duration) {
 
 // ask has a job ask for its permits.
 func (w *forecastWorld) ask(t *testing.T, id string) {
-	d := w.acquire(t, id, w.needs[id]...)
+	d := w.acquireJob(t, w.lane[id].job(id), w.needs[id]...)
 	if !d.OK() {
 		return
 	}
@@ -163,6 +240,7 @@ func (w *forecastWorld) play(t *testing.T, until time.Time) {
 // other run when that was said, within 2 % of their wait or one period of each limit.
 func TestForecastComesTrue(t *testing.T) {
 	var errors []float64 // of those allowed
+	rounds := 0          // jobs that needed a round of turns to be within what is allowed
 	for seed := range *forecastWorlds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newForecastWorld(t, uint64(seed))
@@ -185,7 +263,7 @@ func TestForecastComesTrue(t *testing.T) {
 			slices.Sort(waiting)
 			said := map[string]lanes.Expected{}
 			for _, id := range waiting {
-				p, waits, err := w.lanes.Waiting(background, job(id).JobID)
+				p, waits, err := w.lanes.Waiting(background, w.lane[id].job(id).JobID)
 				must(t, err)
 				if e, ok := f.Job(p.Lane.Name, p.Position); waits && ok && !p.Called {
 					said[id] = e
@@ -203,10 +281,14 @@ func TestForecastComesTrue(t *testing.T) {
 				took := w.ran[id].Sub(began)
 				off := max(e.In-took, took-e.In)
 				allowed := max(took/50, w.period(id))
+				if off > allowed {
+					rounds++
+					allowed = max(allowed, w.period(id)+w.round(id))
+				}
 				errors = append(errors, off.Seconds()/allowed.Seconds())
 				if !e.Known || off > allowed {
 					t.Errorf("job %s of %s was to run in %s (known %t), and did in %s: %s off, of lane %v; limits %s",
-						id, map[bool]string{true: "the end", false: "the middle"}[id == latest], e.In, e.Known, took, off, w.needs[id], w.describe())
+						id, map[bool]string{true: "the end", false: "the middle"}[id == latest], e.In, e.Known, took, off, w.lane[id], w.describe())
 				}
 			}
 			if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {
@@ -216,7 +298,8 @@ func TestForecastComesTrue(t *testing.T) {
 	}
 	slices.Sort(errors)
 	if n := len(errors); n > 0 {
-		t.Logf("%d jobs; of what is allowed the errors are %.3f in the median, %.3f at p99, %.3f at most", n, errors[n/2], errors[n*99/100], errors[n-1])
+		t.Logf("%d jobs; of what is allowed the errors are %.3f in the median, %.3f at p99, %.3f at most; %d have the round of their shares' turns allowed",
+			n, errors[n/2], errors[n*99/100], errors[n-1], rounds)
 	}
 }
 
@@ -225,6 +308,6 @@ func (w *forecastWorld) describe() string {
 	for _, l := range w.limits {
 		fmt.Fprintf(&b, "%s %s; ", l.Name, l)
 	}
-	fmt.Fprintf(&b, "runs %s; lanes %v", w.runs, w.sets)
+	fmt.Fprintf(&b, "runs %s; queues %v; lanes %v", w.runs, w.queues, w.sets)
 	return b.String()
 }

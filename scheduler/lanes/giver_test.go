@@ -154,6 +154,11 @@ func (g *giver) lead() (lead turns.Lead, err error) {
 	fresh := g.core == nil || lead.Fresh
 	if fresh {
 		g.core, g.seen, g.changes = turns.New(), 0, lead.Changes
+		weights, err := g.store.Weights(background)
+		if err != nil {
+			return lead, err
+		}
+		g.core.Weigh(weights)
 	}
 	if g.changes < lead.Changes { // a word got lost
 		g.changes = lead.Changes

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,27 +223,16 @@ func (r *rig) walkOpen() {
 
 // plain asks for several jobs in one call, where nobody waits.
 func (r *rig) plain(needs []throttle.Need) error {
-	args := []any{"rig", uuid.NewString(), 1, len(needs)}
-	for _, need := range needs {
-		args = append(args, need.Limit, fmt.Sprintf("funnel %d 1000000 %d", roomy, roomy), "funnel:"+need.Limit+"|", fmt.Sprint(roomy, " 1000000"))
+	needs, failed := throttle.Normalize(needs...)
+	answered := 0
+	r.lanes.AllowPlain(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns), func(_ int, d throttle.Decision, err error) {
+		answered++
+		failed = cmp.Or(failed, allowed(d, err))
+	})
+	if failed == nil && answered < rigTurns {
+		failed = fmt.Errorf("%d of %d calls were answered", answered, rigTurns)
 	}
-	for range rigTurns {
-		for k := range needs {
-			number := k + 1
-			if number == len(needs) {
-				number = -number
-			}
-			args = append(args, number, 1_000_000, 1, "")
-		}
-	}
-	return r.took(lua.Plain.Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Int64Slice())
-}
-
-func (r *rig) took(verdicts []int64, err error) error {
-	if err == nil && (len(verdicts) < 2 || verdicts[1] != 1) {
-		err = fmt.Errorf("denied: %v", verdicts)
-	}
-	return err
+	return failed
 }
 
 // acquireAll asks for several jobs in one call.

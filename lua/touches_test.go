@@ -15,7 +15,7 @@ import (
 
 // The commands that scripts use: those that only read, and those that write.
 const (
-	readers = "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET LINDEX LLEN LRANGE MGET PTTL SISMEMBER ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZRANK ZSCORE"
+	readers = "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET LINDEX LLEN LRANGE MGET PTTL SISMEMBER SMEMBERS ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZRANK ZSCORE"
 	writers = "DEL HDEL HINCRBY HSET HSETNX INCR LPUSH LREM LTRIM EXPIRE PERSIST PEXPIRE PUBLISH RENAME RPOP RPUSH SADD SET SREM UNLINK XADD ZADD ZINCRBY ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE"
 )
 
@@ -46,9 +46,9 @@ func layout(t *testing.T) (keys []string) {
 }
 
 // variables tells which key a variable of the code holds. state and sets are
-// parameters that hold a meter's.
+// parameters that hold a meter's, and so do all KEYS but the first.
 func variables(code string) map[string]string {
-	keys := map[string]string{"state": "m", "sets": "m"}
+	keys := map[string]string{"state": "m", "sets": "m", "KEYS": "m"}
 	for _, match := range bound.FindAllStringSubmatch(code, -1) {
 		values := named.FindAllStringSubmatch(match[2], -1)
 		for i, name := range strings.Split(match[1], ", ") {

@@ -57,6 +57,9 @@ func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
 		st.server.Shutdown()
 		st.must(st.limits.Set(ctx, scopePrefix+"epoch", "a name without a version", 0).Err())
 		st.must(st.limits.HSet(ctx, scopePrefix+"meters", "api|", 3).Err()) // reserved, and nobody comes
+		limiter := throttle.New(st.limits, throttle.RedisOptions{})
+		st.must(limiter.Set(ctx, funnel("by-hand", 1, 1)))
+		st.must(st.limits.Del(ctx, scopePrefix+"summaries").Err())
 		st.must(st.limits.Set(ctx, scopePrefix+"turns", "an older worker", 6*time.Second).Err())
 		before := st.contents()
 		if err := startOf(t, st.rdb); err == nil || !strings.Contains(err.Error(), "stop them all") {
@@ -70,6 +73,9 @@ func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
 		time.Sleep(172*time.Second - time.Since(began))
 		second.wantOnceEach(17)
 		second.wantClean()
+		if d, err := limiter.Allow(ctx, "by-hand", ""); err != nil || !d.OK() {
+			t.Errorf("a limit that was set by hand: %v, %v", d, err)
+		}
 		if err := throttletest.Check(s.limits[0], w.taken["api|"]); err != nil {
 			t.Error(err)
 		}

@@ -117,7 +117,7 @@ func TestKeysExpire(t *testing.T) {
 	rdb, began := redistest.Real(t), time.Now()
 	l := throttle.New(rdb, throttle.RedisOptions{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}
-	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
+	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:summaries": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
 	for _, kind := range limittest.Kinds {
 		limit := throttle.Limit{Name: string(kind), Kind: kind, Rate: short}
 		if kind == throttle.Concurrency {

@@ -2,14 +2,12 @@ package throttle
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/lua"
 )
@@ -38,14 +36,10 @@ type plainCall struct {
 	needs  []Need
 	limits []plainLimit
 
-	verdict int64 // as lua/limits/plain.lua says
-	now     int64
-	states  []int64 // TAT and n-ths of each meter
-	err     error
+	decision Decision
+	decided  bool // else the whole script must be asked
+	err      error
 }
-
-// askElsewhere is the verdict of a call that the plain way cannot decide.
-const askElsewhere = -1
 
 // takePlainly decides a call the plain way, together with others. It is not ok where the
 // whole script must be asked; then nothing was taken.
@@ -85,7 +79,7 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call
 	if len(plain) == 0 {
 		return
 	}
-	r.sendPlainly(ctx, plain, true)
+	r.allowJobsPlainly(ctx, plain)
 	for i, call := range plain {
 		if d, decided, err := r.plainDecision(call); decided || err != nil {
 			answer(numbers[i], d, err)
@@ -102,69 +96,54 @@ func meet(a, b []Need) bool {
 
 // plainDecision is what the script has said to a call. It is not ok where it said nothing.
 func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) {
-	if call.err != nil {
-		return d, false, unavailable(call.err)
-	}
-	if call.verdict == askElsewhere {
+	if call.err == nil && !call.decided {
 		r.plains.leave(call.needs)
-		return d, false, nil
 	}
-	claims := make([]claim, len(call.needs))
-	bind := &claims[0]
-	for i, need := range call.needs {
-		claims[i] = call.limits[i].claim(need, call.now, call.states[2*i], call.states[2*i+1])
-		if claims[i].readyAt() > bind.readyAt() {
-			bind = &claims[i]
-		}
-	}
-	if call.verdict == 0 {
-		return bind.decision(Denied), true, nil
-	}
-	return takeAll(claims), true, nil
+	return call.decision, call.decided, unavailable(call.err)
 }
 
 // allowPlainly sends calls of Allow in one script.
 func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
-	r.sendPlainly(ctx, calls, false)
+	r.sendPlainly(ctx, calls, "")
 }
 
-// sendPlainly sends calls in one script. Those of jobs are known where it is repeated, and
-// nobody takes there what one before did not get.
-func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, jobs bool) {
+// allowJobsPlainly sends calls of jobs in one script. They are known where it is repeated,
+// and nobody takes there what one before did not get.
+func (r *Redis) allowJobsPlainly(ctx context.Context, calls []*plainCall) {
 	c := r.callers.Next()
 	defer r.callers.Done(c)
-	name := ""
-	if jobs {
-		name = c.Name
-	}
-	var meters, needs []any
-	numbers := map[[2]string]int{} // by meter and summary: two callers may know other definitions
+	r.sendPlainly(ctx, calls, &stamp{caller: c})
+}
+
+// stamp names a script of jobs' calls, and says how often it was sent.
+type stamp struct {
+	caller *lua.Caller
+	sent   int
+}
+
+// MarshalBinary implements encoding.BinaryMarshaler: go-redis calls it each time it sends.
+func (s *stamp) MarshalBinary() ([]byte, error) {
+	s.sent++
+	return fmt.Appendf(nil, "%s %d %d", s.caller.Name, s.caller.Calls, s.sent), nil
+}
+
+// sendPlainly sends calls in one script.
+func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp any) {
+	b := plainBatch{numbers: map[string]int{}}
+	var sent []*plainCall
 	for _, call := range calls {
-		for i, need := range call.needs {
-			limit := call.limits[i]
-			meter := limit.meter(need)
-			number := numbers[[2]string{meter, limit.summary}]
-			if number == 0 {
-				number = len(numbers) + 1
-				numbers[[2]string{meter, limit.summary}] = number
-				meters = append(meters, need.Limit, limit.summary, meter, limit.rate())
-			}
-			if i == len(call.needs)-1 {
-				number = -number
-			}
-			needs = limit.appendCost(append(needs, number), need.Cost)
+		if b.add(call) {
+			sent = append(sent, call)
 		}
 	}
-	args := append([]any{name, c.Calls, new(lua.Sent), len(numbers)}, meters...)
-	reply, err := r.run(ctx, lua.Plain, append(args, needs...)...).Int64Slice()
-	at := 1
-	for _, call := range calls {
-		if call.err, call.verdict = err, askElsewhere; len(reply) == 0 {
-			continue
+	if err := b.send(ctx, r, stamp); err != nil {
+		for _, call := range sent {
+			call.err = err
 		}
-		call.now = reply[0]
-		call.verdict, call.states = reply[at], reply[at+1:at+1+2*len(call.needs)]
-		at += 1 + 2*len(call.needs)
+		return
+	}
+	for i, call := range sent {
+		b.decide(call, i)
 	}
 }
 
@@ -205,13 +184,8 @@ func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
 
 // learn asks Redis for the summaries of limits.
 func (r *Redis) learn(ctx context.Context, names []string) error {
-	replies, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range names {
-			p.HGet(ctx, r.prefix+"limit:"+name, "summary")
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	summaries, err := r.rdb.HMGet(ctx, r.prefix+"summaries", names...).Result()
+	if err != nil {
 		return unavailable(err)
 	}
 	r.plains.mu.Lock()
@@ -219,8 +193,9 @@ func (r *Redis) learn(ctx context.Context, names []string) error {
 	if r.plains.known == nil {
 		r.plains.known = map[string]*plainLimit{}
 	}
-	for i, reply := range replies {
-		r.plains.known[names[i]] = parsePlain(names[i], reply.(*redis.StringCmd).Val())
+	for i, name := range names {
+		summary, _ := summaries[i].(string)
+		r.plains.known[name] = parsePlain(name, summary)
 	}
 	return nil
 }
@@ -253,37 +228,11 @@ func parsePlain(name, summary string) *plainLimit {
 		}
 		numbers[i] = n
 	}
-	p.skip = 0
-	p.limit = &activeLimit{Limit: Limit{
+	limit := &activeLimit{Limit: Limit{
 		Name: name, Kind: Kind(words[0]), Rate: Rate{int(numbers[0]), time.Duration(numbers[1]) * time.Microsecond}, Capacity: int(numbers[2]),
 	}}
-	return p
-}
-
-// meter is the meter of a need, by the name of its kind.
-func (p plainLimit) meter(need Need) string {
-	return string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
-}
-
-// rate is the limit's rate as the meter's state has it.
-func (p plainLimit) rate() string {
-	return strconv.Itoa(p.limit.Rate.N) + " " + strconv.FormatInt(p.limit.periodUS(), 10)
-}
-
-// appendCost appends what a cost stands for, as the script takes it.
-func (p plainLimit) appendCost(args []any, cost int) []any {
-	n, period := int64(p.limit.Rate.N), p.limit.periodUS()
-	aheadUS, ahead := span(int64(p.limit.Capacity-cost), n, period)
-	costUS, part := span(int64(cost), n, period)
-	parts := ""
-	if ahead > 0 || part > 0 {
-		parts = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(part, 10)
+	if us, _ := span(numbers[2], numbers[0], limit.periodUS()); us < far/2 { // so that no TAT comes near it
+		p.skip, p.limit = 0, limit
 	}
-	return append(args, aheadUS, costUS, parts)
-}
-
-// claim is a need with its meter as the script found it.
-func (p plainLimit) claim(need Need, now, tat, rest int64) claim {
-	g := &gcra{n: int64(p.limit.Rate.N), period: p.limit.periodUS(), capacity: int64(p.limit.Capacity), tat: tat, rest: rest}
-	return claim{need: need, limit: p.limit, own: p.limit, now: now, meter: g}
+	return p
 }

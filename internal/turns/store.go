@@ -91,7 +91,7 @@ func (s *Store) Claim(ctx context.Context, data, before, address string, life ti
 
 // Version is of what the scripts keep in Redis. It goes up whenever those of another
 // version would misread it; then the ones of before must be stopped first.
-const Version = 4
+const Version = 5
 
 // NewEpoch is a random name for a scope's data, and says their version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }

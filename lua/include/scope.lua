@@ -35,6 +35,7 @@ end
 -- The one home of the layout: hg('limit', name) is the key hg:{scope}:limit:<name>.
 --   limit:<name>       hash    a limit's definition, and what changes beside it
 --   limits             set     their names
+--   summaries          hash    limit -> what every call needs of its definition
 --   deleted            hash    limits that were deleted on purpose, and their last summary
 --   blocked:<name>     zset    keys of a limit by the microsecond until which they are shut
 --   overrides:<name>   hash    what differs for single keys of a limit: key -> record.lua's words

@@ -3,10 +3,10 @@
 -- Safe to repeat: the same call again gets the same answers, and a job that waits
 -- keeps its place. A newcomer takes nothing of a meter that is contended: such
 -- meters give through the lanes' turns only.
--- Touches: admitted (rw), blocked (r), called (rw), changes (w),
---   contended (rw), deleted (r), demand (rw), full (w), jobs (rw), lane (rw),
---   lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (rw),
---   seq (w), tickets (w), turns (r), wake (w).
+-- Touches: admitted (rw), blocked (r), called (rw), changes (w), contended (rw),
+--   deleted (r), demand (rw), full (w), jobs (rw), lane (rw), lanes (rw), limit (r),
+--   m (rw), meters (rw), overrides (r), patience (rw), seq (w), summaries (r),
+--   tickets (w), turns (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] caller: a name of who makes one call at a time

@@ -2,11 +2,12 @@
 -- claim. That Redis is the same if its data are, as after a failover; or its
 -- address is, as after its data were lost; or its data were the claim's before.
 -- What an older version has left of waiting jobs is dropped, once none gives turns any
--- more: they are sent back to ask. Meters stay. Workers of before there were versions
--- take a claim as written here for another Redis's, and do not start.
--- Touches: asynq (rw), called (w), contended (w), demand (w), epoch (rw),
---   full (w), jobs (w), lane (w), lanes (rw), meters (w), patience (w),
---   tickets (w), turns (r).
+-- more: they are sent back to ask. Meters stay, and limits are summed up anew. Workers
+-- of before there were versions take a claim as written here for another Redis's, and do
+-- not start.
+-- Touches: asynq (rw), called (w), contended (w), demand (w), epoch (rw), full (w),
+--   jobs (w), lane (w), lanes (rw), limit (r), limits (r), meters (w), patience (w),
+--   summaries (w), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] name of the asynq Redis's data
 -- ARGV[2] name of those that it had before, as this process knows, or ''
@@ -15,7 +16,7 @@
 -- ARGV[5] version of the scope's data that this process keeps
 -- Returns {the address of another asynq Redis that has the scope or '', the other
 --   version of its data where they cannot be brought over or 0}
--- @include scope
+-- @include summary
 local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local NOTE = ' (its workers keep data of another version)'
 
@@ -34,6 +35,8 @@ if its_version ~= version then
   for i = 1, #lanes do call('DEL', hg('lane', lanes[i]), hg('called', lanes[i])) end
   call('DEL', hg('jobs'), hg('lanes'), hg('tickets'), hg('full'), hg('contended'))
   call('DEL', hg('meters'), hg('demand'), hg('patience'), hg('epoch'))
+  local limits = call('SMEMBERS', hg('limits'))
+  for i = 1, #limits do store_summary(limits[i]) end
 end
 call('SET', hg('asynq'), data .. ' ' .. int(version) .. '\n' .. address .. NOTE, 'PX', life_ms)
 return { '', 0 }

@@ -2,9 +2,9 @@
 -- is called if every meter it needs is ready, and its permits are reserved for
 -- it; or nothing of it happens. Only meters admit: who gives turns wrongly makes
 -- them unjust, never too many.
--- Touches: blocked (r), called (rw), contended (w), demand (w), full (w),
---   jobs (r), lane (rw), lanes (rw), limit (r), m (rw), meters (rw),
---   overrides (r), patience (r), tickets (w), turns (r).
+-- Touches: blocked (r), called (rw), contended (w), demand (w), full (w), jobs (r),
+--   lane (rw), lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (r),
+--   summaries (r), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
 -- ARGV[2] how far ahead a job may be called, in microseconds

@@ -2,10 +2,10 @@
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody. A job that waits
 -- by another attempt keeps its place: this call has outlived its timeout.
--- Touches: blocked (rw), called (rw), changelog (w), changes (w),
---   contended (rw), deleted (r), demand (rw), ending (rw), full (w),
---   jobs (rw), lane (rw), lanes (rw), limit (rw), m (rw), meters (rw),
---   overrides (rw), patience (rw), seq (w), tickets (w), wake (w).
+-- Touches: blocked (rw), called (rw), changelog (w), changes (w), contended (rw),
+--   deleted (r), demand (rw), ending (rw), full (w), jobs (rw), lane (rw), lanes (rw),
+--   limit (rw), m (rw), meters (rw), overrides (rw), patience (rw), seq (w),
+--   summaries (rw), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job

@@ -1,6 +1,6 @@
 -- Where waiting jobs stand.
--- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), limit (r),
---   m (rw), meters (r), overrides (r).
+-- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), limit (r), m (rw),
+--   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} where it does not wait; else {called 0 or 1, position in

@@ -1,8 +1,8 @@
 -- Hears that the other side took a call: the refusals before are over, and a key
 -- that was slowed down gets faster. Or that it was too busy to: a key that adapts
 -- slows down as by a refusal, and nothing is shut.
--- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw),
---   overrides (rw), wake (w).
+-- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw), overrides (rw),
+--   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] when it had been allowed, in microseconds
 -- ARGV[2] how long the other side took, in microseconds, or -1 where it was too busy

@@ -3,7 +3,7 @@
 -- For callers outside a queue: it leaves to jobs what is reserved for those called,
 -- and where a lane waits what all want that wait there. A denial changes nothing.
 -- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
---   m (rw), meters (r), overrides (r).
+--   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2…] for each call: holder of its leases on concurrency limits; how many needs; limit,

@@ -1,5 +1,5 @@
 -- Holds one meter shut until a moment, or opens it again.
--- Touches: blocked (rw), changelog (w), changes (w), limit (rw), wake (w).
+-- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

@@ -1,5 +1,5 @@
 -- Holds meters shut for a while from now, and never shorter than they are.
--- Touches: blocked (rw), changelog (w), changes (w), limit (rw), wake (w).
+-- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] how long, in microseconds
 -- ARGV[2…] limit, key of each meter

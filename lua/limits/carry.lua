@@ -1,6 +1,6 @@
 -- Carries meters of a limit over to its new rate: what they count is stored once
 -- more, for as long as it matters from now on.
--- Touches: blocked (r), limit (r), m (rw), overrides (r).
+-- Touches: blocked (r), limit (r), m (rw), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys

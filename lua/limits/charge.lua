@@ -3,8 +3,8 @@
 -- nothing that could let more through than the limit guarantees: what has come back
 -- by itself meanwhile, what others took, and what was taken before the key's rate
 -- changed, or an hour ago. The same call again changes nothing.
--- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r),
---   m (rw), overrides (r), wake (w).
+-- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
+--   overrides (r), summaries (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

@@ -1,6 +1,6 @@
 -- How meters stand, for who works out when waiting jobs would run.
--- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r),
---   overrides (r).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r), overrides (r),
+--   summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each meter
 -- Returns now_us, and for each meter {} where there is no such limit, else {kind, n,

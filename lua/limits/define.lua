@@ -1,7 +1,7 @@
 -- Defines a limit. What a file says is the ground: the same words again change
 -- nothing, even where a `set` has changed the limit since.
--- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r),
---   limit (rw), limits (w), m (rw), overrides (r), wake (w).
+-- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r), limit (rw),
+--   limits (w), m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says it: file or set; again is a file whose limits Redis has lost
@@ -18,8 +18,10 @@
 local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
 
-local was_text, was_file, was_summary, paused, blocked_us, overrides, keys_file =
-  unpack(call('HMGET', limit, 'text', 'file', 'summary', 'paused', 'blocked_us', 'overrides', 'keys_file'))
+local was_text, was_file, paused, blocked_us, overrides, keys_file =
+  unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
+local was_summary = call('HGET', hg('summaries'), name)
+if was_text and not was_summary then was_summary = store_summary(name) end -- an older version had it elsewhere
 -- What was set or deleted since the loss stays so, and the file's words are known
 -- again.
 if source == 'again' and was_text then
@@ -44,7 +46,7 @@ if overrides then call('HSET', limit, 'overrides', overrides) end
 if keys_file then call('HSET', limit, 'keys_file', keys_file) end
 local file = source == 'file' and text or was_file
 if file then call('HSET', limit, 'file', file) end
-store_summary(name)
+local summary = store_summary(name)
 call('SADD', hg('limits'), name)
 call('HDEL', hg('deleted'), name)
 changed('limit', name)
@@ -52,6 +54,5 @@ note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 
 
 -- kind, n and period; windows of the same period may have another calendar
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
-local summary = call('HGET', limit, 'summary')
 local other = overrides or was_summary and (rate(was_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }

@@ -2,7 +2,7 @@
 -- for it are called back to learn it. The same call again changes nothing, and gets
 -- the same answer.
 -- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
---   ending (w), limit (rw), limits (w), overrides (w), wake (w).
+--   ending (w), limit (rw), limits (w), overrides (w), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] who says so
@@ -15,8 +15,9 @@ local name, by, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local admitted = hg('admitted', caller)
 
 if call('GET', admitted) == number then return 1 end
-local summary, text = unpack(call('HMGET', hg('limit', name), 'summary', 'text'))
+local summary, text = call('HGET', hg('summaries'), name), call('HGET', hg('limit', name), 'text')
 call('SREM', hg('limits'), name)
+call('HDEL', hg('summaries'), name)
 if not summary then return 0 end
 call('SET', admitted, number, 'PX', int(GRACE))
 call('HSET', hg('deleted'), name, summary)

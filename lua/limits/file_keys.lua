@@ -1,8 +1,8 @@
 -- Has keys of a limit count as a config file says. The same words again change
 -- nothing, even where somebody has set a key otherwise since; other words replace
 -- what they speak of, and take back what only the old ones said.
--- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw),
---   overrides (rw), wake (w).
+-- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw), overrides (rw),
+--   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] kind that the limit must have for that

@@ -1,6 +1,6 @@
 -- How meters stand, for people and their charts: nothing changes.
--- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r),
---   overrides (r).
+-- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r), overrides (r),
+--   summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] limit, key of each meter
 -- Returns names of limits whose calendar must be extended, now_us, and for each

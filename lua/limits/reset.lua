@@ -1,6 +1,6 @@
 -- Makes a meter as if never used, opens it, and forgets what slowed it down.
--- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw),
---   m (rw), overrides (rw), wake (w).
+-- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw), m (rw),
+--   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

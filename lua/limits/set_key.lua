@@ -1,7 +1,7 @@
 -- Has a key of a limit count otherwise than the limit says, at once and for
 -- everybody.
--- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw),
---   m (rw), overrides (rw), wake (w).
+-- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw), m (rw),
+--   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

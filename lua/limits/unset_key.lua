@@ -1,6 +1,6 @@
 -- Has a key of a limit count as the limit says again.
--- Touches: blocked (r), changelog (w), changes (w), ending (w), limit (rw),
---   m (rw), overrides (rw), wake (w).
+-- Touches: blocked (r), changelog (w), changes (w), ending (w), limit (rw), m (rw),
+--   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

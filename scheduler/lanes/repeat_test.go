@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,6 +46,31 @@ func TestLostAnswerIsAskedForAgain(t *testing.T) {
 			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
 		})
 	}
+}
+
+// TestRepeatOfABatchGivesNoMore: of jobs that asked together one got the permit and one did
+// not. The answer gets lost, and is asked for again when there is another permit: that stays
+// in the limit until somebody takes it.
+func TestRepeatOfABatchGivesNoMore(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1})
+		s.acquire(t, "warm", one("l"))
+		s.wait(time.Minute)
+		lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(time.Second) }}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		admitted := 0
+		asks := []lanes.Ask{{Job: job("a"), Needs: []throttle.Need{one("l")}}, {Job: job("b"), Needs: []throttle.Need{one("l")}}}
+		for _, answer := range s.lanes.AcquireAll(t.Context(), asks...) {
+			must(t, answer.Err)
+			if answer.OK() {
+				admitted++
+			}
+		}
+		if ask(t, s, "l", 1).OK() {
+			admitted++
+		}
+		expect(t, "admitted", admitted, 2)
+	})
 }
 
 // TestLostAnswerOfADelete: who deleted a limit is not told that there was none.

@@ -16,7 +16,7 @@
 -- functions that it does not use.
 -- `at` looks at the meter as of a later moment, if nothing is taken before.
 local function load_meter(name, key, app, holder, at)
-  local summary = call('HGET', hg('limit', name), 'summary')
+  local summary = call('HGET', hg('summaries'), name)
   if not summary then return nil end
   local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
   local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil

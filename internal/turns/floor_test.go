@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var seeds = flag.Int("seeds", 500, "how many random topologies of each kind are simulated")
+var seeds = flag.Int("seeds", 250, "how many random topologies of each kind are simulated")
 
 // simulation is a topology with what must hold in it.
 type simulation struct {

@@ -38,6 +38,9 @@ func aloneAndTogether(t *testing.T, steps ...func(*asking, *rapid.T)) {
 	steps = append(steps, (*asking).wait, (*asking).call, (*asking).pause)
 	for name, stage := range map[string]func(redistest.TB) *stage{"miniredis": miniStage, "redis": realStage} {
 		t.Run(name, func(t *testing.T) {
+			if name == "redis" {
+				fewerChecks(t)
+			}
 			alone, together := stage(t), stage(t)
 			rapid.Check(t, func(t *rapid.T) {
 				w := newAsking(t, alone, together)

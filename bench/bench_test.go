@@ -113,7 +113,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestLimiter(t *testing.T) {
-	rows := rowsOf(t, "limiter", "--seconds=0.01", "--pairs=1", "--hammer=1")
+	rows := rowsOf(t, "limiter", "--seconds=0.01", "--pairs=1", "--hammer=0.4")
 	over := map[string]any{}
 	for _, row := range rows {
 		if diff := cmp.Diff(sortedWords("case system ops_per_s ratio_to_redis_rate bytes_per_key over"), keysOf(row)); diff != "" {

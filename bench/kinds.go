@@ -36,8 +36,8 @@ const hammerPermits = 10
 
 // hammer calls allow from several goroutines for a while. It returns what was
 // let through.
-func (b *bench) hammer(seconds int, allow func(context.Context) (bool, error)) ([]throttletest.Admission, error) {
-	ctx, cancel := context.WithTimeoutCause(b.ctx, time.Duration(seconds)*time.Second, errTimeUp)
+func (b *bench) hammer(seconds float64, allow func(context.Context) (bool, error)) ([]throttletest.Admission, error) {
+	ctx, cancel := context.WithTimeoutCause(b.ctx, time.Duration(seconds*float64(time.Second)), errTimeUp)
 	defer cancel()
 	var mu sync.Mutex
 	var admitted []throttletest.Admission
@@ -54,7 +54,7 @@ func (b *bench) hammer(seconds int, allow func(context.Context) (bool, error)) (
 }
 
 // hammerKind is what one kind of limit lets through.
-func (b *bench) hammerKind(limiter *throttle.Redis, kind throttle.Kind, seconds int) ([]throttletest.Admission, error) {
+func (b *bench) hammerKind(limiter *throttle.Redis, kind throttle.Kind, seconds float64) ([]throttletest.Admission, error) {
 	limit := limitOf(kind, hammerPermits)
 	if err := limiter.Set(b.ctx, limit); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (b *bench) hammerKind(limiter *throttle.Redis, kind throttle.Kind, seconds 
 }
 
 // hammerRate is what redis_rate lets through.
-func (b *bench) hammerRate(seconds int) ([]throttletest.Admission, error) {
+func (b *bench) hammerRate(seconds float64) ([]throttletest.Admission, error) {
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type limiterCommand struct {
 	Seconds    float64 `default:"1" help:"Length of one round."`
 	Pairs      int     `default:"7" help:"Rounds of each, in turns. The ratio is the median of the pairs."`
 	Goroutines int     `default:"32" help:"How many ask at once."`
-	Hammer     int     `default:"3" help:"Seconds for which each kind of limit is hammered to see what gets through."`
+	Hammer     float64 `default:"3" help:"Seconds for which each kind of limit is hammered to see what gets through."`
 	JSON       bool    `name:"json" help:"Print one JSON array."`
 }
 
@@ -44,7 +44,7 @@ var limiterColumns = []column[limiterRow]{
 // Run compares headgate with redis_rate: one limit, three limits at once, and
 // every kind of limit.
 func (c *limiterCommand) Run(b *bench) error {
-	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 || c.Hammer < 1 {
+	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 || c.Hammer <= 0 {
 		return errors.New("--seconds, --pairs, --goroutines, --hammer: want more than 0")
 	}
 	limiter := throttle.New(b.rdb, throttle.RedisOptions{Logger: silent})
@@ -227,7 +227,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_ra
 		if kind != throttle.Concurrency {
 			pair[1].Over = new(throttletest.Over(limit, rateAdmitted))
 		}
-		b.note("limiter: %s at %d/s, hammered for %d s: headgate admits %d, redis_rate %d",
+		b.note("limiter: %s at %d/s, hammered for %g s: headgate admits %d, redis_rate %d",
 			kind, hammerPermits, c.Hammer, len(admitted), len(rateAdmitted))
 		rows = append(rows, pair...)
 	}

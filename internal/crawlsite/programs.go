@@ -53,7 +53,7 @@ func build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(cache, "headgate-crawlsite", fmt.Sprintf("%.8x", sha256.Sum256([]byte(here)))) + string(filepath.Separator)
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", bin, "github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, text)
 	}

@@ -35,7 +35,7 @@ func BuildCommands(ctx context.Context) (*Commands, error) {
 		return c, nil
 	}
 	c.bin = filepath.Join(folder, "bin")
-	build := exec.CommandContext(ctx, "go", "build", "-o", c.bin+string(filepath.Separator),
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", c.bin+string(filepath.Separator),
 		"github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {

@@ -40,7 +40,7 @@ import (
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
 	for _, pkg := range others {
-		build := exec.Command("go", "build", "-o", bin, pkg)
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, pkg)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

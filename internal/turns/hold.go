@@ -57,14 +57,14 @@ func (c *Core) place(n need, h hold) {
 // must not wait for longer than that.
 func (l *lane) holdTill(own need, x wait, now int64) (till int64, worth bool) {
 	its := l.need(x.meter)
-	at := x.at
+	at, comes, itsComes := x.at, own.comes(), its.comes()
 	if x.unknown {
-		at = now + its.worth
+		at = now + itsComes
 	}
-	slower := own.worth > its.worth || own.worth == its.worth && own.name >= x.name
-	worth = l.looked && slower && !x.blocked && at-now <= own.worth
+	slower := comes > itsComes || comes == itsComes && own.name >= x.name
+	worth = l.looked && slower && !x.blocked && at-now <= comes
 	if x.behind {
-		return now + own.worth, worth
+		return now + comes, worth
 	}
 	return at + slack, worth
 }
@@ -89,8 +89,8 @@ func (c *Core) meet(l *lane, x wait, now int64) {
 		return
 	}
 	for _, n := range l.needs {
-		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.worth && c.ready(n.meter, l, now).at <= x.at {
-			c.place(n, hold{l, n.cost, x.at - min(slack, n.worth), x.at + slack, false})
+		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.comes() && c.ready(n.meter, l, now).at <= x.at {
+			c.place(n, hold{l, n.cost, x.at - min(slack, n.comes()), x.at + slack, false})
 		}
 	}
 }

@@ -22,6 +22,7 @@ type meter struct {
 	bounds
 	// given is how many turns it gave to lanes, wherever they waited.
 	given int64
+	slots
 	// due is when the meter is to be looked at.
 	due place[*meter]
 	pace
@@ -77,6 +78,7 @@ func (c *Core) changedFor(l *lane) {
 func (c *Core) void(m *meter) {
 	m.bounds = newBounds(c.certain)
 	m.given++
+	m.freed = true
 	c.wake(m, 0)
 }
 

@@ -65,6 +65,49 @@ func TestPausedQueue(t *testing.T) {
 	}
 }
 
+// TestSlotsAreNotKept: a slot is kept for a job that waits for another limit only where that
+// is there before the next slot comes, however long leases are. Else slots would be idle
+// while jobs wait that need nothing else; and where jobs run for long, what a funnel gives.
+func TestSlotsAreNotKept(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		takes          int64 // a job
+		host           int64 // the time between two calls of one
+		hosts          int
+		least          int // jobs that need a slot, in 20 s
+		leastHosts     int // of those, jobs of hosts
+		leastElsewhere int // jobs that need a host alone
+	}{
+		{"jobs are short", second / 10, second, 20, 1900, 380, 0},
+		{"jobs are short, and few hosts", second / 10, 2 * second, 5, 1900, 40, 0},
+		{"jobs are long", 2 * second, second / 100, 1, 90, 40, 1800},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(1)
+			pool := w.meter(worldMeter{name: "pool", interval: tt.takes, capacity: 10, lease: 600 * second})
+			alone, elsewhere, ofHosts := w.lane("q", one(pool)...), (*worldLane)(nil), []*worldLane{}
+			w.enqueue(alone, 100_000)
+			for i := range tt.hosts {
+				host := w.meter(worldMeter{name: fmt.Sprintf("host%d", i), interval: tt.host, capacity: 1})
+				ofHosts = append(ofHosts, w.lane("q", one(host, pool)...))
+				w.enqueue(ofHosts[i], 100_000)
+				elsewhere = w.lane("q", one(host)...)
+				if tt.leastElsewhere > 0 {
+					w.enqueue(elsewhere, 100_000)
+				}
+			}
+			w.pass(t, 20)
+			done := 0
+			for _, l := range ofHosts {
+				done += l.done
+			}
+			if alone.done+done < tt.least || done < tt.leastHosts || elsewhere.done < tt.leastElsewhere {
+				t.Errorf("%d jobs had a slot, %d of them of hosts, and %d a host alone; want %d, %d, %d", alone.done+done, done, elsewhere.done, tt.least, tt.leastHosts, tt.leastElsewhere)
+			}
+		})
+	}
+}
+
 // TestUsedUpQuota: while a quota is used up, its meter is asked less and less.
 func TestUsedUpQuota(t *testing.T) {
 	w := newWorld(1)

@@ -111,6 +111,9 @@ func (c *Core) learn(now int64, t try, r Result) {
 		if r.Exact {
 			own.meter.exact = now + mostPatience
 		}
+		if held == 0 && !n.Known && !n.Blocked {
+			own.meter.fills(now, n.Ready)
+		}
 		own.asked, own.given = held+n.Cost, own.meter.given
 		if own.tell(now, held, n) {
 			own.patience = leastPatience

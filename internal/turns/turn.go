@@ -39,6 +39,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 // key, where it must.
 func (c *Core) serve(m *meter, now int64) {
 	c.renew(m, now)
+	m.watch(now)
 	for m.left > 0 && len(c.tries) < c.room {
 		l := m.first()
 		if l == nil {

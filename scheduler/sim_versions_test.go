@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -20,8 +19,8 @@ func (w *sim) reserve() {
 	w.hand.must(w.hand.limits.HIncrBy(w.t.Context(), "hg:{default}:meters", meter, int64(permits)).Err())
 }
 
-// update has all processes leave, which were of a version that counted permits in
-// thousandths, and as many of this one start. Beside others none of another version may.
+// update has all processes leave, which were of a version that counted time in
+// seconds, and as many of this one start. Beside others none of another version may.
 func (w *sim) update() {
 	var old []*simProcess
 	w.mu.Lock()
@@ -69,17 +68,14 @@ func (w *sim) claimed(version int) bool {
 	return reply[1] == int64(0)
 }
 
-var costsLine = regexp.MustCompile(`^((?:[^\n]*\n){4})([\d,]+)\n`)
-
 // makeOld has what waits be kept as that version kept it.
 func (w *sim) makeOld() {
 	ctx, rdb := w.t.Context(), w.hand.limits
 	rdb.Set(ctx, "hg:{default}:epoch", fmt.Sprint(turns.Version-1, " a name"), 0)
 	for job, record := range rdb.HGetAll(ctx, "hg:{default}:jobs").Val() {
-		thousandths := costsLine.ReplaceAllStringFunc(record, func(head string) string {
-			all := costsLine.FindStringSubmatch(head)
-			return all[1] + strings.ReplaceAll(all[2], ",", "000,") + "000\n"
-		})
-		rdb.HSet(ctx, "hg:{default}:jobs", job, thousandths)
+		if lines := strings.SplitN(record, "\n", 3); len(lines) == 3 && len(lines[1]) > 6 {
+			lines[1] = lines[1][:len(lines[1])-6] // since when it waits
+			rdb.HSet(ctx, "hg:{default}:jobs", job, strings.Join(lines, "\n"))
+		}
 	}
 }

@@ -109,7 +109,7 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: lanes.High, Blocks: []string{"host"},
+		Priority: lanes.High, Fair: "POST", Weight: 6, Blocks: []string{"host"},
 		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
 		RetryAt: scheduler.AtBack,
 	}

@@ -238,6 +238,40 @@ func TestPriority(t *testing.T) {
 	}
 }
 
+func TestWeight(t *testing.T) {
+	tests := []struct {
+		text, payload string
+		weight        int
+		err           string
+	}{
+		{text: "payload.paid ? 5 : 1", payload: `{"paid":true}`, weight: 5},
+		{text: "payload.w", payload: `{"w":1000}`, weight: 1000},
+		{text: "payload.w", payload: `{"w":2.0}`, weight: 2},
+		{text: "payload.w", payload: `{"w":0}`, err: "weight expression payload.w: it gives 0: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":-1}`, err: "weight expression payload.w: it gives -1: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: it gives 1e+09: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":1.5}`, err: "weight expression payload.w: it gives 1.5: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":"3"}`, err: "weight expression payload.w: it gives text: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{}`, err: "weight expression payload.w: there is no such field in it (or it is null)"},
+	}
+	for _, test := range tests {
+		weight, err := ParseWeight(test.text)
+		if err != nil {
+			t.Errorf("%s: %v", test.text, err)
+			continue
+		}
+		got, err := weight.Of(job(test.payload))
+		if got != test.weight || reason(err) != test.err {
+			t.Errorf("%s of %s = %d, %q\nwant %d, %q", test.text, test.payload, got, reason(err), test.weight, test.err)
+		}
+	}
+	for _, text := range []string{"0", "1001", "1.5"} {
+		if _, err := ParseWeight(text); err == nil {
+			t.Errorf("constant weight %s: no error", text)
+		}
+	}
+}
+
 func TestZeroValues(t *testing.T) {
 	key, err := Key{}.Of(job("not JSON"))
 	if key != "" || err != nil {

@@ -1,9 +1,12 @@
 package page_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"html"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -93,6 +97,31 @@ func TestJobs(t *testing.T) {
 	if len(seen) != 45 {
 		t.Errorf("the pages have %d of 45 jobs", len(seen))
 	}
+}
+
+// TestQueuesThatWait: who was denied is apart from who failed, and a queue of which somebody
+// waits is not idle.
+func TestQueuesThatWait(t *testing.T) {
+	w := miniWorld(t)
+	w.must(w.limiter.Pause(t.Context(), "mail"))
+	w.run(func(context.Context, string, string) error { return errors.New("broken") })
+	for _, id := range []string{"denied", "denied too"} {
+		w.enqueue(id, "mail", "")
+	}
+	w.enqueue("fails", "everyone", "")
+	w.allWait(2)
+	cell := regexp.MustCompile(`<td class="r num">(?:<a [^>]*>)?(\d+)`)
+	running.Until(t, "two that wait and one to be retried", func() bool {
+		text := body(t, ask(w.page(), request("GET", "/queues", nil)))
+		_, row, _ := strings.Cut(text, `<th scope="row">default</th>`)
+		row, _, _ = strings.Cut(row, "</tr>")
+		var counts []string
+		for _, found := range cell.FindAllStringSubmatch(row, -1) {
+			counts = append(counts, found[1])
+		}
+		// Waiting, pending, scheduled, running, retrying, completed, archived, done and failed.
+		return strings.Join(counts, " ") == "2 0 0 0 1 0 0 1 1" && strings.Contains(row, `<span class="chip wait">waiting</span>`)
+	})
 }
 
 // TestTakeBack: an action says how many jobs it is about, does it to those and no others,

@@ -100,7 +100,7 @@ func TestJobs(t *testing.T) {
 }
 
 // TestQueuesThatWait: who was denied is apart from who failed, and a queue of which somebody
-// waits is not idle.
+// waits is not idle. How long a paused limit denies a job nobody can tell.
 func TestQueuesThatWait(t *testing.T) {
 	w := miniWorld(t)
 	w.must(w.limiter.Pause(t.Context(), "mail"))
@@ -121,6 +121,9 @@ func TestQueuesThatWait(t *testing.T) {
 		}
 		// Waiting, pending, scheduled, running, retrying, completed, archived, done and failed.
 		return strings.Join(counts, " ") == "2 0 0 0 1 0 0 1 1" && strings.Contains(row, `<span class="chip wait">waiting</span>`)
+	})
+	running.Until(t, "a denial by a limit that is paused", func() bool {
+		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "nobody can tell for how long")
 	})
 }
 

@@ -29,11 +29,9 @@ func (t *tally) add(more tally) {
 // for each limit.
 type denial struct {
 	// At is when its process wrote it down, by Redis's clock: up to a second later.
-	At         time.Time
-	Limit, Key string
-	Queue, Job string // Job is its ID, of which 200 bytes are kept
-	// RetryAfter is how long it was told to wait.
-	RetryAfter time.Duration
+	At    time.Time
+	Limit string
+	history.Denial
 }
 
 // series is what the processes said they did, by limit. A limit's row is a ring of

@@ -336,7 +336,7 @@ func (s *state) readHistory(ctx context.Context, p *Page, now time.Time) error {
 		for name, l := range n.Limits {
 			s.history.add(n.At, name, tally{int(l.Permits), int(l.Allowed), int(l.Denied)})
 			if d := l.Denial; d != nil {
-				s.history.deny(denial{n.At, name, d.Key, d.Queue, d.ID, d.RetryAfter})
+				s.history.deny(denial{n.At, name, *d})
 			}
 		}
 	}

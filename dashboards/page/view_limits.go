@@ -234,12 +234,15 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 
 func denialEvent(d denial) incident {
 	note := "its turn comes in about " + span(d.RetryAfter)
-	if d.RetryAfter < time.Millisecond {
+	switch {
+	case d.Unknown:
+		note = "nobody can tell for how long"
+	case d.RetryAfter < time.Millisecond:
 		note = "others have the turn"
 	}
 	return incident{
 		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: note,
-		Job: &throttle.JobID{Queue: d.Queue, ID: d.Job},
+		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
 	}
 }
 

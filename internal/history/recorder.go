@@ -125,7 +125,7 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 	c.decisions[d.Outcome].Add(1)
 	if d.Outcome == throttle.Denied {
 		c.retryAfter.took(d.RetryAfter)
-		c.denial.Store(&Denial{Queue: queue, ID: id, Key: d.Key, RetryAfter: d.RetryAfter})
+		c.denial.Store(&Denial{Queue: queue, ID: id, Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown})
 	}
 }
 

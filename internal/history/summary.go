@@ -36,6 +36,7 @@ type Denial struct {
 	ID         string        `json:"i"`
 	Key        string        `json:"k,omitempty"`
 	RetryAfter time.Duration `json:"r"`
+	Unknown    bool          `json:"u,omitempty"` // nobody can tell for how long
 }
 
 // Ended is how jobs of a task ended, and how many ran at that moment.

@@ -30,7 +30,8 @@ func TestAttemptsAreKept(t *testing.T) {
 		}
 		return fmt.Errorf("fault %d %s: %w", retried, strings.Repeat("x", 2000), errors.New("refused"))
 	}
-	config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Minute }}
+	config := idle
+	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Minute }
 	virtual(t, settings{config: config, limits: []throttle.Limit{perMinute(60, 1)}, handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
 		for name := range fails {
 			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(11), asynq.Retention(72*time.Hour)))

@@ -120,7 +120,7 @@ func (w *sim) runByHand() {
 		if err != nil || info.State != asynq.TaskStateRetry || w.hand.tasks.RunTask(job.lane.queue, id) != nil {
 			continue
 		}
-		w.note(simEvent{loosens: true, kind: "jobs run by hand", text: id + " is run by hand", whose: lanesAt()})
+		w.note(simEvent{kind: "jobs run by hand", text: id + " is run by hand", whose: lanesAt()})
 		w.comesAgain(job)
 		return
 	}
@@ -133,7 +133,7 @@ func (w *sim) archive() {
 		if w.hand.tasks.ArchiveTask(job.lane.queue, id) != nil {
 			continue
 		}
-		w.note(simEvent{loosens: true, kind: "jobs archived", text: id + " is archived", whose: lanesAt()})
+		w.note(simEvent{kind: "jobs archived", text: id + " is archived", whose: lanesAt()})
 		w.comesAgain(job)
 		time.Sleep(w.while())
 		w.hand.must(w.hand.tasks.RunTask(job.lane.queue, id))

@@ -47,7 +47,7 @@ func (w *sim) setKey() {
 	}
 	limit.Rate = w.rate(limit)
 	meter := throttle.Need{Limit: limit.Name, Key: key}
-	w.note(simEvent{kind: "keys set", text: fmt.Sprintf("%s|%s is now %s", limit.Name, key, limit.Rate), limit: &limit, meter: limit.Name + "|" + key, whose: lanesAt(meter), loosens: true})
+	w.note(simEvent{kind: "keys set", text: fmt.Sprintf("%s|%s is now %s", limit.Name, key, limit.Rate), limit: &limit, meter: limit.Name + "|" + key, whose: lanesAt(meter)})
 	w.hand.must(w.hand.limiter.SetKey(w.t.Context(), limit.Name, key, throttle.Override{Rate: limit.Rate}))
 }
 
@@ -60,7 +60,7 @@ func (w *sim) unsetKey() {
 	}
 	e := w.events[i]
 	limit, meter := w.inForce(e.limit.Name), throttle.Need{Limit: e.limit.Name, Key: strings.TrimPrefix(e.meter, e.limit.Name+"|")}
-	w.note(simEvent{kind: "keys unset", text: e.meter + " is as its limit says", limit: &limit, meter: e.meter, unset: true, whose: lanesAt(meter), loosens: true})
+	w.note(simEvent{kind: "keys unset", text: e.meter + " is as its limit says", limit: &limit, meter: e.meter, unset: true, whose: lanesAt(meter)})
 	w.hand.must(w.hand.limiter.UnsetKey(w.t.Context(), meter.Limit, meter.Key))
 }
 
@@ -70,7 +70,7 @@ func (w *sim) resetMeter() {
 		return
 	}
 	meter := limit.Name + "|" + key
-	w.note(simEvent{kind: "meters reset", text: meter + " is reset", whose: lanesAt(), loosens: true})
+	w.note(simEvent{kind: "meters reset", text: meter + " is reset", whose: lanesAt()})
 	w.hand.must(w.hand.limiter.Reset(w.t.Context(), limit.Name, key))
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *sim) redefine() {
 	for limit = w.limit(limit.Name); capacityOf(limit) < least; {
 		limit = w.limit(limit.Name)
 	}
-	w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is defined as %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name), loosens: true})
+	w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is defined as %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Define(w.t.Context(), limit))
 }
 

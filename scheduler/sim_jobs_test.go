@@ -264,9 +264,6 @@ func (w *sim) enqueue(l *simLane) {
 	w.mu.Lock()
 	id := jobID(len(w.jobs))
 	job := &simJob{lane: l, simOrder: w.order(l, id), came: w.now()}
-	if id == w.patient {
-		job.maxWait, job.deadline = 0, 0
-	}
 	w.jobs[id] = job
 	if l.open++; l.open == 1 {
 		w.history.Waits(w.now(), l.name)

@@ -66,7 +66,7 @@ func (w *sim) failOver() {
 		}
 	}
 	time.Sleep(time.Millisecond)
-	w.note(simEvent{kind: "failovers", text: fmt.Sprintf("a replica takes over that has not heard of the last %s", lag), lost: true, stays: true, loosens: true, unheard: true, times: 2})
+	w.note(simEvent{kind: "failovers", text: fmt.Sprintf("a replica takes over that has not heard of the last %s", lag), lost: true, stays: true, unheard: true, times: 2})
 	w.limiter.SwapDB(0, replica)
 	w.limiter.DB(replica).FlushDB()
 	w.mu.Lock()

@@ -49,8 +49,8 @@ func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
 	}
 }
 
-// tooLate notes that a job is told that it is too late, and sees that it is as soon as
-// that is known, where nothing happened that it could not be told for.
+// tooLate notes that a job is told that it is too late, and sees that it is once its patience
+// has ended, and not before: nobody is told so for an estimate.
 func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
 	end := job.end()
 	switch job.ended = time.Now(); {
@@ -58,8 +58,8 @@ func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
 		w.breaksFor(id, "it has all the time: %s", d)
 	case job.ended.Sub(end) > tellsLate && !job.since.IsZero() && len(w.events) == 0 && !w.allBusy() && w.busy.Before(end):
 		w.breaksFor(id, "it was told so %s after its patience had ended", job.ended.Sub(end))
-	case end.Sub(job.ended) > surely && !w.has(answers) && w.oneClock():
-		w.early = append(w.early, id)
+	case end.After(job.ended) && !w.has(answers) && !w.unheard() && w.oneClock():
+		w.breaksFor(id, "it was told so %s before its patience had ended", end.Sub(job.ended))
 	}
 	job.waits = ""
 	w.leaves(id)

@@ -10,7 +10,7 @@ import (
 func (w *sim) changeRule() {
 	l := w.lanes[w.rand.IntN(len(w.lanes))]
 	needs := w.needs()
-	w.note(simEvent{kind: "rules changed", text: fmt.Sprintf("%s needs %v", l.name, needs), whose: func(o *simLane) bool { return o == l }, loosens: true, times: 2})
+	w.note(simEvent{kind: "rules changed", text: fmt.Sprintf("%s needs %v", l.name, needs), whose: func(o *simLane) bool { return o == l }, times: 2})
 	w.mu.Lock()
 	l.parsed, l.ruled = needs, time.Now()
 	w.mu.Unlock()

@@ -57,18 +57,17 @@ func (s *simWorlds) play(t *testing.T) {
 	for seed, ok := s.seed(); ok; seed, ok = s.seed() {
 		var w *sim
 		synctest.Test(t, func(t *testing.T) {
-			w = newSim(t, seed, "")
+			w = newSim(t, seed)
 			w.play()
 			w.judge()
 		})
-		twins := w.judgeTwin(t)
 		if len(w.broken) > 0 && *every {
 			t.Errorf("seed %d (%s): %s", seed, w.mixture, w.line())
 		} else if len(w.broken) > 0 {
 			t.Errorf("seed %d:\n%s", seed, w.story())
 			return
 		}
-		s.count(t, w, twins)
+		s.count(t, w)
 	}
 }
 
@@ -88,11 +87,10 @@ func (s *simWorlds) stop() {
 }
 
 // count adds what happened in a world, and tells what has in each hundred of them.
-func (s *simWorlds) count(t *testing.T, w *sim, twins int) {
+func (s *simWorlds) count(t *testing.T, w *sim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.count(&s.sum)
-	s.sum.twins += twins
 	if s.sum.worlds%100 == 0 {
 		t.Logf("%d of %d worlds, %s", s.sum.worlds, *seeds, s.sum.line())
 	}
@@ -100,7 +98,7 @@ func (s *simWorlds) count(t *testing.T, w *sim, twins int) {
 
 // simFigures are what simulations count.
 type simFigures struct {
-	worlds, twins       int
+	worlds              int
 	jobs, denials, late int
 	denied              map[int]int    // times → jobs that were denied so often
 	events              map[string]int // by their kind
@@ -144,7 +142,7 @@ func (f simFigures) line() string {
 
 func (f simFigures) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d worlds, %d twins, %d jobs, %.3f denials a job, %d too late", f.worlds, f.twins, f.jobs, float64(f.denials)/float64(f.jobs), f.late)
+	fmt.Fprintf(&s, "%d worlds, %d jobs, %.3f denials a job, %d too late", f.worlds, f.jobs, float64(f.denials)/float64(f.jobs), f.late)
 	for _, times := range slices.Sorted(maps.Keys(f.denied)) {
 		fmt.Fprintf(&s, "\n%8d jobs denied %d times", f.denied[times], times)
 	}

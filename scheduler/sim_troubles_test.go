@@ -73,7 +73,7 @@ func (w *sim) play() {
 func (w *sim) open() {
 	limit := *w.slow
 	limit.Rate = throttle.PerSecond(20)
-	w.note(simEvent{loosens: true, kind: "limits opened", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
+	w.note(simEvent{kind: "limits opened", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Set(w.t.Context(), limit))
 }
 
@@ -101,7 +101,6 @@ type simEvent struct {
 	crash   bool
 	unheard bool // answers may have got lost
 	unset   bool // and counts as its limit says from then on
-	loosens bool // jobs may run sooner for it
 	times   int  // that it explains a second denial, of each job that it explains one of
 	// whose denials it explains; nil: everybody's
 	whose func(l *simLane) bool
@@ -172,7 +171,7 @@ func (w *sim) changeLimit() {
 	if limit = w.inForce(limit.Name); limit.Kind != throttle.Concurrency { // jobs need what they need: only the rate
 		limit.Rate = w.rate(limit)
 	}
-	w.note(simEvent{loosens: true, kind: "limits changed", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
+	w.note(simEvent{kind: "limits changed", text: fmt.Sprintf("limit %s is now %s", limit.Name, limit), limit: &limit, whose: lanesOf(limit.Name)})
 	w.hand.must(w.hand.limiter.Set(w.t.Context(), limit))
 }
 
@@ -224,7 +223,7 @@ func (w *sim) loseAnswers() {
 }
 
 func (w *sim) loseData() {
-	w.note(simEvent{kind: "data lost", text: "the limiter's data are lost", lost: true, loosens: true})
+	w.note(simEvent{kind: "data lost", text: "the limiter's data are lost", lost: true})
 	w.limiter.FlushAll()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,7 +272,7 @@ func (w *sim) while() time.Duration { return milliseconds(between(w.rand, 100, 3
 func (w *sim) delete() {
 	for _, id := range w.ids() {
 		if w.hand.tasks.DeleteTask(w.jobs[id].lane.queue, id) == nil {
-			w.note(simEvent{loosens: true, kind: "jobs deleted", text: id + " is deleted", whose: func(*simLane) bool { return false }})
+			w.note(simEvent{kind: "jobs deleted", text: id + " is deleted", whose: func(*simLane) bool { return false }})
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.turned = append(w.turned, simTurn{w.jobs[id].waits, true}, simTurn{})

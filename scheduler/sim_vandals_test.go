@@ -20,7 +20,7 @@ func (w *sim) changeRecords() {
 			continue
 		}
 		name := strings.ReplaceAll(strings.TrimPrefix(key, "hg:{default}:"), "\n", " ")
-		w.note(simEvent{kind: "records changed", text: fmt.Sprintf("%s: %s", name, what), loosens: true, unheard: true, times: 3})
+		w.note(simEvent{kind: "records changed", text: fmt.Sprintf("%s: %s", name, what), unheard: true, times: 3})
 	}
 }
 

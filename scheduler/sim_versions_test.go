@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/turns"
@@ -37,7 +36,7 @@ func (w *sim) update() {
 		p.leaves = true
 	}
 	w.mu.Unlock()
-	w.note(simEvent{kind: "versions changed", text: "a later version starts, once all processes have left", loosens: true, unheard: true, times: 2})
+	w.note(simEvent{kind: "versions changed", text: "a later version starts, once all processes have left", times: 2})
 	for _, version := range []int{turns.Version - 1, turns.Version + 1} {
 		if w.gives() && w.claimed(version) {
 			w.breaks(w.lanes, w.now(), w.now(), "a process that keeps data of version %d starts beside others", version)
@@ -49,8 +48,13 @@ func (w *sim) update() {
 	for w.gives() { // its answer that nobody does any more got lost
 		time.Sleep(time.Second)
 	}
-	w.makeOld()
-	w.note(simEvent{kind: "versions changed", text: "it starts", loosens: true})
+	w.hand.makeOld()
+	w.mu.Lock()
+	for _, job := range w.jobs { // whoever waits does so anew
+		job.since = time.Time{}
+	}
+	w.mu.Unlock()
+	w.note(simEvent{kind: "versions changed", text: "it starts"})
 	for range old {
 		w.startProcess()
 	}
@@ -66,16 +70,4 @@ func (w *sim) claimed(version int) bool {
 	reply, err := lua.Claim.Run(ctx, w.hand.limits, []string{"hg:{default}:"}, data, "", "", claimLife.Milliseconds(), version).Slice()
 	w.hand.must(err)
 	return reply[1] == int64(0)
-}
-
-// makeOld has what waits be kept as that version kept it.
-func (w *sim) makeOld() {
-	ctx, rdb := w.t.Context(), w.hand.limits
-	rdb.Set(ctx, "hg:{default}:epoch", fmt.Sprint(turns.Version-1, " a name"), 0)
-	for job, record := range rdb.HGetAll(ctx, "hg:{default}:jobs").Val() {
-		if lines := strings.SplitN(record, "\n", 3); len(lines) == 3 && len(lines[1]) > 6 {
-			lines[1] = lines[1][:len(lines[1])-6] // since when it waits
-			rdb.HSet(ctx, "hg:{default}:jobs", job, strings.Join(lines, "\n"))
-		}
-	}
 }

@@ -26,7 +26,6 @@ type sim struct {
 	seed uint64
 	mixture
 	rand      *rand.Rand
-	patient   string // a job that has all the time here, and not in the world that this is the twin of
 	limiter   *miniredis.Miniredis
 	clock     *simClock   // the limiter's
 	deaf      atomic.Bool // words to who gives turns get lost
@@ -54,7 +53,6 @@ type sim struct {
 	worst   float64   // wait of a lane, in rounds
 	broken  []simBreak
 	turned  []simTurn
-	early   []string // jobs that were told that it is too late before their patience had ended
 	shuts   []simShut
 }
 
@@ -71,8 +69,8 @@ type simProcess struct {
 	since   time.Time // that it lives, and does not hang
 }
 
-func newSim(t *testing.T, seed uint64, patient string) *sim {
-	w := &sim{t: t, seed: seed, mixture: newMixture(seed), rand: rand.New(rand.NewPCG(seed, 2)), patient: patient, jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+func newSim(t *testing.T, seed uint64) *sim {
+	w := &sim{t: t, seed: seed, mixture: newMixture(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	t.Cleanup(w.handlers.Wait) // the last: asynq has given some up, and the clock stands still once all has ended
 	w.limiter, _ = redistest.Mini(t)
@@ -143,7 +141,7 @@ func capacityOf(l throttle.Limit) int {
 func (w *sim) startProcess() {
 	for i, limit := range w.limits {
 		if w.redefined(limit) {
-			w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is %s again", limit.Name, limit), limit: &w.limits[i], whose: lanesOf(limit.Name), loosens: true})
+			w.note(simEvent{kind: "limits redefined", text: fmt.Sprintf("limit %s is %s again", limit.Name, limit), limit: &w.limits[i], whose: lanesOf(limit.Name)})
 		}
 	}
 	p := &simProcess{index: len(w.processes), since: time.Now()}

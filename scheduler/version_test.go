@@ -42,12 +42,27 @@ func (st *stack) contents() string {
 	return strings.Join(lines, "\n")
 }
 
+// makeOld has what waits be kept as by a version that said since when in seconds.
+func (st *stack) makeOld() {
+	ctx, jobs := st.t.Context(), scopePrefix+"jobs"
+	st.limits.Set(ctx, scopePrefix+"epoch", fmt.Sprint(turns.Version-1, " a name"), 0)
+	for job, record := range st.limits.HGetAll(ctx, jobs).Val() {
+		if lines := strings.SplitN(record, "\n", 3); len(lines) == 3 && len(lines[1]) > 6 {
+			lines[1] = lines[1][:len(lines[1])-6]
+			st.limits.HSet(ctx, jobs, job, strings.Join(lines, "\n"))
+		}
+	}
+}
+
 // An older version has left jobs that wait. While one of its workers gives turns a
 // worker of this version does not start, and changes nothing. After that it brings over
 // what waits: each job runs, in time and within its limit, whose meter goes on.
 func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
 	w := &world{taken: map[string][]throttletest.Admission{}}
-	s := settings{config: quick, limits: []throttle.Limit{perMinute(6, 3)}, asked: w.asked}
+	patient := func(*asynq.Task) (Rule, error) {
+		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Hour}, nil
+	}
+	s := settings{config: quick, limits: []throttle.Limit{perMinute(6, 3)}, rule: patient, asked: w.asked}
 	virtual(t, s, func(t *testing.T, st *stack) {
 		ctx, began := t.Context(), time.Now()
 		for range 20 {
@@ -55,7 +70,7 @@ func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		st.server.Shutdown()
-		st.must(st.limits.Set(ctx, scopePrefix+"epoch", "a name without a version", 0).Err())
+		st.makeOld()
 		st.must(st.limits.HSet(ctx, scopePrefix+"meters", "api|", 3).Err()) // reserved, and nobody comes
 		limiter := throttle.New(st.limits, throttle.RedisOptions{})
 		st.must(limiter.Set(ctx, funnel("by-hand", 1, 1)))

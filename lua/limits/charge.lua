@@ -22,6 +22,7 @@
 -- @include gcra
 -- @include fixed_window
 -- @include leases
+-- @include parts
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -58,14 +59,15 @@ end
 
 local function give_back_part(k)
   local width = ceil(m.period_us / 60)
-  local was, rest = string.match(call('GET', m.state), '^(%d+)(.*)$')
+  local was, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
   if tonumber(was) ~= width then return end
-  rest = string.gsub(rest, ' (%d+) (%d+)', function(part, count)
+  local text = string.gsub(older .. last, '(%d+) (%d+)', function(part, count)
     if tonumber(part) ~= mark then return nil end
     count = tonumber(count) - k
-    return count > 0 and ' ' .. part .. ' ' .. int(count) or ''
+    return count > 0 and part .. ' ' .. int(count) or ''
   end)
-  if rest == '' then call('DEL', m.state) else call('SET', m.state, was .. rest, 'KEEPTTL') end
+  local sum, newest, left, others = sum_up(m, text, width, now_us)
+  if newest then call('SET', m.state, parts_text(width, sum, newest, left, others), 'KEEPTTL') else call('DEL', m.state) end
 end
 
 -- Of a debt it may have kept no more than all its permits.

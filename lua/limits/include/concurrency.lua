@@ -1,3 +1,4 @@
+-- @include limits
 -- @include leases
 
 -- Concurrency: at most n permits held at once, each a lease that ends unless
@@ -6,7 +7,9 @@
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
-  m.lease_us = tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  local limit = limits[m.name]
+  limit.lease_us = limit.lease_us or tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  m.lease_us = limit.lease_us
   m.known = false
 
   -- How many permits others hold whose leases end by a moment.

@@ -1,12 +1,13 @@
--- @include scope
+-- @include limits
 
 -- The boundaries of a limit's windows: multiples of the period, or, where a
 -- calendar decides, the list `edges` that Go computed; the choice among them is
 -- made here by Redis's clock. Returns a function that gives the start of the
 -- i-th window after the one which holds a moment, and whether the list ends.
 local function windows(m)
-  local margin_us, offset_us, stored = unpack(call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges'))
-  margin_us = tonumber(margin_us)
+  local limit = limits[m.name] or {}
+  limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
+  local margin_us, offset_us, stored = limit.windows[1] + 0, limit.windows[2], limit.windows[3]
   if not stored then
     return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
   end

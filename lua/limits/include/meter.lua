@@ -1,4 +1,4 @@
--- @include scope
+-- @include limits
 
 -- Returns the meter of a limit and a key, or nil where the limit does not exist
 -- for this app. A meter answers: ready_at(k), the earliest microsecond at which
@@ -16,11 +16,33 @@
 -- functions that it does not use.
 -- `at` looks at the meter as of a later moment, if nothing is taken before.
 local function load_meter(name, key, app, holder, at)
-  local summary = call('HGET', hg('summaries'), name)
-  if not summary then return nil end
-  local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+  local limit = limits[name]
+  if not limit then
+    local summary = call('HGET', hg('summaries'), name)
+    if not summary then return nil end
+    local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+    limit = { kind = kind, rate = rate, n = n + 0, period_us = period_us + 0, capacity = capacity + 0, more = rest ~= '', load = false }
+    if kind == 'funnel' or kind == 'token_bucket' then
+      -- @include gcra
+      limit.load = gcra
+    elseif kind == 'sliding_log' then
+      -- @include sliding_log
+      limit.load = sliding_log
+    elseif kind == 'sliding_window' then
+      -- @include sliding_window
+      limit.load = sliding_window
+    elseif kind == 'fixed_window' then
+      -- @include fixed_window
+      limit.load = fixed_window
+    else
+      -- @include concurrency
+      limit.load = concurrency
+    end
+    limits[name] = limit
+  end
+  local kind = limit.kind
   local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil
-  if rest ~= '' then
+  if limit.more then
     -- @include rest
     paused, ends, record, margin_us, adapts = load_rest(name, key, app)
   end
@@ -28,10 +50,9 @@ local function load_meter(name, key, app, holder, at)
   local now_us = at or now_us
 
   local id = name .. '|' .. key
-  local keep
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
-    n = tonumber(n), period_us = tonumber(period_us), capacity = tonumber(capacity), rate = rate, index = 0, cost = 0, reserved = 0, early = false,
+    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
     ready_at = false, take = false, left = false, full_at = false,
   }
   if record then
@@ -39,22 +60,7 @@ local function load_meter(name, key, app, holder, at)
     override(m, kind, record, tonumber(margin_us), now_us, adapts)
   end
   if adapts and adapts ~= '0' then m.heard = true end
-  if kind == 'funnel' or kind == 'token_bucket' then
-    -- @include gcra
-    keep = gcra(m, now_us)
-  elseif kind == 'sliding_log' then
-    -- @include sliding_log
-    keep = sliding_log(m, now_us)
-  elseif kind == 'sliding_window' then
-    -- @include sliding_window
-    keep = sliding_window(m, now_us)
-  elseif kind == 'fixed_window' then
-    -- @include fixed_window
-    keep = fixed_window(m, now_us)
-  else
-    -- @include concurrency
-    concurrency(m, now_us, holder)
-  end
+  local keep = limit.load(m, now_us, holder)
 
   if paused or ends then
     -- @include shut

@@ -45,7 +45,7 @@ local function binding(meters, current)
 end
 
 -- The reply for an outcome that meter m decided, with `at` the time to come back.
-local function reply(outcome, m, at, time_us, left)
-  left = left or m.left() - m.reserved
+local function reply(outcome, m, at, time_us)
+  local left = m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }
 end

@@ -5,10 +5,12 @@
 -- exists once the (n-k+1)-th newest time is a whole period old.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
+  local length = call('LLEN', m.state)
+  local last -- the newest time, once it is known; 0 if there is none
 
-  local function newest(i)
-    local at = call('LINDEX', m.state, -i)
-    return at and tonumber(at)
+  local function newest()
+    last = last or tonumber(call('LINDEX', m.state, -1) or 0)
+    return last
   end
 
   m.windowed = true
@@ -16,43 +18,49 @@ local function sliding_log(m, now_us)
     if k == 0 then return now_us end
     local within = (k - 1) % n + 1
     local rounds = (k - within) / n
-    local at = newest(n - within + 1)
-    at = at and at + period_us or now_us
+    local at = n - within < length and call('LINDEX', m.state, within - n - 1) + period_us or now_us
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
+  local function keep()
+    last = nil
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0)))
+  end
 
   function m.take(k)
-    local last = newest(1)
-    local at = last and last > now_us and last or now_us
-    local text = int(at)
-    while k > 0 do
+    local at = newest() > now_us and last or now_us
+    local text, more = int(at), k - 1
+    call('RPUSH', m.state, text)
+    while more > 0 do
       local batch = {}
-      for i = 1, math.min(k, 1000) do batch[i] = text end
+      for i = 1, math.min(more, 1000) do batch[i] = text end
       call('RPUSH', m.state, unpack(batch))
-      k = k - #batch
+      more = more - #batch
     end
-    call('LTRIM', m.state, -n, -1)
-    keep()
+    last, length = at, length + k
+    if length > n then
+      call('LTRIM', m.state, -n, -1)
+      length = n
+    end
+    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE + (m.longer_ms or 0)))
     return at
   end
 
-  -- Times are in order, so the first that still counts is found by halving.
+  -- Times are in order, so the first that still counts is found by halving; of a limit in
+  -- full use it is the oldest.
   function m.left()
-    local length = call('LLEN', m.state)
-    local low, high = 0, length
+    local low, high, middle = 0, length, 0
     while low < high do
-      local middle = floor((low + high) / 2)
-      if tonumber(call('LINDEX', m.state, middle)) + period_us > now_us then high = middle else low = middle + 1 end
+      if call('LINDEX', m.state, middle) + period_us > now_us then high = middle else low = middle + 1 end
+      middle = floor((low + high) / 2)
     end
     local left = n - (length - low)
     return left > 0 and left or 0
   end
 
   function m.full_at()
-    local last = newest(1)
-    return last and last + period_us > now_us and last + period_us or now_us
+    local at = newest() + period_us
+    return last > 0 and at > now_us and at or now_us
   end
 
   return keep

@@ -1,37 +1,38 @@
--- @include scope
+-- @include parts
 
 -- A sliding window in bounded memory: the period in 60 parts, each counted
 -- whole until its last microsecond has left the window, so never over.
--- State: "width part count part count …", oldest part first.
+-- State: "width sum part count;part count …": of all, of the newest part, and then the
+-- older ones, oldest first. So a call reads only those that leave, and writes the newest.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)
-  local parts, counts, sum = {}, {}, 0
+  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: where in older those begin that count
 
   -- When the last permit that part b may hold has left the window.
   local function leaves(b) return (b + 1) * width - 1 + period_us end
 
   local state = call('GET', m.state)
   if state then
-    local was_width, rest = string.match(state, '^(%d+)(.*)$')
-    was_width = tonumber(was_width)
-    for part, taken in string.gmatch(rest, '(%d+) (%d+)') do
-      local b, count = tonumber(part), tonumber(taken)
-      -- The limit was changed: a part goes where its last microsecond lies.
-      if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
-      if leaves(b) > now_us then
-        if parts[#parts] == b then
-          counts[#parts] = counts[#parts] + count
-        else
-          parts[#parts + 1], counts[#counts + 1] = b, count
-        end
-        sum = sum + count
+    local was_width
+    was_width, sum, newest, count, older = string.match(state, '^(%d+) (%d+) (%d+) (%d+);(.*)$')
+    if was_width and was_width + 0 == width then
+      sum, newest, count = sum + 0, newest + 0, count + 0
+      if leaves(newest) <= now_us then sum, newest, older = 0, nil, '' end
+      while first < #older do
+        local part, taken, after = string.match(older, '^(%d+) (%d+) ()', first)
+        if leaves(part + 0) > now_us then break end
+        sum, first = sum - taken, after
       end
+    else -- the limit was changed; or an older version wrote it, which had parts only
+      local was, text = string.match(state, '^(%d+)(.*)$')
+      if was_width then text = older .. newest .. ' ' .. count end
+      sum, newest, count, older = sum_up(m, text, tonumber(was), now_us)
     end
   end
   -- A part in the future means that the clock stepped back: a meter's time does
   -- not.
-  local behind = #parts > 0 and parts[#parts] * width or 0
+  local behind = newest and newest * width or 0
   local floor_us = behind > now_us and behind or now_us
 
   m.windowed = true
@@ -41,10 +42,12 @@ local function sliding_window(m, now_us)
     local wait = (k - within) / n * period_us
     local missing = within - (n - sum)
     local at = floor_us
-    for i = 1, #parts do
-      if missing <= 0 then break end
-      missing = missing - counts[i]
-      at = leaves(parts[i])
+    if missing > 0 then
+      for part, taken in string.gmatch(string.sub(older, first), '(%d+) (%d+)') do
+        missing, at = missing - taken, leaves(part + 0)
+        if missing <= 0 then break end
+      end
+      if missing > 0 then at = leaves(newest) end
     end
     return math.min((at > floor_us and at or floor_us) + wait, FAR)
   end
@@ -53,16 +56,13 @@ local function sliding_window(m, now_us)
 
   function m.take(k)
     local b = floor(floor_us / width)
-    if parts[#parts] == b then
-      counts[#parts] = counts[#parts] + k
-    else
-      parts[#parts + 1], counts[#counts + 1] = b, k
+    if newest ~= b then
+      if newest then older = older .. int(newest) .. ' ' .. int(count) .. ' ' end
+      newest, count = b, 0
     end
-    sum = sum + k
-    local text = { int(width) }
-    for i = 1, #parts do text[i + 1] = int(parts[i]) .. ' ' .. int(counts[i]) end
+    sum, count, older, first = sum + k, count + k, string.sub(older, first), 1
     local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
-    call('SET', m.state, table.concat(text, ' '), 'PX', int(ttl_ms))
+    call('SET', m.state, parts_text(width, sum, newest, count, older), 'PX', int(ttl_ms))
     return b
   end
 
@@ -71,7 +71,7 @@ local function sliding_window(m, now_us)
     return n - sum
   end
 
-  function m.full_at() return #parts > 0 and leaves(parts[#parts]) or now_us end
+  function m.full_at() return newest and leaves(newest) or now_us end
 
   return keep
 end

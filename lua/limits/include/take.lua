@@ -6,20 +6,19 @@
 -- call goes, and two numbers by which each meter knows what it gave: 0 if it does not.
 local function take_all(meters, before, at)
   local tightest, least, lease_us
-  local heard, marks = 0, {}
+  local answer = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
   for i = 1, #meters do
     local m = meters[i]
     local mark, given
     if m.cost > 0 and not before then mark, given = m.take(m.cost, at) end
-    marks[2 * i - 1], marks[2 * i] = mark or 0, given or 0
-    if m.heard then heard = 1 end
+    answer[8 + 2 * i], answer[9 + 2 * i] = mark or 0, given or 0
+    if m.heard then answer[9] = 1 end
     local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  local answer = reply(ALLOWED, tightest, now_us, lease_us, least)
-  answer[9] = heard
-  for i = 1, #marks do answer[9 + i] = marks[i] end
+  answer[2], answer[5], answer[6] = tightest.index, least > 0 and least or 0, tightest.full_at()
+  answer[7], answer[8] = tightest.capacity, lease_us or 0
   return answer
 end
 

@@ -41,7 +41,7 @@ func TestSettledTokens(t *testing.T) {
 		rule := func(*asynq.Task) (Rule, error) {
 			return Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: most}}}, nil
 		}
-		config := asynq.Config{Concurrency: 8, TaskCheckInterval: 100 * time.Millisecond}
+		config := asynq.Config{Concurrency: 8, TaskCheckInterval: time.Second}
 		virtual(t, settings{config: config, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
 			for range jobs {
 				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))

@@ -135,7 +135,7 @@ func TestFailuresRetryThenArchive(t *testing.T) {
 					t.Fatal(d, err)
 				}
 				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(maxRetry)))
-				time.Sleep(6 * time.Hour)
+				time.Sleep(40 * time.Minute)
 				if n := len(st.ran()); n != maxRetry+1 {
 					t.Errorf("ran %d times, want %d", n, maxRetry+1)
 				}

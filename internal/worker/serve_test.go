@@ -122,16 +122,19 @@ func asking(t *testing.T, address, path string) {
 	}
 }
 
-// TestSlowScrapes: clients that never read what they ask of /metrics keep nobody from
-// reading it.
+// TestSlowScrapes: clients that never read what they ask for, metrics or what the page is
+// made of, keep nobody from metrics, and from learning that the worker lives.
 func TestSlowScrapes(t *testing.T) {
 	url, _ := runWorker(t, redistest.Run(t), limited)
 	for range maxScrapes + 1 {
 		asking(t, strings.TrimPrefix(url, "http://"), "/metrics")
+		asking(t, strings.TrimPrefix(url, "http://"), "/assets/uplot.js")
 	}
 	for range 10 {
-		if code, text := running.Get(t, url+"/metrics"); code != 200 {
-			t.Fatalf("beside clients that do not read: %d %s", code, text)
+		for _, path := range []string{"/metrics", "/healthz"} {
+			if code, text := running.Get(t, url+path); code != 200 {
+				t.Fatalf("beside clients that do not read: %s: %d %s", path, code, text)
+			}
 		}
 	}
 }

@@ -59,7 +59,7 @@ type forecastLease struct {
 
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	w := &forecastWorld{
-		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 21)), needs: map[string][]throttle.Need{},
+		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
 		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
 	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
@@ -70,13 +70,17 @@ func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	}
 	define(t, w, w.limits...)
 	w.weigh(t)
+	crowded := w.rand.IntN(2) == 0 // all need one meter
 	lanes := map[string]bool{}
 	for range 1 + w.rand.IntN(8) {
 		l := w.anyShare()
 		var needs []throttle.Need
-		for _, l := range w.limits {
-			if w.rand.IntN(2) == 0 {
+		for i, l := range w.limits {
+			if shared := crowded && i == 0; shared || w.rand.IntN(2) == 0 {
 				key := []string{"", "a", "b"}[w.rand.IntN(3)]
+				if shared {
+					key = ""
+				}
 				needs = append(needs, throttle.Need{Limit: l.Name, Key: key, Cost: 1 + w.rand.IntN(min(3, l.MaxCost()))})
 			}
 		}
@@ -141,26 +145,23 @@ func (w *forecastWorld) period(id string) (sum time.Duration) {
 // weights: where in its own round each is, a forecast cannot know.
 func (w *forecastWorld) round(id string) (sum time.Duration) {
 	own := w.lane[id]
-	if w.queues[own.queue].Strict && len(w.queues) > 1 {
-		return 0
-	}
 	for _, n := range w.needs[id] {
-		queues, keys := map[string]int{}, map[string]int{}
+		queues, keys := map[string]int{own.queue: w.queues[own.queue].Turns}, map[string]int{}
 		for _, l := range w.sets {
-			if slices.ContainsFunc(l.needs, func(o throttle.Need) bool { return o.Limit == n.Limit && o.Key == n.Key }) {
+			if !slices.ContainsFunc(l.needs, func(o throttle.Need) bool { return o.Limit == n.Limit && o.Key == n.Key }) {
+				continue
+			}
+			if !w.queues[l.queue].Strict {
 				queues[l.queue] = w.queues[l.queue].Turns
-				if l.queue == own.queue {
-					keys[l.fair] = max(1, l.weight)
-				}
+			}
+			if l.queue == own.queue {
+				keys[l.fair] = max(1, l.weight)
 			}
 		}
-		if len(queues)+len(keys) == 2 {
-			continue
-		}
-		turns := float64(total(queues)) / float64(w.queues[own.queue].Turns) * float64(total(keys)) / float64(max(1, own.weight))
+		turns := float64(total(queues)) / float64(queues[own.queue]) * float64(total(keys)) / float64(keys[own.fair])
 		i := slices.IndexFunc(w.limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
-		if l := w.limits[i]; l.Kind != throttle.Concurrency {
-			sum += time.Duration(turns * 3 * float64(l.Rate.Per) / float64(l.Rate.N))
+		if l := w.limits[i]; len(queues)+len(keys) > 2 && l.Kind != throttle.Concurrency {
+			sum += time.Duration(turns * 3 * float64(l.Rate.Per) / float64(l.Rate.N)) // no job costs more than 3
 		}
 	}
 	return sum

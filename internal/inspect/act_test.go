@@ -1,0 +1,79 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A job that is called can be taken back, and cannot be run before its time; what was
+// reserved for it is the next one's, and all others run.
+func TestTakeBackWhatIsCalled(t *testing.T) {
+	for _, act := range []*inspect.Act{inspect.Delete, inspect.Archive} {
+		synctest.Test(t, func(t *testing.T) {
+			const jobs = 20
+			_, rdb := redistest.Mini(t)
+			quiet := slog.New(slog.DiscardHandler)
+			rules := scheduler.Rules{
+				Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}},
+				For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+				},
+			}
+			server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 5, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
+			must(t, err)
+			ran := map[string]int{}
+			must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				ran[id]++
+				return nil
+			})))
+			defer server.Shutdown()
+			for i := range jobs {
+				_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
+				must(t, err)
+			}
+			time.Sleep(3 * time.Second)
+			q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			must(t, q.Inspector.PauseQueue("default"))
+			time.Sleep(2 * time.Second)
+
+			called := inspect.Filter{States: []string{inspect.Called}}
+			list, err := q.Find(t.Context(), act, called, jobs)
+			must(t, err)
+			if len(list) != 1 {
+				t.Fatalf("%v are called, want the one that the paused queue does not give", list)
+			}
+			if done, err := q.Do(t.Context(), inspect.Run, inspect.Filter{}, list); done != 0 || err != nil {
+				t.Errorf("%d run, %v", done, err)
+			}
+			if done, err := q.Do(t.Context(), act, called, list); done != 1 || err != nil {
+				t.Errorf("%d %s, %v", done, act.Done, err)
+			}
+			changes, err := q.Limiter.Changes(t.Context(), 1)
+			must(t, err)
+			if c := changes[0]; c.What != act.Done || c.Jobs != 1 || c.Job != list[0] {
+				t.Errorf("the changelog has %+v", c)
+			}
+			must(t, q.Inspector.UnpauseQueue("default"))
+			time.Sleep(15 * time.Second)
+			for i := range jobs {
+				id := fmt.Sprint(i)
+				if want := map[bool]int{false: 1, true: 0}[id == list[0].ID]; ran[id] != want {
+					t.Errorf("job %s ran %d times, want %d", id, ran[id], want)
+				}
+			}
+		})
+	}
+}

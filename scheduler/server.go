@@ -203,9 +203,12 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 			return fmt.Errorf("rules: limit %s: %w", l.Name, err)
 		}
 	}
-	for queue := range cfg.Queues {
+	for queue, weight := range cfg.Queues {
 		if err := validQueue(queue); err != nil {
 			return fmt.Errorf("config: %w", err)
+		}
+		if weight > turns.MostTurns {
+			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, turns.MostTurns)
 		}
 	}
 	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {

@@ -32,6 +32,7 @@ func TestNewServerRefuses(t *testing.T) {
 		{"a wrong limit", Rules{For: noNeeds, Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel}}}, asynq.Config{}, nil, "api"},
 		{"what asynq panics for", Rules{For: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
 		{"a queue of two lines", Rules{For: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
+		{"a queue that outweighs memory", Rules{For: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
 		{"fewer crashes than none", Rules{For: noNeeds}, asynq.Config{}, []Option{WithForgivenCrashes(-1)}, "want 0 or more"},
 	}
 	for _, test := range tests {

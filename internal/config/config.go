@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,6 +34,7 @@ type Config struct {
 	Concurrency int `yaml:"concurrency"`
 	// Queues are the queues to serve, each with its weight: of two that have jobs, one of
 	// weight 6 is served six times as often as one of weight 1, at limits that both need, too.
+	// A weight is 10000 at most.
 	Queues map[string]int `yaml:"queues"`
 	// StrictPriority has a queue served only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
@@ -155,6 +157,9 @@ func (d *decoder) checkWorker(c *Config) {
 		d.checkName(path, queue)
 		if c.Queues[queue] < 1 {
 			d.errorf(path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
+		}
+		if c.Queues[queue] > turns.MostTurns {
+			d.errorf(path, "%d: want a weight of at most %d", c.Queues[queue], turns.MostTurns)
 		}
 	}
 }

@@ -7,8 +7,13 @@ import (
 	"strings"
 )
 
-// MostWeight is the most that a fairness key can weigh.
-const MostWeight = 1000
+const (
+	// MostWeight is the most that a fairness key can weigh.
+	MostWeight = 1000
+	// MostTurns is the most that a queue can: whenever asynq looks for jobs it makes a list
+	// as long as the weights of all queues together.
+	MostTurns = 10_000
+)
 
 // Lane is the name of a lane: its queue and its meters, limit|key, one a line, and in the
 // last line what a fairness key says, if there is one.

@@ -72,3 +72,23 @@ func TestSettleLeavesWhatWasTakenEarly(t *testing.T) {
 		expect(t, "left when it does", ask(t, s, "l", 0).Remaining, 4)
 	})
 }
+
+// TestNothingIsTakenEarlyByOneThatBeginsTooLate: a called job whose time is up before its
+// permits exist is not let by, however soon they do.
+func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
+		s.acquireJob(t, job("dear"), throttle.Need{Limit: "l", Key: "k", Cost: 8})
+		hurries := job("hurries")
+		hurries.MaxWait = 25 * time.Millisecond
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "b", one("l"))
+		s.acquireJob(t, hurries, one("l"))
+		s.wait(20 * time.Millisecond)
+		expect(t, "called", s.pumped(t), []string{"a", "b", "hurries"})
+		s.wantTaken(t, []string{"a", "b"}, one("l"))
+		expect(t, "10 ms early, 5 ms too late", s.acquireJob(t, hurries, one("l")).Outcome, denied)
+		s.wait(5 * time.Millisecond)
+		expect(t, "after that", s.acquireJob(t, hurries, one("l")).Outcome, throttle.TooLate)
+	})
+}

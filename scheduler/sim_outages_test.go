@@ -23,6 +23,23 @@ func (w *sim) hangLimiter() {
 	open()
 }
 
+// hangQueues has asynq's Redis answer nobody for a while, the same.
+func (w *sim) hangQueues() {
+	wait := w.while()
+	if w.rand.IntN(2) == 0 {
+		wait *= 15
+	}
+	w.note(simEvent{kind: "queues hung", text: fmt.Sprintf("asynq's Redis hangs for %s", wait), lasts: wait, unheard: true, crash: true, times: 2 + int(wait/time.Second)})
+	w.mu.Lock()
+	for _, p := range w.processes {
+		p.since = time.Now().Add(wait)
+	}
+	w.mu.Unlock()
+	open := w.stalled.close()
+	time.Sleep(wait)
+	open()
+}
+
 // hangProcess has what a process asks of any Redis wait for a while.
 func (w *sim) hangProcess() {
 	p := w.process()

@@ -58,7 +58,7 @@ func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
 		w.breaksFor(id, "it has all the time: %s", d)
 	case job.ended.Sub(end) > tellsLate && !job.since.IsZero() && len(w.events) == 0 && !w.allBusy() && w.busy.Before(end):
 		w.breaksFor(id, "it was told so %s after its patience had ended", job.ended.Sub(end))
-	case (end.IsZero() || end.After(job.ended)) && !w.has(answers) && !w.unheard() && w.oneClock():
+	case (end.IsZero() || end.Sub(job.ended) > time.Millisecond) && !w.has(answers) && !w.unheard() && w.oneClock():
 		w.breaksFor(id, "it was told so %s before its patience had ended", end.Sub(job.ended))
 	}
 	job.waits = ""

@@ -116,7 +116,7 @@ var troubles = []func(w *sim){
 var troublesOf = map[ingredient][]func(w *sim){
 	answers:  {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
 	changes:  {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
-	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
+	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangQueues, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
 	replicas: {(*sim).failOver},
 	rules:    {(*sim).changeRule},
 	vandals:  {(*sim).changeRecords},
@@ -249,10 +249,16 @@ func (w *sim) loseWordsFor() {
 	w.deaf.Store(false)
 }
 
-// hookLimiter has the limiter's Redis lose words while w is deaf, and hang. Those who
+// hookLimiter has both Redises hang, and the limiter's lose words while w is deaf. Those who
 // only listen would hold go-redis's locks meanwhile, for which no bubble's clock goes on.
 func (w *sim) hookLimiter() {
 	listens := []string{"PING", "HELLO", "CLIENT", "SUBSCRIBE"}
+	w.queues.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		if !slices.Contains(listens, cmd) {
+			_ = w.stalled.wait(context.Background())
+		}
+		return false
+	})
 	w.limiter.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if !slices.Contains(listens, cmd) {
 			_ = w.hung.wait(context.Background())

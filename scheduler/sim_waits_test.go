@@ -12,7 +12,7 @@ var heals = map[string]time.Duration{
 	"limits paused": second, "queues paused": 3 * second, "keys blocked": second, "limits hung": 10 * second,
 	"limits changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "keys unset": 2 * second, "limits opened": 2 * second,
 	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "words lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
-	"answers lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second,
+	"answers lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second, "queues hung": 45 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,
 	"permits reserved": 65 * second, "versions changed": 10 * second,
 }

@@ -30,6 +30,7 @@ type sim struct {
 	clock     *simClock   // the limiter's
 	deaf      atomic.Bool // words to who gives turns get lost
 	hung      gate        // of the limiter's Redis
+	stalled   gate        // of asynq's
 	wires     wires       // to it
 	queues    *miniredis.Miniredis
 	limits    []throttle.Limit

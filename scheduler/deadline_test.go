@@ -155,9 +155,9 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 		for i := range 4 {
 			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(i%2), asynq.Timeout(3*time.Second)), numbered("job", i))
 		}
-		time.Sleep(40 * time.Second)
+		time.Sleep(time.Minute)
 		if n := len(ended); n < 4 {
-			t.Errorf("%d contexts ended within 40 s, want one in 8 s", n)
+			t.Errorf("%d contexts ended within a minute, want one in 8 to 13 s", n)
 		}
 		for range len(ended) {
 			if took := <-ended; took != 3*time.Second {

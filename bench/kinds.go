@@ -101,8 +101,7 @@ func (b *bench) weigh(limiter *throttle.Redis, kind throttle.Kind) (int64, error
 		return 0, err
 	}
 	const key = "customer-12345"
-	// Over a second, so that all parts of a sliding window are in use.
-	for begin, taken := time.Now(), 0; time.Since(begin) < time.Second || taken < usedPermits; {
+	for begin, taken := time.Now(), 0; taken < usedPermits; {
 		d, err := limiter.Allow(b.ctx, limit.Name, key)
 		if err != nil {
 			return 0, err
@@ -110,6 +109,10 @@ func (b *bench) weigh(limiter *throttle.Redis, kind throttle.Kind) (int64, error
 		if d.OK() {
 			taken++
 		}
+		if kind == throttle.SlidingWindow { // over a second, so that all of its parts are in use
+			time.Sleep(time.Until(begin.Add(time.Duration(taken) * time.Second / usedPermits)))
+		}
+		time.Sleep(d.RetryAfter)
 	}
 	return b.memory("*" + string(kind) + "|" + key)
 }

@@ -326,7 +326,7 @@ type granter struct {
 func (g *granter) grant(jobs int) {
 	list := make([]turns.Turn, jobs)
 	for i := range list {
-		list[i] = turns.Turn{Lane: g.lane, Ahead: true}
+		list[i] = turns.Turn{Lane: g.lane, Ahead: turns.Ahead.Microseconds()}
 	}
 	_, results, _, err := g.store.Grant(g.rig.ctx, g.process, list)
 	g.rig.check(err)

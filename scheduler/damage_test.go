@@ -63,7 +63,7 @@ func TestMendAndRecount(t *testing.T) {
 		if len(lead.Made) != 1 || lead.Made[0].Lane != lane {
 			t.Fatalf("lanes %+v, want %q", lead.Made, lane)
 		}
-		turn := turns.Turn{Lane: lane, Ahead: true}
+		turn := turns.Turn{Lane: lane, Ahead: turns.Ahead.Microseconds()}
 		if _, results, _, err := store.Grant(ctx, "it", []turns.Turn{turn, turn, turn}); err != nil || results[2].Outcome != turns.Granted {
 			t.Fatal(results, err)
 		}

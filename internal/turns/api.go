@@ -23,8 +23,8 @@ type Need struct {
 // Turn is one try to call the first job of a lane.
 type Turn struct {
 	Lane string
-	// Ahead allows the call of a job whose permits will exist in a moment.
-	Ahead bool
+	// Ahead is how long, in microseconds, before its permits exist the job may be called.
+	Ahead int64
 	// Held is how many permits of each of the lane's meters, in the order of its
 	// name, older lanes hold: they are to be left. It is nil where nothing is held.
 	Held []int64
@@ -62,9 +62,9 @@ type Result struct {
 	// Next is what the lane's first job needs now, in the order of the lane's
 	// meters; nil if none waits.
 	Next []Need
-	// Exact says that this job is not called before its permits exist, whatever the
-	// turn allows.
-	Exact bool
+	// Few says that this job is called little ahead of its time, whatever the turn allows, or
+	// not at all.
+	Few bool
 	// Called is how many of the lane's jobs are called and have not come, after
 	// this turn and before the next of the batch. Skipped turns need not say.
 	Called int

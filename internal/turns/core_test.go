@@ -174,19 +174,21 @@ func TestCallsAheadAreTold(t *testing.T) {
 
 // A job that takes its permits late makes those of the others later that were called
 // ahead of theirs: not even a change of the meter's has that forgotten.
-func TestNobodyIsCalledAheadBesideOneThatNeverIs(t *testing.T) {
-	for _, exact := range []bool{false, true} {
+func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
+	for few, ahead := range map[bool]int64{false: slack, true: little} {
 		c := New()
 		c.Made("small\napi|", 1)
 		c.Made("big\napi|", 2)
 		big := refused(second)
-		big.Exact = exact
-		lanesOf(c, 1, granted("1", 1, api(second)))
+		big.Few = few
+		first := granted("1", 1, api(second))
+		first.Early = true
+		lanesOf(c, 1, first)
 		lanesOf(c, second, big)
 		c.Changed("api|")
 		turns := c.Turns(2*second, 1)
-		if len(turns) != 1 || turns[0].Ahead == exact {
-			t.Errorf("one is exact: %v: turns %+v", exact, turns)
+		if len(turns) != 1 || turns[0].Ahead != ahead {
+			t.Errorf("of one few are given at once: %v: turns %+v", few, turns)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 		if held == nil {
 			held = make([]int64, len(Meters(t.Lane)))
 		}
-		args = append(args, t.Lane, bit(t.Ahead), joinInts(held))
+		args = append(args, t.Lane, t.Ahead, joinInts(held))
 	}
 	reply, err := s.run(ctx, lua.Grant, args...).Slice()
 	if err != nil {

@@ -108,8 +108,8 @@ func (c *Core) learn(now int64, t try, r Result) {
 		if t.Held != nil {
 			held = t.Held[i]
 		}
-		if r.Exact {
-			own.meter.exact = now + mostPatience
+		if r.Few {
+			own.meter.few = now + mostPatience
 		}
 		if held == 0 && !n.Known && !n.Blocked {
 			own.meter.fills(now, n.Ready)

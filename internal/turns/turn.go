@@ -102,8 +102,13 @@ func (c *Core) sure(m *meter, l *lane, now int64) bool {
 
 // horizon is until when a permit must exist for its job to be called now.
 func (m *meter) horizon(now int64) int64 {
-	if m.ahead(now) {
+	switch {
+	case !m.ahead(now):
+		return now
+	case m.few <= now:
 		return now + slack
+	case m.early:
+		return now + little
 	}
 	return now
 }
@@ -111,20 +116,22 @@ func (m *meter) horizon(now int64) int64 {
 // lead is how long before its permits exist a job is called that begins when they do: it
 // comes first.
 func (m *meter) lead(now int64) int64 {
-	if m.early && m.ahead(now) {
-		return coming
+	if m.early {
+		return min(coming, m.horizon(now)-now)
 	}
 	return 0
 }
+
+// little is how far ahead a job is called where a meter gives few at once: about as long as
+// one takes to come. One that is there sooner begins when its permit exists.
+const little = 1_500
 
 // coming is how long a called job takes to come, mostly.
 const coming = 5_000
 
 // ahead reports whether jobs may be called ahead: not where a lane needs several
 // meters. It would keep the permits of one while it waits for another's, and
-// where others are called ahead it could not have both at once. Nor where the meter
-// gives any lane nothing ahead: the others' permits come later where its job takes its
-// own late.
+// where others are called ahead it could not have both at once.
 func (m *meter) ahead(now int64) bool { return m.wide == 0 && m.exact <= now }
 
 // wait is the meter at which a lane must wait, and until when: behind an older
@@ -172,7 +179,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := try{lane: l, from: m, key: l.turn.key, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.ahead(now)}}
+	t := try{lane: l, from: m, key: l.turn.key, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {

@@ -35,11 +35,16 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	}
 	if l.onTheirWay(w.now) >= l.capacity() {
 		w.full++
-		return Result{Outcome: Full, Next: w.next(l, t), Exact: l.exact()}
+		return Result{Outcome: Full, Next: w.next(l, t), Few: l.few()}
 	}
-	at, horizon := w.now, w.now
-	if t.Ahead && !l.exact() {
-		horizon += slack
+	at, horizon := w.now, w.now+t.Ahead
+	switch {
+	case len(l.needs) > 1 || l.needs[0].lease > 0:
+		horizon = w.now
+	case l.few() && !l.early():
+		horizon = w.now
+	case l.few():
+		horizon = min(horizon, w.now+little)
 	}
 	for i, n := range l.needs {
 		ready, _ := n.ready(n.reserved+held(t, i)+n.cost, w.now)
@@ -48,7 +53,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	if at > horizon {
 		w.refused++
 		w.history.Note(w.now, l.name, "is refused")
-		return Result{Outcome: Refused, Next: w.next(l, t), Exact: l.exact()}
+		return Result{Outcome: Refused, Next: w.next(l, t), Few: l.few()}
 	}
 	for _, n := range l.needs {
 		n.reserved += n.cost
@@ -67,7 +72,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
 	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
 	if l.waiting > 0 {
-		r.Next, r.Exact = w.next(l, t), l.exact()
+		r.Next, r.Few = w.next(l, t), l.few()
 	}
 	return r
 }
@@ -82,8 +87,8 @@ func held(t Turn, i int) int64 {
 // early reports whether a lane's jobs may have their permits before they exist.
 func (l *worldLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
 
-// exact reports whether a lane's jobs are never called ahead.
-func (l *worldLane) exact() bool {
+// few reports whether a lane's jobs are called little ahead, or not at all.
+func (l *worldLane) few() bool {
 	n := l.needs[0]
 	return len(l.needs) > 1 || !n.ahead(n.cost)
 }

@@ -7,19 +7,19 @@
 --   summaries (r), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
--- ARGV[2] how far ahead a job may be called, in microseconds
--- ARGV[3…] lane, 1 if it may be called ahead, permits that older lanes hold of
+-- ARGV[2] how far ahead jobs are called mostly, in microseconds
+-- ARGV[3…] lane, how far ahead its job may be called, permits that older lanes hold of
 --   each of its meters, separated by commas, for each turn
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
 --   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
 --   them early}, then
---   for each lane {how many are called, 1 if its next job is never called ahead,
+--   for each lane {how many are called, 1 if its next job is called little ahead or not,
 --   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
 --   where another process gives turns
 -- @include scope
 -- @inner
 -- @include turns
-local process, ahead_us = ARGV[1], tonumber(ARGV[2])
+local process, far_us = ARGV[1], tonumber(ARGV[2])
 
 if call('GET', hg('turns')) ~= process then return { 0 } end
 local out = { now_us, '' }
@@ -27,8 +27,8 @@ for i = 3, #ARGV, 3 do
   local line = line_of(ARGV[i])
   line.turns = line.turns + 1
 end
-for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), ARGV[i + 1] == '1' and ahead_us or 0, ARGV[i + 2]) end
-for i = 1, #lines do out[#out + 1] = outlook(lines[i], ahead_us) end
+for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) end
+for i = 1, #lines do out[#out + 1] = outlook(lines[i], far_us) end
 store()
 out[2] = table.concat(stale, ' ')
 return out

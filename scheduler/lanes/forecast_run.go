@@ -154,7 +154,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 		q.about = q.about || m.About
 	}
 	q.ran(now)
-	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1, Exact: true}
+	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1, Few: true}
 	if len(q.costs) > 0 {
 		r.Next = q.look(now, t.Held)
 	}
@@ -165,7 +165,7 @@ func (f *foresight) refuse(now int64, q *queued, held []int64) turns.Result {
 	for _, m := range q.meters {
 		m.refused = f.batch
 	}
-	return turns.Result{Outcome: turns.Refused, Exact: true, Next: q.needs(now, held)}
+	return turns.Result{Outcome: turns.Refused, Few: true, Next: q.needs(now, held)}
 }
 
 func heldOf(held []int64, meter int) int64 {

@@ -282,7 +282,7 @@ func (g *giver) grant() error {
 // remember keeps what became of the last turns, to tell of them.
 func (g *giver) remember(list []turns.Turn, results []turns.Result) {
 	for i, r := range results {
-		g.last = append(g.last, fmt.Sprintf("%d %q held %v ahead %t: %+v", g.now(), list[i].Lane, list[i].Held, list[i].Ahead, r))
+		g.last = append(g.last, fmt.Sprintf("%d %q held %v ahead %d: %+v", g.now(), list[i].Lane, list[i].Held, list[i].Ahead, r))
 	}
 	g.last = slices.Delete(g.last, 0, max(0, len(g.last)-20))
 }

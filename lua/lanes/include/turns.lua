@@ -8,6 +8,9 @@ local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 -- would be overtaken by one that is.
 local PUT_BACK_US = 20000
 
+-- How long a called job takes to come, about.
+local LITTLE_US = 1500
+
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
 -- or too small for it.
 local function meters_of(line, r)
@@ -31,16 +34,17 @@ local function most_called(meters)
   return most
 end
 
--- Until when a permit must exist for its job to be called now. A job of several
+-- Until when a permit must exist for its job to be called now, mostly far_us ahead. A job of several
 -- limits is not called ahead: permits of one would be reserved while it waits
--- for another's. Nor is one where nobody knows when permits come back, or where few
--- permits can be taken at once: there a job that takes its permit late makes the next
--- one's later, and one that began late after having it early would begin too shortly
--- before the next.
-local function horizon(meters, ahead_us)
+-- for another's. Nor is one where nobody knows when permits come back. Where few permits can
+-- be taken at once a job is called as little ahead as it takes to come: one that takes its
+-- permit late makes the next one's later, and one that begins late after having it early
+-- begins too shortly before the next.
+local function horizon(meters, ahead_us, far_us)
   local m = meters[1]
-  if #meters > 1 or not m.known or (m.capacity - m.cost) * m.period_us < ahead_us * m.n then return now_us end
-  return now_us + ahead_us
+  if #meters > 1 or not m.known then return now_us end
+  if (m.capacity - m.cost) * m.period_us >= far_us * m.n then return now_us + ahead_us end
+  return now_us + (m.early and math.min(ahead_us, LITTLE_US) or 0)
 end
 
 -- Refuses a turn. Those that follow and need one of its meters would take what
@@ -56,7 +60,7 @@ local function refuse(meters, held)
 end
 
 -- A turn leaves what older lanes hold: so many permits of each meter.
-local function turn(line, ahead_us, held_text)
+local function turn(line, ahead_us, held_text, far_us)
   local held = line.held
   if held_text ~= line.held_text then
     held = {}
@@ -87,7 +91,7 @@ local function turn(line, ahead_us, held_text)
     local at = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
     if at > ready then ready = at end
   end
-  if ready > horizon(meters, ahead_us) then return refuse(meters, held) end
+  if ready > horizon(meters, ahead_us, far_us) then return refuse(meters, held) end
   for k = 1, #meters do
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
@@ -98,12 +102,12 @@ local function turn(line, ahead_us, held_text)
 end
 
 -- What is known of a line's next turn, if as much is held then as in its last.
-local function outlook(line, ahead_us)
+local function outlook(line, far_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
   if id and not meters then return { line.called, 0 } end -- its turn is to learn that
   if not id then return { line.called } end
-  local out = { line.called, horizon(meters, ahead_us) == now_us and 1 or 0 }
+  local out = { line.called, horizon(meters, far_us, far_us) < now_us + far_us and 1 or 0 }
   for i = 1, #meters do
     local m = meters[i]
     local n = #out

@@ -206,7 +206,7 @@ func readState(r *activeLimit, state []any) meter {
 		case int64:
 			words = append(words, part)
 		case string:
-			for word := range strings.FieldsSeq(part) {
+			for word := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == ' ' || r == ';' }) {
 				n, _ := strconv.ParseInt(word, 10, 64)
 				words = append(words, n)
 			}
@@ -229,11 +229,12 @@ func readState(r *activeLimit, state []any) meter {
 		return m
 	case SlidingWindow:
 		m := &slidingWindow{}
-		if len(words) > 0 {
+		if len(words) >= 4 { // the sum of all is not needed, and the newest part stands first
 			m.wasWidth = words[0]
-		}
-		for i := 1; i+1 < len(words); i += 2 {
-			m.parts = append(m.parts, part{words[i], words[i+1]})
+			for i := 4; i+1 < len(words); i += 2 {
+				m.parts = append(m.parts, part{words[i], words[i+1]})
+			}
+			m.parts = append(m.parts, part{words[2], words[3]})
 		}
 		return m
 	}

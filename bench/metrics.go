@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/dashboards/metrics"
 	counts "github.com/headgate/headgate/internal/history"
-	lookout "github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -289,7 +288,7 @@ func (b *bench) surveyed(jobs int) error {
 	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
 	defer cancel()
 	for {
-		survey, err := lookout.ReadSurvey(ctx, b.rdb, "default")
+		survey, err := counts.ReadSurvey(ctx, b.rdb, "default")
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,9 @@ func (s *simWorlds) play(t *testing.T) {
 func (s *simWorlds) seed() (seed uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.next++; s.next <= s.end && !newMixture(s.next-1).hasAll(*with); s.next++ {
+	s.next++
+	for s.next <= s.end && !newMixture(s.next-1).hasAll(*with) {
+		s.next++
 	}
 	return s.next - 1, s.next <= s.end
 }

@@ -26,7 +26,7 @@ func TestLeave(t *testing.T) {
 		one := idle
 		one.Concurrency = 1
 		limit := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.Every(interval)}
-		virtual(t, settings{config: one, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
+		virtual(t, settings{config: one, limits: []throttle.Limit{limit}, handle: handle}, func(_ *testing.T, st *stack) {
 			for range calls {
 				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 			}

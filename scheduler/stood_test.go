@@ -33,7 +33,7 @@ func TestRetriesKeepTheirTicket(t *testing.T) {
 				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy, RetryAt: test.at}, nil
 			}}, func(t *testing.T, st *stack) {
 				failed := map[string]int{}
-				st.handle = func(ctx context.Context, task *asynq.Task) error {
+				st.handle = func(ctx context.Context, _ *asynq.Task) error {
 					id, _ := asynq.GetTaskID(ctx)
 					if failed[id]++; (id == "job-000" || id == "job-020") && failed[id] <= 2 {
 						return test.err
@@ -74,7 +74,7 @@ func TestRetriesWaitAnew(t *testing.T) {
 		return Rule{Needs: []throttle.Need{{Limit: "a"}}, MaxWait: 10 * time.Second, Retry: policy}, nil
 	}}, func(t *testing.T, st *stack) {
 		var waited []time.Duration
-		st.handle = func(ctx context.Context, task *asynq.Task) error {
+		st.handle = func(ctx context.Context, _ *asynq.Task) error {
 			if id, _ := asynq.GetTaskID(ctx); id == "job" {
 				d, _ := GetDecision(ctx)
 				if waited = append(waited, d.Waited); len(waited) <= 2 {

@@ -88,13 +88,13 @@ func (r *plainRow) which(meters int) string {
 	if all && r.alike == 1 {
 		return ""
 	}
-	text := strconv.Itoa(r.alike)
+	text := strconv.AppendInt(nil, int64(r.alike), 10)
 	for _, number := range r.meters {
 		if !all {
-			text += " " + strconv.Itoa(number)
+			text = strconv.AppendInt(append(text, ' '), int64(number), 10)
 		}
 	}
-	return text
+	return string(text)
 }
 
 // decide has a call know what the script said to the i-th.

@@ -19,9 +19,11 @@ import (
 type hangs struct{ atomic.Bool }
 
 func (h *hangs) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (h *hangs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
 func (h *hangs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if h.Load() {

@@ -27,7 +27,7 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 			t.Helper()
 			for _, line := range lines {
 				var args []any
-				for _, word := range strings.Fields(line) {
+				for word := range strings.FieldsSeq(line) {
 					args = append(args, word)
 				}
 				if err := admin.Do(t.Context(), args...).Err(); err != nil {

@@ -153,7 +153,7 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 		time.Sleep(time.Minute)
 		toLimiter.slow.Store(int64(5 * time.Second))
 		for i := range 4 {
-			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(i%2), asynq.Timeout(3*time.Second)), numbered("job", i))
+			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(9*(i%2)), asynq.Timeout(3*time.Second)), numbered("job", i))
 		}
 		time.Sleep(time.Minute)
 		if n := len(ended); n < 4 {

@@ -78,6 +78,7 @@ local function gcra(m, now_us)
   -- settle that took before. Returns what a call must know to settle.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
+    if at and tat < at then tat, fraction = at, 0 end -- as if it were then
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= FAR then tat, fraction = FAR, 0 end

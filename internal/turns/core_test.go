@@ -193,6 +193,22 @@ func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
 	}
 }
 
+// Where a meter gives few at once, a job is called as long before its permit exists as it
+// takes to come.
+func TestFewAreCalledALittleAhead(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	first := granted("1", 1, api(second))
+	first.Early, first.Few = true, true
+	lanesOf(c, 1, first)
+	if turns := c.Turns(second-little-1, 1); len(turns) > 0 {
+		t.Errorf("called too far ahead: %+v", turns)
+	}
+	if turns := c.Turns(second-little, 1); len(turns) != 1 || turns[0].Ahead != little {
+		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, little)
+	}
+}
+
 // A job that is called at once after its denial is still being put back when it is
 // told: it is told again soon, for as long as its permits are kept.
 func TestToldAgainWhileBeingPutBack(t *testing.T) {

@@ -63,10 +63,7 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, stamp any) error {
 		args = append(args, limit.rate())
 	}
 	for _, row := range b.rows {
-		args = append(args, row.which(len(b.ids)))
-		for i, need := range row.needs {
-			args = b.limits[row.meters[i]-1].appendCost(args, need.Cost)
-		}
+		args = b.append(args, row)
 	}
 	reply, err := lua.Plain.Run(ctx, r.rdb, keys, args...).Text()
 	if err != nil || reply == "" {
@@ -82,19 +79,25 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, stamp any) error {
 	return nil
 }
 
-// which is the row as the script takes it: empty for one call that needs all meters, in order.
-func (r *plainRow) which(meters int) string {
-	all := len(r.meters) == meters && slices.IsSorted(r.meters)
-	if all && r.alike == 1 {
-		return ""
+// append appends a row as the script takes it.
+func (b *plainBatch) append(args []any, row plainRow) []any {
+	all, head, times := len(row.meters) == len(b.ids) && slices.IsSorted(row.meters), any(""), 1
+	switch {
+	case !all:
+		head, times = len(row.meters), row.alike
+	case row.alike > 1:
+		head = -row.alike
 	}
-	text := strconv.AppendInt(nil, int64(r.alike), 10)
-	for _, number := range r.meters {
-		if !all {
-			text = strconv.AppendInt(append(text, ' '), int64(number), 10)
+	for range times {
+		args = append(args, head)
+		for i, need := range row.needs {
+			if !all {
+				args = append(args, row.meters[i])
+			}
+			args = b.limits[row.meters[i]-1].appendCost(args, need.Cost)
 		}
 	}
-	return string(text)
+	return args
 }
 
 // decide has a call know what the script said to the i-th.

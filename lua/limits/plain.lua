@@ -9,9 +9,10 @@
 --   repeats are known, the number of this one, and how often it was sent. What one job does
 --   not get no later one gets. Else empty
 -- ARGV[2…] limit of each meter; summaries of those; rates of those; then for each call how many
---   there are like it in a row, and which meters it needs, by number, if not all in order;
---   then for each of them how far its TAT may be ahead so that the cost fits, what the cost
---   adds, in microseconds, and n-ths of one of both, if there are any
+--   meters it needs; or empty, if all in order; or for several such calls in a row that are
+--   alike, how many, below zero. Then for each of the meters its number, but where it needs
+--   all; how far its TAT may be ahead so that the cost fits, what the cost adds, in
+--   microseconds, and n-ths of one of both, if there are any
 -- Returns a text: seconds and microseconds of now, for each call + if it has its permits, = if
 --   it had them before, - if they were not there, ? if Allow or Acquire must be asked; then a
 --   line for each meter, with its state as it was. It is empty where they must be asked for all
@@ -50,22 +51,17 @@ end
 local verdicts, all, some, shut = '', false, nil, nil -- shut: what a job did not get no later one gets
 local j = 3 * n + 2
 while j <= last do
-  local numbers, count, alike = nil, n, 1
+  local count, alike, some_of = n, 1, false
   if ARGV[j] ~= '' then
-    local list
-    alike, list = match(ARGV[j], '^(%d+) ?(.*)$')
-    if list ~= '' then
-      numbers, count = {}, 0
-      for k in string.gmatch(list, '%d+') do
-        count = count + 1
-        numbers[count] = k + 0
-      end
-    end
+    local head = ARGV[j] + 0
+    if head < 0 then alike = -head else count, some_of = head, true end
   end
-  for _ = 1, alike + 0 do
+  local width = some_of and 4 or 3
+  for _ = 1, alike do
     local verdict = '+'
     for i = 1, count do
-      local k, at = numbers and numbers[i] or i, j + 3 * i - 2
+      local at = j + width * i - 2
+      local k = some_of and ARGV[at - 1] + 0 or i
       local early_us = tats[k] and tats[k] - ARGV[at] - now_us
       if not early_us or shut and shut[k] then
         verdict = '?'
@@ -74,28 +70,29 @@ while j <= last do
       if early_us > 0 or early_us == 0 and overs[k] > (match(ARGV[at + 2], '^%d+') or 0) + 0 then verdict = '-' end
     end
     if verdict == '+' then
-      all = all or not numbers
+      all = all or not some_of
       for i = 1, count do
-        local k, at = numbers and numbers[i] or i, j + 3 * i - 1
-        local tat, parts = tats[k] + ARGV[at], ARGV[at + 1]
+        local at = j + width * i - 2
+        local k = some_of and ARGV[at - 1] + 0 or i
+        local tat, parts = tats[k] + ARGV[at + 1], ARGV[at + 2]
         if parts ~= '' then
           local whole, over = match(ARGV[rate_at + k], '^%d+') + 0, overs[k] + match(parts, '%d+$')
           if over >= whole then tat, over = tat + 1, over - whole end
           overs[k] = over
         end
         tats[k] = tat
-        if numbers then
+        if some_of then
           some = some or {}
           some[k] = true
         end
       end
     elseif caller then
       shut = shut or {}
-      for i = 1, count do shut[numbers and numbers[i] or i] = true end
+      for i = 1, count do shut[some_of and ARGV[j + 4 * i - 3] + 0 or i] = true end
     end
     verdicts = verdicts .. verdict
   end
-  j = j + 1 + 3 * count
+  j = j + 1 + width * count
 end
 
 if caller and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. verdicts, 'PX', int(GRACE)) end

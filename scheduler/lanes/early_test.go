@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
 )
 
 // TestNothingIsTakenEarlyOfAShutMeter: it would come back from then on, though the calls
@@ -90,5 +91,37 @@ func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
 		expect(t, "10 ms early, 5 ms too late", s.acquireJob(t, hurries, one("l")).Outcome, denied)
 		s.wait(5 * time.Millisecond)
 		expect(t, "after that", s.acquireJob(t, hurries, one("l")).Outcome, throttle.TooLate)
+	})
+}
+
+// TestEarlyCallsOfOneAtATimeAreApart: at a rate that is no whole number of microseconds,
+// who has the permit early begins as long after the one before as the limit says.
+func TestEarlyCallsOfOneAtATimeAreApart(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		limit := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(22), Capacity: 1}
+		define(t, s, limit)
+		var begun []throttletest.Admission
+		early := 0
+		try := func(id string) {
+			if d := s.acquire(t, id, one("l")); d.OK() {
+				begun = append(begun, throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: 1})
+				if d.BeginIn > 0 {
+					early++
+				}
+			}
+		}
+		for i := range 12 {
+			try(fmt.Sprint(i))
+		}
+		for range 1200 {
+			s.wait(501 * time.Microsecond)
+			for _, id := range s.pumped(t) {
+				try(id)
+			}
+		}
+		if len(begun) != 12 || early < 6 {
+			t.Errorf("%d jobs began, %d with permits that they had early; want 12, and half of them", len(begun), early)
+		}
+		must(t, throttletest.Check(limit, begun))
 	})
 }

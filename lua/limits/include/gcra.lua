@@ -34,8 +34,9 @@ end
 -- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
 -- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
 -- State: "tat fraction n period_us"; where calls have given back permits how many those
--- were; and where one that took permits early has not begun, when it does. n permits per period, at most capacity at once: a permit every period/n,
--- and TAT may run capacity·period/n ahead.
+-- were; and where one that took permits early has not begun, when it does. n permits per
+-- period, at most capacity at once: a permit every period/n, and TAT may run
+-- capacity·period/n ahead.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0

@@ -137,14 +137,21 @@ func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *w
 	return l
 }
 
-// weigh says how queues take turns from now on.
+// weigh says how some queues take turns from now on. The others keep their weights, and the
+// core is told all, as by a server that starts.
 func (w *world) weigh(strict bool, weights map[string]int) {
-	told := map[string]Weight{}
 	for queue, turns := range weights {
-		told[queue] = Weight{turns, strict}
-		w.queues[queue].Weight = told[queue]
+		w.queues[queue].Weight = Weight{turns, strict}
 	}
-	w.core.Weigh(told)
+	w.core.Weigh(w.weights())
+}
+
+func (w *world) weights() map[string]Weight {
+	all := map[string]Weight{}
+	for name, q := range w.queues {
+		all[name] = q.Weight
+	}
+	return all
 }
 
 // at has something happen at a time, or now if that is over.

@@ -51,11 +51,7 @@ func (w *world) speed(m *worldMeter, times, over int64) {
 func (w *world) takeover() {
 	w.history.Note(w.now, "", "another process gives turns")
 	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, off: w.core.off}
-	weights := map[string]Weight{}
-	for name, q := range w.queues {
-		weights[name] = q.Weight
-	}
-	w.core.Weigh(weights)
+	w.core.Weigh(w.weights())
 	clear(w.contended)
 	for _, l := range w.lanes {
 		if l.waiting > 0 {

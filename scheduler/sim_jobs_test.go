@@ -155,10 +155,10 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	return w.answer(ctx, id)
 }
 
-// allBusy reports whether no worker is free.
+// allBusy reports whether no worker is free. Those of a process that hangs are not.
 func (w *sim) allBusy() bool {
 	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool {
-		return !p.dead() && !p.leaves && p.running < w.config.Concurrency
+		return !p.dead() && !p.leaves && p.running < w.config.Concurrency && !time.Now().Before(p.since)
 	})
 }
 

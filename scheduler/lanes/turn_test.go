@@ -86,6 +86,30 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 	}
 }
 
+// TestWhatIsLeftOfAWindowIsNotPromised: a dear job that is called a little before the next
+// window opens takes nothing of this one, so what is left of this one is lost, and no other
+// is called as if it were taken.
+func TestWhatIsLeftOfAWindowIsNotPromised(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(72)})
+		s.wait(time.Second - time.Duration(s.now.Nanosecond()))
+		cost := map[string]int{"a": 44, "b": 63, "c": 27}
+		need := func(id string) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: cost[id]} }
+		for _, id := range []string{"a", "b", "c"} {
+			s.acquire(t, id, need(id))
+		}
+		s.wait(970 * time.Millisecond)
+		_, next := s.pump(t)
+		expect(t, "reserved for the next", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "63")
+		s.wait(next)
+		called := s.pumped(t)
+		expect(t, "told when it opens", called, []string{"b"})
+		s.wantTaken(t, called, need("b"))
+		s.wait(time.Second)
+		s.wantTaken(t, s.pumped(t), need("c"))
+	})
+}
+
 // TestNextDay: who waits for a calendar's next day, when the day has 25 hours.
 func TestNextDay(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {

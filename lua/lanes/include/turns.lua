@@ -39,10 +39,12 @@ end
 -- for another's. Nor is one where nobody knows when permits come back. Where few permits can
 -- be taken at once a job is called as little ahead as it takes to come: one that takes its
 -- permit late makes the next one's later, and one that begins late after having it early
--- begins too shortly before the next.
-local function horizon(meters, ahead_us, far_us)
+-- begins too shortly before the next. What is left of a window is lost when the next one opens,
+-- so who is called for that does not count on those before it taking it.
+local function horizon(meters, ready, ahead_us, far_us)
   local m = meters[1]
-  if #meters > 1 or not m.known then return now_us end
+  local lost = m.windowed and ready <= now_us + ahead_us and m.reserved + m.cost > m.n
+  if #meters > 1 or not m.known or lost then return now_us end
   if (m.capacity - m.cost) * m.period_us >= far_us * m.n then return now_us + ahead_us end
   return now_us + (m.early and math.min(ahead_us, LITTLE_US) or 0)
 end
@@ -91,7 +93,7 @@ local function turn(line, ahead_us, held_text, far_us)
     local at = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
     if at > ready then ready = at end
   end
-  if ready > horizon(meters, ahead_us, far_us) then return refuse(meters, held) end
+  if ready > horizon(meters, ready, ahead_us, far_us) then return refuse(meters, held) end
   for k = 1, #meters do
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
@@ -105,14 +107,14 @@ end
 local function outlook(line, far_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
-  if id and not meters then return { line.called, 0 } end -- its turn is to learn that
-  if not id then return { line.called } end
-  local out = { line.called, horizon(meters, far_us, far_us) < now_us + far_us and 1 or 0 }
+  local out = { line.called, id and 0 }
+  if not meters then return out end -- nobody waits, or its turn is to learn that
   for i = 1, #meters do
     local m = meters[i]
     local n = #out
     out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
     out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
   end
+  if horizon(meters, out[4], far_us, far_us) < now_us + far_us then out[2] = 1 end
   return out
 end

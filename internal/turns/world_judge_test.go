@@ -108,9 +108,10 @@ func (w *world) judgeShares() {
 }
 
 // roundsOf is a lane's worst wait in full rounds of its slowest meter: it has one turn, and
-// every other lane that needs the meter as many as it has by its weights.
+// every other lane that needs the meter as many as it has by its weights. No turn is divided:
+// of one that has more than is due to it by then, the rest is not counted as waited for.
 func (w *world) roundsOf(l *worldLane) float64 {
-	round := int64(0)
+	round, rest := int64(0), int64(0)
 	for _, n := range l.needs {
 		sum := n.window
 		for _, o := range w.lanes {
@@ -119,12 +120,14 @@ func (w *world) roundsOf(l *worldLane) float64 {
 			}
 			if busy := o.turnAt(n.worldMeter); busy > 0 {
 				turns := w.shareAt(o, n.worldMeter) / w.shareAt(l, n.worldMeter)
-				sum += int64(turns * float64(busy+w.latency))
+				due := int64(turns * float64(busy+w.latency))
+				sum += due
+				rest = max(rest, busy+w.latency-due)
 			}
 		}
 		round = max(round, sum)
 	}
-	return float64(w.history.Lane(l.name).Worst) / float64(round)
+	return float64(max(0, w.history.Lane(l.name).Worst-rest)) / float64(round)
 }
 
 // shareAt is which part of a meter's turns a lane has if all lanes have jobs.

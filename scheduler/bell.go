@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// shortestWait is how soon queues are looked at again that had a job a moment ago:
-	// producers other than ours ring no bell.
+	// shortestWait is how soon queues are looked at again that had a job of which no mark
+	// told: producers other than ours leave none.
 	shortestWait = 10 * time.Millisecond
 	// longestWait is how often queues are looked at where nobody rings: asynq's own
 	// poll.
@@ -64,10 +64,14 @@ func newBell(rdb redis.UniversalClient, queues []string, longest time.Duration) 
 	return b
 }
 
-// looked is told whether a queue had a job. When all have been found empty it waits.
+// looked is told whether a queue had a job. When all have been found empty it waits. Where
+// marks tell of jobs no look in between is worth its cost.
 func (b *bell) looked(found bool) {
 	if found {
-		b.empty, b.pause = 0, min(shortestWait, b.longest)
+		b.empty = 0
+		if b.woken.IsZero() {
+			b.pause = min(shortestWait, b.longest)
+		}
 		return
 	}
 	if b.empty++; b.empty >= b.queues {

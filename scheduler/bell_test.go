@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -35,6 +38,51 @@ func TestMarkOfTheNextJob(t *testing.T) {
 			time.Sleep(shortestWait / 3)
 		}
 	})
+}
+
+// Where marks tell of all jobs, a server does not look in between; a job without one has it
+// look again soon.
+func TestLooksBetweenMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, rdb := redistest.Mini(t)
+		began := make(chan time.Time, 1)
+		var sent dequeueCount
+		served := redistest.MiniClient(t, m)
+		served.AddHook(redistest.Hook(sent.around))
+		start(t, served, settings{
+			config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
+			handle: func(context.Context, *asynq.Task) error { began <- time.Now(); return nil },
+		})
+		time.Sleep(time.Minute)
+		sent.n.Store(0)
+		for range 20 {
+			if _, err := NewClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
+				t.Fatal(err)
+			}
+			<-began
+			time.Sleep(40 * time.Millisecond)
+		}
+		if n := sent.n.Load(); n > 22 {
+			t.Errorf("%d looks for 20 jobs of which marks told", n)
+		}
+		add(t, rdb, "without a mark")
+		<-began
+		asked := time.Now()
+		add(t, rdb, "another")
+		if late := (<-began).Sub(asked); late > 2*shortestWait {
+			t.Errorf("a job after one without a mark began after %s", late)
+		}
+	})
+}
+
+// A dequeueCount counts how often a server has looked for jobs.
+type dequeueCount struct{ n atomic.Int64 }
+
+func (c *dequeueCount) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if slices.Contains(cmd.Args(), any(asynqdb.Key("default", asynqdb.Paused))) {
+		c.n.Add(1)
+	}
+	return next(ctx, cmd)
 }
 
 // Two servers of one slot sleep. Two jobs become pending for which somebody rings once: the

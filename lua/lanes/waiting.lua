@@ -72,7 +72,7 @@ local function place_of(queue, id)
   local last, expected, known = expect(meters, place or 0, average, false)
   return {
     place and 0 or 1, (place or 0) + 1, all, expected or now_us, now_us,
-    last and last.id or ids[1], r.lane, (known or not last) and 1 or 0, r.since_us,
+    last and last.id or ids[1], r.lane, known and 1 or 0, r.since_us,
   }
 end
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -154,5 +156,24 @@ func TestTurnLeavesWhatIsHeld(t *testing.T) {
 		expect(t, "where both permits are held", r.Outcome, turns.Refused)
 		expect(t, "ready beside them", r.Next[0].Ready, s.now.Add(time.Second).UnixMicro())
 		expect(t, "where one is held", try(1).Outcome, turns.Granted)
+	})
+}
+
+// TestMeterThatIsNone: where a hand has written a lane of a meter that has no key, as no limit's
+// can be, it stops neither those who look where its job stands nor the turns.
+func TestMeterThatIsNone(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const lane = "default\nnone"
+		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
+		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
+		place, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		must(t, err)
+		expect(t, "where it stands", [3]any{place.Position, place.Binding, waits}, [3]any{1, "none", true})
+		store := turns.NewStore(s.lanes)
+		_, err = store.Lead(background, "me", leaseTime, 0, "epoch")
+		must(t, err)
+		_, results, _, err := store.Grant(background, "me", []turns.Turn{{Lane: lane}})
+		must(t, err)
+		expect(t, "its turn", results[0].Outcome, turns.Learn)
 	})
 }

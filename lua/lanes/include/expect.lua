@@ -16,7 +16,8 @@ local function is_alone(m) return (m.lanes or 1) == 1 end
 -- want that wait at a meter. Lanes take turns, so as many of every other lane go before
 -- it, but no more than wait; one that joins comes behind all of a meter that is marked.
 -- A turn costs what those before it in its lane do on average, if that is known, or
--- what it does. Returns the meter that decides, its time, and whether that is known.
+-- what it does. Returns the meter that decides, its time, and whether that is known; neither
+-- of the first two where no limit is left.
 local function expect(meters, place, average, joins, marked)
   local last, expected, known
   for i = 1, #meters do
@@ -32,5 +33,5 @@ local function expect(meters, place, average, joins, marked)
     local at = m.ready_at(wanted)
     if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
   end
-  return last, expected, known or expected <= now_us
+  return last, expected, known or not last or expected <= now_us
 end

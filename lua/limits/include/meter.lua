@@ -18,7 +18,7 @@
 local function load_meter(name, key, app, holder, at)
   local limit = limits[name]
   if not limit then
-    local summary = call('HGET', hg('summaries'), name)
+    local summary = name and call('HGET', hg('summaries'), name) -- a hand may have written what names none
     if not summary then return nil end
     local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
     limit = { kind = kind, rate = rate, n = n + 0, period_us = period_us + 0, capacity = capacity + 0, more = rest ~= '', load = false }

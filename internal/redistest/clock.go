@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"context"
+	"crypto/sha1"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,21 +26,33 @@ func Clocked(t TB) (rdb redis.UniversalClient, setTime func(time.Time)) {
 	}
 }
 
-// A clock has a redis-server's scripts run in a frame of the test's. Redis
-// never keeps the original, so each EVALSHA is followed by the EVAL that the
-// frame is put around.
-type clock struct{ now time.Time }
+// A clock has a redis-server's scripts run in a frame of the test's. Redis never keeps the
+// original, so the first EVALSHA is followed by the EVAL that the frame is put around, and
+// the next names what Redis keeps of that.
+type clock struct {
+	now    time.Time
+	framed sync.Map // SHA1 of a script → SHA1 of it in its frame
+}
 
 func (c *clock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if time, ok := cmd.(*redis.TimeCmd); ok {
 		time.SetVal(c.now)
 		return nil
 	}
-	if args := cmd.Args(); strings.EqualFold(cmd.Name(), "eval") {
-		args[1] = fmt.Sprintf(frame, args[1])
+	switch args := cmd.Args(); strings.ToLower(cmd.Name()) {
+	case "eval":
+		script := fmt.Sprintf(frame, args[1])
+		c.framed.Store(sha(args[1]), sha(script))
+		args[1] = script
+	case "evalsha":
+		if framed, ok := c.framed.Load(args[1]); ok {
+			args[1] = framed
+		}
 	}
 	return next(ctx, cmd)
 }
+
+func sha(script any) string { return fmt.Sprintf("%x", sha1.Sum([]byte(script.(string)))) }
 
 // The frame gives scripts the test's time. It refuses numbers among a command's
 // arguments, which some versions of Redis write with an exponent, unless they

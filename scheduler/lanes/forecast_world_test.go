@@ -29,6 +29,7 @@ type forecastWorld struct {
 	sets   []forecastLane
 	spread bool // jobs of a lane cost differently
 	fair   bool // they have fairness keys
+	equal  bool // all take turns alike: one queue, and no fairness keys
 
 	needs  map[string][]throttle.Need // of a job
 	lane   map[string]forecastLane
@@ -59,8 +60,8 @@ type forecastLease struct {
 
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	w := &forecastWorld{
-		stage: miniStage(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
-		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{},
+		stage: realStage(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
+		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{}, equal: seed%2 == 0,
 	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
 	w.runs = time.Duration(1+w.rand.IntN(20)) * time.Second
@@ -100,6 +101,9 @@ func (w *forecastWorld) weigh(t *testing.T) {
 		w.queues[queue] = turns.Weight{Turns: 1 + w.rand.IntN(6), Strict: strict}
 	}
 	w.fair = w.rand.IntN(2) == 0
+	if w.equal {
+		w.queues, w.fair = map[string]turns.Weight{"default": {Turns: 1}}, false
+	}
 	must(t, turns.NewStore(w.lanes.Redis).Weigh(background, w.queues, false))
 }
 
@@ -204,19 +208,20 @@ func (w *forecastWorld) play(t *testing.T, until time.Time) {
 	}
 }
 
-// mostBeyond is how many of a hundred jobs may run at another time than foretold: where in
-// its round of turns a share is a forecast cannot know, nor what is held for it.
+// mostBeyond is how many of a hundred jobs may run at another time than foretold, where
+// queues and fairness keys take turns by weight.
 const mostBeyond = 8
 
 // TestForecastComesTrue: when nothing else comes, the last of those that wait and any
-// other run when that was said, nearly all within 2 % of their wait or one period of each limit.
+// other run when that was said, within 2 % of their wait or one period of each limit: all of
+// them where lanes take turns alike, else nearly all.
 func TestForecastComesTrue(t *testing.T) {
 	var errors []float64 // of those allowed
 	var beyond []string
 	for seed := range *forecastWorlds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newForecastWorld(t, uint64(seed))
-			for another := uint64(seed) + 1<<32; len(w.sets) == 0; another++ { // nobody could wait there
+			for another := uint64(seed) + 1<<32; len(w.sets) == 0; another += 2 { // nobody could wait there
 				w = newForecastWorld(t, another)
 			}
 			w.arrive(10+w.rand.IntN(150), time.Minute)
@@ -258,7 +263,10 @@ func TestForecastComesTrue(t *testing.T) {
 					t.Errorf("of job %s of lane %v nobody knows, and it ran in %s; limits %s", id, w.lane[id], took, w.describe())
 				}
 				if off > allowed {
-					beyond = append(beyond, fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.In, took, w.describe()))
+					text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.In, took, w.describe())
+					if beyond = append(beyond, text); w.equal {
+						t.Error(text)
+					}
 				}
 			}
 			if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {

@@ -51,15 +51,6 @@ func (o *Outcome) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Need is what a caller wants of one limit: Cost permits for one Key. The empty
-// key is a key like any other, for limits that count nothing apart. The zero Cost
-// means 1 where a job or a call is meant; AllowN with 0 looks without taking.
-type Need struct {
-	Limit string
-	Key   string
-	Cost  int
-}
-
 // Decision is a limiter's answer. Where several limits were asked, Limit and
 // Key name the one that decided: the one to wait longest for, or, when all
 // allowed, the one with the fewest permits left. The numbers are that meter's:

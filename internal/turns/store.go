@@ -17,9 +17,6 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// LeadPage is how many lanes one Lead names at most.
-const LeadPage = 1000
-
 // Ahead is how long before its permit exists a job may be called: many turns in
 // one call cost Redis little more than one. But what changes meanwhile, such as a
 // pause, can cost those jobs a second denial.
@@ -48,34 +45,6 @@ func NewStore(scope Scope) *Store {
 
 // Job is a queued job.
 type Job struct{ Queue, ID string }
-
-// Lead is what a process learns when it takes or renews the lease.
-type Lead struct {
-	// Held is whether it gives turns now. If not, Until is how long the other
-	// process keeps it, and nothing else is known.
-	Held  bool
-	Until time.Duration
-	// Fresh is whether the lease was taken anew, or Redis has lost what the process
-	// knew: then Made begins with the first of all lanes.
-	Fresh bool
-	// Now is Redis's clock.
-	Now int64
-	// Changes counts the changes to meters that words tell of.
-	Changes int64
-	// Epoch names the scope's data: another one means that they were lost.
-	Epoch string
-	// Made are lanes that got their first job, by number.
-	Made []Numbered
-	// Late is when the time of the next job is up, by Redis's clock; 0 where none has to
-	// end.
-	Late int64
-}
-
-// Numbered is a lane and the number that it got with its first job.
-type Numbered struct {
-	Lane   string
-	Number int64
-}
 
 // Claim claims the scope for that long for the asynq Redis with these data, which
 // had others before as far as its caller knows, and that address; or returns the
@@ -115,26 +84,6 @@ func (s *Store) Defined(ctx context.Context, limits []string) (map[string]string
 		}
 	}
 	return texts, nil
-}
-
-// Lead takes or renews the lease, for that long, for a process that knows all
-// lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
-func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {
-	reply, err := s.run(ctx, lua.Lead, process, lease.Milliseconds(), seen, epoch, LeadPage).Slice()
-	if err != nil {
-		return Lead{}, err
-	}
-	if reply[0].(int64) == 0 {
-		return Lead{Until: time.Duration(max(0, reply[1].(int64))) * time.Microsecond}, nil
-	}
-	l := Lead{Held: true, Fresh: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string)}
-	made := reply[5].([]any)
-	for i := 0; i < len(made); i += 2 {
-		number, _ := strconv.ParseInt(made[i+1].(string), 10, 64)
-		l.Made = append(l.Made, Numbered{made[i].(string), number})
-	}
-	l.Late = reply[6].(int64)
-	return l, nil
 }
 
 // Late takes jobs whose time is up out of their lanes and names them: they are to be
@@ -259,154 +208,6 @@ func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing 
 
 // settlePage bounds a call of Redis to about a millisecond.
 const settlePage = 500
-
-// Known reports which jobs of a queue wait or are called.
-func (s *Store) Known(ctx context.Context, queue string, ids []string) ([]bool, error) {
-	known := make([]bool, len(ids))
-	if len(ids) == 0 {
-		return known, nil
-	}
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = queue + "\n" + id
-	}
-	records, err := s.rdb.HMGet(ctx, s.prefix+"jobs", names...).Result()
-	for i, record := range records {
-		known[i] = record != nil
-	}
-	return known, err
-}
-
-// Jobs lists some of the jobs that wait or are called, and where to go on; at 0
-// that was all. Before it does, it drops what of them is not in order, and says of how
-// many that was.
-func (s *Store) Jobs(ctx context.Context, cursor uint64, count int64) (jobs []Job, next uint64, mended int, err error) {
-	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
-	if err != nil {
-		return nil, 0, 0, err
-	}
-	for fields := range slices.Chunk(fields, 2*mendPage) {
-		var names []any
-		for i := 0; i < len(fields); i += 2 {
-			names = append(names, fields[i])
-			queue, id, _ := strings.Cut(fields[i], "\n")
-			jobs = append(jobs, Job{queue, id})
-		}
-		n, err := s.run(ctx, lua.Mend, names...).Int()
-		if err != nil {
-			return nil, 0, mended, err
-		}
-		mended += n
-	}
-	return jobs, next, mended, nil
-}
-
-// Lanes lists some of the lanes of which anything waits or is called, and where to go
-// on; at 0 that was all.
-func (s *Store) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
-	members, next, err := s.rdb.ZScan(ctx, s.prefix+"lanes", cursor, "", count).Result()
-	for i := 0; i < len(members); i += 2 {
-		lanes = append(lanes, members[i])
-	}
-	return lanes, next, err
-}
-
-// A Record is what is kept of a job that waits or is called: since when, by Redis's
-// clock, its ticket and lane, and what it costs there, separated by commas.
-type Record struct {
-	Job
-	Since, Ticket int64
-	Costs, Lane   string
-}
-
-// Records is Jobs, with what is kept of each, and changes nothing.
-func (s *Store) Records(ctx context.Context, cursor uint64, count int64) (records []Record, next uint64, err error) {
-	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
-	for i := 0; i+1 < len(fields); i += 2 {
-		lines := strings.SplitN(fields[i+1], "\n", 6)
-		if len(lines) < 6 {
-			continue
-		}
-		r := Record{Costs: lines[4], Lane: lines[5]}
-		r.Queue, r.ID, _ = strings.Cut(fields[i], "\n")
-		r.Ticket, _ = strconv.ParseInt(lines[0], 10, 64)
-		r.Since, _ = strconv.ParseInt(lines[1], 10, 64)
-		records = append(records, r)
-	}
-	return records, next, err
-}
-
-// mendPage bounds a call of Redis to about a millisecond: a scan may tell of more jobs
-// than it was asked for.
-const mendPage = 100
-
-// Reserved lists some of the meters of which permits are reserved for called jobs, and
-// where to go on; at 0 that was all.
-func (s *Store) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
-	fields, next, err := s.rdb.HScan(ctx, s.prefix+"meters", cursor, "", count).Result()
-	for i := 0; i < len(fields); i += 2 {
-		if !strings.HasSuffix(fields[i], "\n") { // that is how many lanes take turns there
-			meters = append(meters, fields[i])
-		}
-	}
-	return meters, next, err
-}
-
-// Recount counts anew what is reserved of meters for called jobs, which are of some
-// lanes, and returns of how many meters another number was reserved.
-func (s *Store) Recount(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
-	args := []any{process, strings.Join(meters, "\n")}
-	for _, lane := range lanes {
-		args = append(args, lane)
-	}
-	return s.run(ctx, lua.Recount, args...).Int()
-}
-
-// DropLane forgets a lane that no script has made: its name says no meters.
-func (s *Store) DropLane(ctx context.Context, lane string) error {
-	return s.rdb.ZRem(ctx, s.prefix+"lanes", lane).Err()
-}
-
-// Weigh says how a server's queues take turns, for whoever gives them. One that renews
-// its claim says it only of queues of which nothing is known any more: of several servers
-// that differ, the one that started last counts.
-func (s *Store) Weigh(ctx context.Context, weights map[string]Weight, renews bool) error {
-	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for queue, w := range weights {
-			text := strconv.Itoa(w.Turns)
-			if w.Strict {
-				text += " strict"
-			}
-			if renews {
-				p.HSetNX(ctx, s.prefix+"weights", queue, text)
-			} else {
-				p.HSet(ctx, s.prefix+"weights", queue, text)
-			}
-		}
-		if !renews {
-			p.Publish(ctx, s.prefix+"wake", string(QueuesWeigh))
-		}
-		return nil
-	})
-	return err
-}
-
-// Weights is how queues take turns, as their servers said.
-func (s *Store) Weights(ctx context.Context) (map[string]Weight, error) {
-	texts, err := s.rdb.HGetAll(ctx, s.prefix+"weights").Result()
-	weights := map[string]Weight{}
-	for queue, text := range texts {
-		number, strict := strings.CutSuffix(text, " strict")
-		turns, _ := strconv.Atoi(number)
-		weights[queue] = Weight{turns, strict}
-	}
-	return weights, err
-}
-
-// Resign gives the lease back, so that another process need not wait for its end.
-func (s *Store) Resign(ctx context.Context, process string) error {
-	return s.run(ctx, lua.Resign, process).Err()
-}
 
 func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, s.rdb, s.keys, args...)

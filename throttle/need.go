@@ -1,0 +1,106 @@
+package throttle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Need is what a caller wants of one limit: Cost permits for one Key. The empty
+// key is a key like any other, for limits that count nothing apart. The zero Cost
+// means 1 where a job or a call is meant; AllowN with 0 looks without taking.
+type Need struct {
+	Limit string
+	Key   string
+	Cost  int
+}
+
+// maxKey bounds a meter's key, which becomes part of the name of a Redis key.
+const maxKey = 200
+
+// withCosts gives every need that names no cost a cost of 1, in a copy: the slice
+// is the caller's.
+func withCosts(needs []Need) []Need {
+	needs = slices.Clone(needs)
+	for i := range needs {
+		if needs[i].Cost == 0 {
+			needs[i].Cost = 1
+		}
+	}
+	return needs
+}
+
+// Normalize has needs that name no cost cost one permit, sorts them, and adds up those of
+// the same meter, in a copy. It refuses what cannot be a need, and none at all.
+func Normalize(needs ...Need) ([]Need, error) { return normalize(withCosts(needs)) }
+
+// normalize merges needs, so that equal sets are equal texts: the name of a lane is
+// made of them. It refuses what cannot be a need.
+func normalize(needs []Need) ([]Need, error) {
+	if len(needs) == 0 {
+		return nil, errors.New("needs: want at least one limit")
+	}
+	for _, n := range needs {
+		if n.Cost < 0 || n.Cost > math.MaxInt32 {
+			return nil, fieldError("cost", n.Cost, "want 0 to %d of limit %s", math.MaxInt32, n.Limit)
+		}
+		if err := validMeter(n.Limit, n.Key); err != nil {
+			return nil, err
+		}
+	}
+	return merge(needs), nil
+}
+
+// validMeter refuses what cannot name a meter.
+func validMeter(limit, key string) error {
+	if !isName(limit) {
+		return fieldError("limit", limit, wantName)
+	}
+	if !isKey(key) {
+		return keyError(key)
+	}
+	return nil
+}
+
+// isKey reports whether a text is at most 200 bytes without control characters.
+func isKey(text string) bool {
+	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
+}
+
+// keyError is about a key, of which it shows only the beginning: it may be long.
+func keyError(key string) error {
+	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
+}
+
+// merge sorts needs and adds up those of the same meter: else each of them would be
+// held against the same permits, and together they could take more than there are.
+func merge(needs []Need) []Need {
+	if len(needs) < 2 {
+		return needs
+	}
+	sorted := slices.Clone(needs)
+	slices.SortStableFunc(sorted, func(a, b Need) int {
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
+	})
+	merged := sorted[:1]
+	for _, n := range sorted[1:] {
+		last := &merged[len(merged)-1]
+		if n.Limit == last.Limit && n.Key == last.Key {
+			last.Cost += n.Cost
+		} else {
+			merged = append(merged, n)
+		}
+	}
+	return merged
+}
+
+// appendNeeds are needs as the scripts take them: triples of limit, key and cost.
+func appendNeeds(args []any, needs []Need) []any {
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key, n.Cost)
+	}
+	return args
+}

@@ -114,6 +114,12 @@ func (g *gate) close() (open func()) {
 	}
 }
 
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shut != nil
+}
+
 func (g *gate) wait(ctx context.Context) error {
 	g.mu.Lock()
 	shut := g.shut

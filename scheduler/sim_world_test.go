@@ -153,7 +153,6 @@ func (w *sim) startProcess() {
 		return p.doomed == 1
 	})
 	queues, limiter := redistest.MiniClient(w.t, w.queues), redistest.MiniClient(w.t, w.limiter)
-	queues.AddHook(redistest.Hook(idlePolls{w.queues}.around))
 	limiter.AddHook(w.clock)
 	limiter.AddHook(&w.wires)
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
@@ -163,6 +162,7 @@ func (w *sim) startProcess() {
 	}
 	queues.AddHook(redistest.Hook((&teller{w, p}).around))
 	limiter.AddHook(redistest.Hook((&teller{w, p}).around))
+	queues.AddHook(redistest.Hook(idlePolls{w.queues, w.stalled.closed}.around))
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
 		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },

@@ -109,7 +109,7 @@ func TestLostWordsAreNoticed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, rdb := redistest.Mini(t)
-				rdb.AddHook(redistest.Hook(idlePolls{m}.around))
+				rdb.AddHook(redistest.Hook(idlePolls{m, new(gate).closed}.around))
 				st := start(t, rdb, settings{config: quick, limits: []throttle.Limit{slow, other}})
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
 					t.Fatal(d, err)

@@ -84,7 +84,7 @@ fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 SEEDS ?= 200
 sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecasts, and ten times as many of who gives turns alone
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/turns -seeds $(SEEDS)0
-	go test -count=1 -timeout 24h -v -run TestForecastComesTrue ./scheduler/lanes -forecast-worlds $(SEEDS)
+	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./scheduler/lanes -forecast-worlds $(SEEDS)
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')

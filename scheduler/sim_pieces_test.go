@@ -61,7 +61,6 @@ var pieces = []*piece{
 	{name: "called jobs go to the head of their queue", breaks: "TestCalledJobsPassTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
 	{name: "a late job takes what is reserved for a later one", breaks: "TestSlowQueueBesideAFastOne", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
 	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.called >= most and", without: "if false and"},
-	{name: "no job is called far ahead where few permits come at once", breaks: "TestLateJobsCostNoSecondDenial/one_each_20_ms$", with: "if (m.capacity - m.cost) * m.period_us >= far_us * m.n then", without: "if true then"},
 	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestSeen/one_queue_paused", with: "call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
 	{name: "put-backs outlast the wait that was told", breaks: "TestPutBacksOutlastTheirWaits", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
 	{name: "nobody knows when a slot comes back", breaks: "TestSeen/MaxWait_and_Deadline", with: "m.known = false", without: ""},

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,72 +217,88 @@ const mostBeyond = 8
 // other run when that was said, within 2 % of their wait or one period of each limit: all of
 // them where lanes take turns alike, else nearly all.
 func TestForecastComesTrue(t *testing.T) {
-	var errors []float64 // of those allowed
-	var beyond []string
-	for seed := range *forecastWorlds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := newForecastWorld(t, uint64(seed))
-			for another := uint64(seed) + 1<<32; len(w.sets) == 0; another += 2 { // nobody could wait there
-				w = newForecastWorld(t, another)
-			}
-			w.arrive(10+w.rand.IntN(150), time.Minute)
-			w.play(t, w.now.Add(time.Minute+time.Duration(w.rand.IntN(60))*time.Second))
-			f, err := w.lanes.Forecast(background, lanes.ForecastOptions{Runs: func(string) time.Duration { return w.runs }})
-			must(t, err)
-			var waiting []string
-			for id := range w.needs {
-				if _, ran := w.ran[id]; !ran {
-					waiting = append(waiting, id)
-				}
-			}
-			if len(waiting) == 0 {
-				return
-			}
-			slices.Sort(waiting)
-			said := map[string]lanes.Expected{}
-			for _, id := range waiting {
-				p, waits, err := w.lanes.Waiting(background, w.lane[id].job(id).JobID)
-				must(t, err)
-				if e, ok := f.Job(p.Lane.Name, p.Position); waits && ok && !p.Called {
-					said[id] = e
-				}
-			}
-			began := w.now
-			w.play(t, began.Add(10000*time.Hour))
-			latest, last := "", time.Time{}
-			for id := range said {
-				if w.ran[id].After(last) {
-					latest, last = id, w.ran[id]
-				}
-			}
-			for id, e := range said {
-				took := w.ran[id].Sub(began)
-				off := max(e.In-took, took-e.In)
-				allowed := max(took/50, w.period(id))
-				errors = append(errors, off.Seconds()/allowed.Seconds())
-				if !e.Known {
-					t.Errorf("of job %s of lane %v nobody knows, and it ran in %s; limits %s", id, w.lane[id], took, w.describe())
-				}
-				if off > allowed {
-					text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.In, took, w.describe())
-					if beyond = append(beyond, text); w.equal {
-						t.Error(text)
-					}
-				}
-			}
-			if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {
-				t.Errorf("the last runs in %s, %s in %s", e.In, latest, said[latest].In)
-			}
-		})
-	}
-	slices.Sort(errors)
-	n := len(errors)
+	var all forecastFigures
+	t.Run("worlds", func(t *testing.T) {
+		for seed := range *forecastWorlds {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				judgeForecast(t, seed, &all)
+			})
+		}
+	})
+	slices.Sort(all.errors)
+	n := len(all.errors)
 	if n == 0 {
 		return
 	}
-	t.Logf("%d jobs; of what is allowed the errors are %.3f in the median, %.3f at p99, %.3f at most; %d are beyond it", n, errors[n/2], errors[n*99/100], errors[n-1], len(beyond))
-	if len(beyond)*100 > mostBeyond*n {
-		t.Errorf("%d of %d jobs ran at another time, such as\n%s", len(beyond), n, strings.Join(beyond[:min(5, len(beyond))], "\n"))
+	t.Logf("%d jobs; of what is allowed the errors are %.3f in the median, %.3f at p99, %.3f at most; %d are beyond it", n, all.errors[n/2], all.errors[n*99/100], all.errors[n-1], len(all.beyond))
+	if len(all.beyond)*100 > mostBeyond*n {
+		t.Errorf("%d of %d jobs ran at another time, such as\n%s", len(all.beyond), n, strings.Join(all.beyond[:min(5, len(all.beyond))], "\n"))
+	}
+}
+
+// forecastFigures are of all jobs of all worlds.
+type forecastFigures struct {
+	mu     sync.Mutex
+	errors []float64 // of those allowed
+	beyond []string
+}
+
+// judgeForecast plays a world, and compares what its forecast said with what then happened.
+func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
+	w := newForecastWorld(t, uint64(seed))
+	for another := uint64(seed) + 1<<32; len(w.sets) == 0; another += 2 { // nobody could wait there
+		w = newForecastWorld(t, another)
+	}
+	w.arrive(10+w.rand.IntN(150), time.Minute)
+	w.play(t, w.now.Add(time.Minute+time.Duration(w.rand.IntN(60))*time.Second))
+	f, err := w.lanes.Forecast(background, lanes.ForecastOptions{Runs: func(string) time.Duration { return w.runs }})
+	must(t, err)
+	var waiting []string
+	for id := range w.needs {
+		if _, ran := w.ran[id]; !ran {
+			waiting = append(waiting, id)
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	slices.Sort(waiting)
+	said := map[string]lanes.Expected{}
+	for _, id := range waiting {
+		p, waits, err := w.lanes.Waiting(background, w.lane[id].job(id).JobID)
+		must(t, err)
+		if e, ok := f.Job(p.Lane.Name, p.Position); waits && ok && !p.Called {
+			said[id] = e
+		}
+	}
+	began := w.now
+	w.play(t, began.Add(10000*time.Hour))
+	latest, last := "", time.Time{}
+	for id := range said {
+		if w.ran[id].After(last) {
+			latest, last = id, w.ran[id]
+		}
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for id, e := range said {
+		took := w.ran[id].Sub(began)
+		off := max(e.In-took, took-e.In)
+		allowed := max(took/50, w.period(id))
+		all.errors = append(all.errors, off.Seconds()/allowed.Seconds())
+		if !e.Known {
+			t.Errorf("of job %s of lane %v nobody knows, and it ran in %s; limits %s", id, w.lane[id], took, w.describe())
+		}
+		if off > allowed {
+			text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.In, took, w.describe())
+			if all.beyond = append(all.beyond, text); w.equal {
+				t.Error(text)
+			}
+		}
+	}
+	if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {
+		t.Errorf("the last runs in %s, %s in %s", e.In, latest, said[latest].In)
 	}
 }
 

@@ -88,6 +88,25 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 	}
 }
 
+// TestOneAtATimeIsCalledLittleAhead: where a limit gives one permit at a time, a job is called
+// about as long ahead as it takes to come.
+func TestOneAtATimeIsCalledLittleAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1})
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(100 * time.Millisecond)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.wait(98 * time.Millisecond)
+		called, next := s.pump(t)
+		expect(t, "called 2 ms ahead", called, nil)
+		expect(t, "due", next, 500*time.Microsecond)
+		s.wait(next)
+		expect(t, "called 1.5 ms ahead", s.pumped(t), []string{"2"})
+	})
+}
+
 // TestWhatIsLeftOfAWindowIsNotPromised: a dear job that is called a little before the next
 // window opens takes nothing of this one, so what is left of this one is lost, and no other
 // is called as if it were taken.

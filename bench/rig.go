@@ -247,7 +247,7 @@ func (r *rig) acquireAll(from, to int, need throttle.Need) error {
 // rigBatch is how many jobs are under way at once.
 const rigBatch = 24
 
-// rigTurns is how many turns a batch of the turn-giver's has here.
+// rigTurns is how many turns a batch of the dispatcher's has here.
 const rigTurns = 8
 
 // walkShut measures the way of jobs that are denied and called.

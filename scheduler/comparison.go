@@ -33,43 +33,43 @@ func (c *comparison) underway() bool {
 func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 
 // beginPass plans a pass over the tickets and over all queues that there are.
-func (g *giver) beginPass(ctx context.Context) error {
-	queues, err := g.db.Queues(ctx)
-	if g.queues.note(ctx, err) != nil {
+func (d *dispatcher) beginPass(ctx context.Context) error {
+	queues, err := d.db.Queues(ctx)
+	if d.queues.note(ctx, err) != nil {
 		return err
 	}
-	g.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
+	d.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
 	return nil
 }
 
 // forget drops jobs that will not come.
-func (g *giver) forget(ctx context.Context, lost []throttle.JobID) error {
-	forgotten, err := g.limiter.Forget(ctx, lost...)
+func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
+	forgotten, err := d.limiter.Forget(ctx, lost...)
 	if forgotten > 0 {
-		g.upkeep.found.forgotten += forgotten
-		g.upkeep.found.one = lost[0].ID
+		d.upkeep.found.forgotten += forgotten
+		d.upkeep.found.one = lost[0].ID
 	}
-	return g.limits.note(ctx, err)
+	return d.limits.note(ctx, err)
 }
 
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.
-func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
-	jobs, next, mended, err := g.store.Jobs(ctx, c.cursor, page)
-	if g.limits.note(ctx, err) != nil {
+func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
+	jobs, next, mended, err := d.store.Jobs(ctx, c.cursor, page)
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.tickets = next, next != 0
-	g.upkeep.found.mended += mended
+	d.upkeep.found.mended += mended
 	byQueue := map[string][]string{}
 	for _, job := range jobs {
 		byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
 	}
 	var lost []throttle.JobID
 	for queue, ids := range byQueue {
-		states, err := g.db.States(ctx, queue, ids...)
-		if g.queues.note(ctx, err) != nil {
+		states, err := d.db.States(ctx, queue, ids...)
+		if d.queues.note(ctx, err) != nil {
 			return err
 		}
 		for i, state := range states {
@@ -78,45 +78,45 @@ func (g *giver) forgetLost(ctx context.Context, c *comparison) error {
 			}
 		}
 	}
-	return g.forget(ctx, lost)
+	return d.forget(ctx, lost)
 }
 
 // findLanes tells the core of lanes that it does not know, as those whose last calls
 // were lost in a failover. Of one that is empty Redis forgets the name.
-func (g *giver) findLanes(ctx context.Context, c *comparison) error {
-	lanes, next, err := g.store.Lanes(ctx, c.cursor, page)
-	if g.limits.note(ctx, err) != nil {
+func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
+	lanes, next, err := d.store.Lanes(ctx, c.cursor, page)
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.lanes = next, next != 0
 	var unknown []string
 	for _, lane := range lanes {
 		switch {
-		case g.core.Knows(lane):
+		case d.core.Knows(lane):
 		case turns.IsLane(lane):
 			unknown = append(unknown, lane)
 		default: // no script has written that
-			g.upkeep.found.mended++
-			if err := g.limits.note(ctx, g.store.DropLane(ctx, lane)); err != nil {
+			d.upkeep.found.mended++
+			if err := d.limits.note(ctx, d.store.DropLane(ctx, lane)); err != nil {
 				return err
 			}
 		}
 	}
-	return g.find(ctx, unknown)
+	return d.find(ctx, unknown)
 }
 
 // recount puts right what is reserved for called jobs, where anything else is: of as many
 // meters at a time as have few called jobs together, since all of a meter's are counted
 // in one step.
-func (g *giver) recount(ctx context.Context, c *comparison) error {
+func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if len(c.meters) == 0 {
-		meters, next, err := g.store.Reserved(ctx, c.cursor, page)
-		if g.limits.note(ctx, err) != nil {
+		meters, next, err := d.store.Reserved(ctx, c.cursor, page)
+		if d.limits.note(ctx, err) != nil {
 			return err
 		}
 		c.meters, c.cursor, c.counts = meters, next, next != 0
 	}
-	called, lanes := g.core.CalledAt(c.meters), map[string]bool{}
+	called, lanes := d.core.CalledAt(c.meters), map[string]bool{}
 	n, jobs := 0, 0
 	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= page); n++ {
 		jobs += called[c.meters[n]].Jobs
@@ -127,26 +127,26 @@ func (g *giver) recount(ctx context.Context, c *comparison) error {
 	if n == 0 {
 		return nil
 	}
-	wrong, err := g.store.Recount(ctx, g.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
-	if g.limits.note(ctx, err) != nil {
+	wrong, err := d.store.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	c.meters = c.meters[n:]
-	g.upkeep.found.mended += wrong
+	d.upkeep.found.mended += wrong
 	return nil
 }
 
 // findStrays sends denied jobs of this scope that no lane knows back to ask: the
 // limiter's Redis lost them, or could not be asked.
 // A job that is sent back leaves the page, so the next begins that much sooner.
-func (g *giver) findStrays(ctx context.Context, c *comparison) error {
+func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
-	ids, next, err := g.db.Denied(ctx, queue, time.Time{}, c.offset)
-	if g.queues.note(ctx, err) != nil {
+	ids, next, err := d.db.Denied(ctx, queue, time.Time{}, c.offset)
+	if d.queues.note(ctx, err) != nil {
 		return err
 	}
-	known, err := g.store.Known(ctx, queue, ids)
-	if g.limits.note(ctx, err) != nil {
+	known, err := d.store.Known(ctx, queue, ids)
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	var unknown []string
@@ -155,24 +155,24 @@ func (g *giver) findStrays(ctx context.Context, c *comparison) error {
 			unknown = append(unknown, id)
 		}
 	}
-	scopes, err := g.db.Scopes(ctx, queue, unknown...)
-	if g.queues.note(ctx, err) != nil {
+	scopes, err := d.db.Scopes(ctx, queue, unknown...)
+	if d.queues.note(ctx, err) != nil {
 		return err
 	}
-	_, own := g.limiter.Scope()
+	_, own := d.limiter.Scope()
 	var strays []job
 	for i, scope := range scopes {
 		if scope == own {
 			strays = append(strays, job{Queue: queue, ID: unknown[i]})
 		}
 	}
-	fates, err := g.promote(ctx, strays)
+	fates, err := d.promote(ctx, strays)
 	if err != nil {
 		return err
 	}
 	for _, fate := range fates {
 		if fate == turns.Moved {
-			g.upkeep.found.sent++
+			d.upkeep.found.sent++
 		}
 	}
 	if c.offset = next - len(strays); next < 0 {

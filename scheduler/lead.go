@@ -16,34 +16,34 @@ import (
 // again a standby after its end: nobody polls for it. A lease that ended between two
 // renewals is taken anew: somebody else may have given turns meanwhile, so what the
 // core knows is void. So it is where Redis knows less than it did, as after a failover.
-func (g *giver) takeLead(ctx context.Context) error {
-	if g.core == nil {
-		if err := g.queues.note(ctx, g.db.Redis.Ping(ctx).Err()); err != nil {
+func (d *dispatcher) takeLead(ctx context.Context) error {
+	if d.core == nil {
+		if err := d.queues.note(ctx, d.db.Redis.Ping(ctx).Err()); err != nil {
 			return err
 		}
 	}
-	if g.core == nil {
-		g.seen = 0
+	if d.core == nil {
+		d.seen = 0
 	}
-	pace := g.pace()
-	lead, err := g.store.Lead(ctx, g.process, pace+grace, g.seen, turns.NewEpoch())
-	if g.limits.note(ctx, err) != nil {
+	pace := d.pace()
+	lead, err := d.store.Lead(ctx, d.process, pace+grace, d.seen, turns.NewEpoch())
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	now := time.Now()
 	if !lead.Held {
-		g.core = nil
-		g.taken = now.Add(lead.Until)
-		g.lead = now.Add(lead.Until + standby)
+		d.core = nil
+		d.taken = now.Add(lead.Until)
+		d.lead = now.Add(lead.Until + standby)
 		return nil
 	}
-	g.clock = clock{lead.Now, now}
-	if lead.Fresh || g.core == nil {
-		err = g.takeOver(ctx, lead)
+	d.clock = clock{lead.Now, now}
+	if lead.Fresh || d.core == nil {
+		err = d.takeOver(ctx, lead)
 	} else {
-		err = g.learn(ctx, lead, false)
+		err = d.learn(ctx, lead, false)
 	}
-	g.lead = now.Add(pace)
+	d.lead = now.Add(pace)
 	return err
 }
 
@@ -51,82 +51,82 @@ func (g *giver) takeLead(ctx context.Context) error {
 // of their jobs were called. Those are told again, since the one before may have
 // died before it did. Where a part cannot be read it begins anew with the next
 // heartbeat: half of the lanes would be worse than none.
-func (g *giver) takeOver(ctx context.Context, lead turns.Lead) error {
-	g.core, g.seen, g.changes, g.missed = turns.New(), 0, lead.Changes, lead.Changes
-	g.weighed = time.Time{}
-	err := g.learn(ctx, lead, true)
+func (d *dispatcher) takeOver(ctx context.Context, lead turns.Lead) error {
+	d.core, d.seen, d.changes, d.missed = turns.New(), 0, lead.Changes, lead.Changes
+	d.weighed = time.Time{}
+	err := d.learn(ctx, lead, true)
 	if err == nil {
-		err = g.settleAll(ctx)
+		err = d.publishAllShares(ctx)
 	}
 	if err != nil {
-		g.core = nil // what it was not told it would never hear of
+		d.core = nil // what it was not told it would never hear of
 	}
 	return err
 }
 
 // weigh tells the core how queues take turns: after a takeover, when a server says so, and
 // each minute, for words get lost.
-func (g *giver) weigh(ctx context.Context) error {
-	if time.Since(g.weighed) < claimLife {
+func (d *dispatcher) weigh(ctx context.Context) error {
+	if time.Since(d.weighed) < claimLife {
 		return nil
 	}
-	weights, err := g.store.Weights(ctx)
-	if g.limits.note(ctx, err) != nil {
+	weights, err := d.store.Weights(ctx)
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
-	g.core.Weigh(weights)
-	g.weighed = time.Now()
+	d.core.Weigh(weights)
+	d.weighed = time.Now()
 	return nil
 }
 
 // pace is how long from now the lease is to be renewed. Where no turn is due for
 // long that is seldom: an idle scope costs Redis next to nothing.
-func (g *giver) pace() time.Duration {
-	if g.core == nil {
+func (d *dispatcher) pace() time.Duration {
+	if d.core == nil {
 		return heartbeat
 	}
-	return min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), heartbeat), g.quiet)
+	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.quiet)
 }
 
 // learn tells the core what it has not heard of; after a takeover that is all. A
 // change whose word has not come by the next heartbeat is taken for lost: which
 // meter it was nobody knows, so the core looks at all of them.
-func (g *giver) learn(ctx context.Context, lead turns.Lead, all bool) error {
-	if err := g.weigh(ctx); err != nil {
+func (d *dispatcher) learn(ctx context.Context, lead turns.Lead, all bool) error {
+	if err := d.weigh(ctx); err != nil {
 		return err
 	}
-	if err := g.made(ctx, lead, all); err != nil {
+	if err := d.made(ctx, lead, all); err != nil {
 		return err
 	}
-	if g.changes < g.missed { // since a heartbeat: the word got lost
-		g.core.ChangedAll()
-		g.changes = g.missed
+	if d.changes < d.missed { // since a heartbeat: the word got lost
+		d.core.ChangedAll()
+		d.changes = d.missed
 	}
-	g.missed = lead.Changes
-	if g.epoch != lead.Epoch {
-		g.epoch = lead.Epoch
-		g.upkeep.begun = time.Time{} // what was lost is to be found at once
+	d.missed = lead.Changes
+	if d.epoch != lead.Epoch {
+		d.epoch = lead.Epoch
+		d.upkeep.begun = time.Time{} // what was lost is to be found at once
 	}
-	g.patience(lead.Late)
+	d.patience(lead.Late)
 	return nil
 }
 
 // made tells the core of new lanes, page by page; or of all lanes, of which jobs
 // may be called already. Each page but the first renews the lease, for reading a
 // hundred thousand lanes may take longer than it lives.
-func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
+func (d *dispatcher) made(ctx context.Context, lead turns.Lead, all bool) error {
 	for {
 		var lanes []string
 		for _, lane := range lead.Made {
-			g.seen = max(g.seen, lane.Number)
+			d.seen = max(d.seen, lane.Number)
 			if turns.IsLane(lane.Lane) { // else a pass forgets it
-				g.core.Made(lane.Lane, lane.Number)
-				g.upkeep.add(turns.Queue(lane.Lane))
+				d.core.Made(lane.Lane, lane.Number)
+				d.upkeep.add(turns.Queue(lane.Lane))
 				lanes = append(lanes, lane.Lane)
 			}
 		}
 		if all {
-			if err := g.find(ctx, lanes); err != nil {
+			if err := d.find(ctx, lanes); err != nil {
 				return err
 			}
 		}
@@ -134,16 +134,16 @@ func (g *giver) made(ctx context.Context, lead turns.Lead, all bool) error {
 			return nil
 		}
 		var err error
-		if lead, err = g.store.Lead(ctx, g.process, heartbeat+grace, g.seen, g.epoch); g.limits.note(ctx, err) != nil {
+		if lead, err = d.store.Lead(ctx, d.process, heartbeat+grace, d.seen, d.epoch); d.limits.note(ctx, err) != nil {
 			return err
 		}
 	}
 }
 
 // find tells the core which jobs of lanes that it did not know are called.
-func (g *giver) find(ctx context.Context, lanes []string) error {
+func (d *dispatcher) find(ctx context.Context, lanes []string) error {
 	for lanes := range slices.Chunk(lanes, page) {
-		if err := g.recallLanes(ctx, lanes, true); err != nil {
+		if err := d.expireLanes(ctx, lanes, true); err != nil {
 			return err
 		}
 	}
@@ -151,28 +151,28 @@ func (g *giver) find(ctx context.Context, lanes []string) error {
 }
 
 // patience notes when the time of the next job is up, by Redis's clock; 0 is never.
-func (g *giver) patience(us int64) {
+func (d *dispatcher) patience(us int64) {
 	if us == 0 {
 		us = math.MaxInt64
 	}
-	g.late = g.clock.local(us)
+	d.late = d.clock.local(us)
 }
 
 // tellLate has jobs ask whose time is up: they are told that it is too late. Redis
 // takes them out of their lanes, so that those behind them have their turns, and names
 // who does not come again.
-func (g *giver) tellLate(ctx context.Context) error {
-	for began := time.Now(); g.core != nil && !time.Now().Before(g.late); {
-		late, next, err := g.store.Late(ctx, page)
-		if g.limits.note(ctx, err) != nil {
+func (d *dispatcher) tellLate(ctx context.Context) error {
+	for began := time.Now(); d.core != nil && !time.Now().Before(d.late); {
+		late, next, err := d.store.Late(ctx, page)
+		if d.limits.note(ctx, err) != nil {
 			return err
 		}
-		g.late = time.Now().Add(next) // Redis's clock may have stepped back
+		d.late = time.Now().Add(next) // Redis's clock may have stepped back
 		jobs := make([]job, len(late))
 		for i, j := range late {
 			jobs[i] = job{Queue: j.Queue, ID: j.ID}
 		}
-		if _, err := g.promote(ctx, jobs); err != nil {
+		if _, err := d.promote(ctx, jobs); err != nil {
 			return err
 		}
 		if time.Since(began) > workFor {
@@ -185,13 +185,13 @@ func (g *giver) tellLate(ctx context.Context) error {
 // resign lets another process take over at once. It is also what becomes of one
 // that can reach the limiter but not the queues: to grant permits that nobody comes
 // for would waste them.
-func (g *giver) resign(ctx context.Context) {
-	if g.core == nil {
+func (d *dispatcher) resign(ctx context.Context) {
+	if d.core == nil {
 		return
 	}
-	g.core = nil
-	g.tellFound()
+	d.core = nil
+	d.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	g.limits.note(ctx, g.store.Resign(ctx, g.process))
+	d.limits.note(ctx, d.store.Resign(ctx, d.process))
 }

@@ -35,14 +35,14 @@ func (p *postponing) underway() bool { return len(p.rest) > 0 }
 // postpone moves a page on. Each job gets what it would be told now, and that moment
 // at least. Called jobs are left alone: they come, or their put-back is what brings
 // them if the promotion got lost. It costs up to four round trips.
-func (g *giver) postpone(ctx context.Context, p *postponing) error {
+func (d *dispatcher) postpone(ctx context.Context, p *postponing) error {
 	queue, offset := p.rest[0].queue, p.rest[0].offset
-	ids, next, err := g.db.Denied(ctx, queue, p.before, offset)
-	if g.queues.note(ctx, err) != nil {
+	ids, next, err := d.db.Denied(ctx, queue, p.before, offset)
+	if d.queues.note(ctx, err) != nil {
 		return err
 	}
-	places, err := g.limiter.Places(ctx, jobIDs(queue, ids)...)
-	if g.limits.note(ctx, err) != nil {
+	places, err := d.limiter.Places(ctx, jobIDs(queue, ids)...)
+	if d.limits.note(ctx, err) != nil {
 		return err
 	}
 	later := map[string]time.Time{}
@@ -55,7 +55,7 @@ func (g *giver) postpone(ctx context.Context, p *postponing) error {
 			later[job.ID] = at
 		}
 	}
-	if err := g.queues.note(ctx, g.db.Postpone(ctx, queue, later)); err != nil {
+	if err := d.queues.note(ctx, d.db.Postpone(ctx, queue, later)); err != nil {
 		return err
 	}
 	p.rest = p.rest[1:]

@@ -85,7 +85,7 @@ type Server struct {
 	queues   []string   // by name
 	bell     *bell
 	passes   time.Duration           // between two comparisons of what waits with asynq
-	quiet    time.Duration           // between two heartbeats of the turn-giver where nothing is due
+	quiet    time.Duration           // between two heartbeats of the dispatcher where nothing is due
 	promotes atomic.Bool             // whether called jobs can be moved, and so come in time
 	changed  chan struct{}           // the rules have
 	weights  map[string]turns.Weight // how its queues take turns

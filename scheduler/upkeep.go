@@ -81,9 +81,9 @@ func (u *upkeep) due() time.Time {
 }
 
 // tend begins what is due, and goes on with it if it has rested.
-func (g *giver) tend(ctx context.Context) error {
-	u, now := &g.upkeep, time.Now()
-	pause := min(max(time.Until(g.clock.local(g.core.Next(g.clock.now()))), tending), seldom)
+func (d *dispatcher) tend(ctx context.Context) error {
+	u, now := &d.upkeep, time.Now()
+	pause := min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), tending), seldom)
 	if latest := now.Add(pause); u.next.After(latest) {
 		u.next = latest
 	}
@@ -93,13 +93,13 @@ func (g *giver) tend(ctx context.Context) error {
 			u.moves.begin(u.queues, now.Add(pause+soon))
 		}
 		since := now.Sub(u.begun)
-		if !u.pass.underway() && (since >= g.passes || u.missed && since >= again) {
-			if err := g.beginPass(ctx); err != nil {
+		if !u.pass.underway() && (since >= d.passes || u.missed && since >= again) {
+			if err := d.beginPass(ctx); err != nil {
 				return err
 			}
 			u.begun, u.missed = now, false
 		}
-		if due := u.begun.Add(g.passes); due.After(now) && due.Before(u.next) {
+		if due := u.begun.Add(d.passes); due.After(now) && due.Before(u.next) {
 			u.next = due
 		}
 	}
@@ -107,7 +107,7 @@ func (g *giver) tend(ctx context.Context) error {
 		return nil
 	}
 	for u.underway() && time.Since(now) < workFor {
-		if err := g.upkeepStep(ctx); err != nil {
+		if err := d.upkeepStep(ctx); err != nil {
 			return err
 		}
 	}
@@ -118,43 +118,43 @@ func (g *giver) tend(ctx context.Context) error {
 
 // upkeepStep is the next part of what is underway: of both, so that neither keeps the
 // other from its end.
-func (g *giver) upkeepStep(ctx context.Context) error {
-	if g.upkeep.moves.underway() {
-		if err := g.postpone(ctx, &g.upkeep.moves); err != nil {
+func (d *dispatcher) upkeepStep(ctx context.Context) error {
+	if d.upkeep.moves.underway() {
+		if err := d.postpone(ctx, &d.upkeep.moves); err != nil {
 			return err
 		}
 	}
-	c := &g.upkeep.pass
+	c := &d.upkeep.pass
 	if !c.underway() {
 		return nil
 	}
-	step := g.findStrays
+	step := d.findStrays
 	switch {
 	case c.tickets:
-		step = g.forgetLost
+		step = d.forgetLost
 	case c.lanes:
-		step = g.findLanes
+		step = d.findLanes
 	case c.reserved():
-		step = g.recount
+		step = d.recount
 	}
 	err := step(ctx, c)
 	if err == nil && !c.underway() {
-		g.tellFound()
+		d.tellFound()
 	}
 	return err
 }
 
 // tellFound logs what was found since the last time.
-func (g *giver) tellFound() {
-	f := &g.upkeep.found
+func (d *dispatcher) tellFound() {
+	f := &d.upkeep.found
 	if f.forgotten > 0 {
-		g.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
+		d.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
 	}
 	if f.sent > 0 {
-		g.log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
+		d.log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
 	}
 	if f.mended > 0 {
-		g.log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.mended)
+		d.log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.mended)
 	}
 	*f = found{}
 }

@@ -148,20 +148,20 @@ func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throt
 	return places, nil
 }
 
-// tender is a turn-giver that gives no turns, and looks after the put-backs of queues.
-func tender(rdb redis.UniversalClient, queues ...string) *giver {
+// tender is a dispatcher that gives no turns, and looks after the put-backs of queues.
+func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
-	return &giver{
+	return &dispatcher{
 		limiter: waitsForever{limiter}, store: turns.NewStore(limiter), db: asynqdb.New(rdb), log: log.log, limits: log.watch(),
 		queues: log.watch(), core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
 	}
 }
 
 // tendFor looks after them for some time.
-func tendFor(t *testing.T, g *giver, d time.Duration, until func() bool) {
-	for end := time.Now().Add(d); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(g.upkeep.due()))) {
-		if err := g.tend(t.Context()); err != nil {
+func tendFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
+	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(d.upkeep.due()))) {
+		if err := d.tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,17 +193,17 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 		rdb.HSet(t.Context(), asynqdb.Hash("default", "it"), "state", "retry", "denied", end, "scope", "hg:{default}:")
 		rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: "it"})
 		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second}).around))
-		g := tender(rdb)
+		d := tender(rdb)
 		var log strings.Builder
-		g.log = slog.New(slog.NewTextHandler(&log, nil))
-		g.upkeep.pass = comparison{queues: []string{"default"}}
+		d.log = slog.New(slog.NewTextHandler(&log, nil))
+		d.upkeep.pass = comparison{queues: []string{"default"}}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := g.upkeepStep(short); err == nil || log.Len() > 0 {
+		if err := d.upkeepStep(short); err == nil || log.Len() > 0 {
 			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
 		}
-		g.core = turns.New() // it gave the lease back
-		if err := g.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
+		d.core = turns.New() // it gave the lease back
+		if err := d.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
 			t.Errorf("error %v, log %s; want one job sent back", err, &log)
 		}
 		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
@@ -222,9 +222,9 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
 		}
 		rdb.AddHook(redistest.Hook((&scriptCalls{lasts: 20 * time.Millisecond}).around))
-		g, began := tender(rdb, queues...), time.Now()
-		g.core.Made("q000\napi|", 1) // turns are due
-		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.begun.IsZero() && !g.upkeep.pass.underway() })
+		d, began := tender(rdb, queues...), time.Now()
+		d.core.Made("q000\napi|", 1) // turns are due
+		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.begun.IsZero() && !d.upkeep.pass.underway() })
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
 		}
@@ -238,12 +238,12 @@ func TestComparesSoonAfterAnOutage(t *testing.T) {
 		rdb.SAdd(t.Context(), "asynq:queues", "default")
 		var toRedis wire
 		rdb.AddHook(redistest.Hook(toRedis.around))
-		g := tender(rdb, "default")
+		d := tender(rdb, "default")
 		toRedis.slow.Store(int64(25 * time.Second))
-		tendFor(t, g, time.Second, func() bool { return false })
+		tendFor(t, d, time.Second, func() bool { return false })
 		toRedis.slow.Store(0)
 		began := time.Now()
-		tendFor(t, g, time.Hour, func() bool { return !g.upkeep.underway() })
+		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.underway() })
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("what was underway took another %s, want few seconds", took)
 		}

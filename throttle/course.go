@@ -148,8 +148,8 @@ func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
 // Shut reports whether the limit is paused or the key blocked.
 func (c *Course) Shut(now int64) bool { return c.paused || c.blocked > now }
 
-// Worth is how long k permits take to come again once they are used.
-func (c *Course) Worth(k int64) int64 {
+// Refill is how long k permits take to come again once they are used.
+func (c *Course) Refill(k int64) int64 {
 	switch c.kind {
 	case "": // no limit
 		return 1

@@ -79,7 +79,7 @@ func processes(b *dashboard.DashboardBuilder) {
 	each := func(metric string) string { return "max by (instance) (" + series(metric) + ")" }
 	b.WithRow(row("Processes")).
 		WithPanel(graph("Who gives turns", "The process that wakes waiting jobs is at 1: one of a scope.",
-			count, over(each("turn_giver"), "{{instance}}")).Max(1)).
+			count, over(each("dispatcher"), "{{instance}}")).Max(1)).
 		WithPanel(graph("Giving turns takes", "How long a round of it takes.",
 			seconds, over(quantile(.5, "turn_round_duration_seconds", ""), "p50"), over(quantile(.99, "turn_round_duration_seconds", ""), "p99"))).
 		WithPanel(graph("Asking the limiter takes", "How long jobs' calls of the limiter take, Redis and the way to it.",

@@ -27,7 +27,7 @@ func answers(b *dashboard.DashboardBuilder) {
 			ratio, now("topk(1, "+waits(filled())+")", "{{limit}}"), 4, 2, 3)).NoValue("Nothing waits")).
 		WithPanel(answer("Somebody gives turns",
 			"Whether any process wakes the jobs that wait. If nobody does they come by asynq's polls, late.",
-			count, now(told("turn_giver_alive", ""), ""), 3, 2, 3).
+			count, now(told("dispatcher_alive", ""), ""), 3, 2, 3).
 			Mappings(words(map[string][2]string{"1": {"yes", "green"}, "0": {"NOBODY", "red"}})).NoValue("no worker tells")).
 		WithPanel(answer("Shut: paused, blocked",
 			"Limits that somebody has paused, and keys that are held shut because the other side said so.",

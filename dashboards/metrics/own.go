@@ -38,7 +38,7 @@ var (
 	denials      = own(histogram, "denials_per_job", "How often jobs were denied before they had their permits.")
 	calls        = own(histogram, "limiter_call_duration_seconds", "How long jobs' calls of the limiter took.")
 	failedCalls  = own(counter, "limiter_call_failures_total", "Jobs' calls of the limiter that had no answer.")
-	leads        = own(gauge, "turn_giver", "1 while this process is the one that gives waiting jobs their turns. The sum over a scope is 1.")
+	leads        = own(gauge, "dispatcher", "1 while this process is the one that gives waiting jobs their turns. The sum over a scope is 1.")
 	rounds       = own(histogram, "turn_round_duration_seconds", "How long this process took each time that it gave turns.")
 	uncalled     = own(counter, "uncalled_jobs_total", "Jobs that waited and took permits that were not reserved for them: asynq's own polls brought them, or they came too late after they were called.")
 	polling      = own(gauge, "release_fallback", "1 while waiting jobs are not called back, but left to asynq's own polls: they come late.")

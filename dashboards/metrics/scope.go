@@ -38,7 +38,7 @@ var (
 	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
 	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
 	processes   = scoped(gauge, "workers", "Processes that run jobs, by state: here, or gone: within the last hour they ended without a word, or could not reach Redis any more.", "state")
-	giver       = scoped(gauge, "turn_giver_alive", "1 if any process gives waiting jobs their turns.")
+	dispatcher       = scoped(gauge, "dispatcher_alive", "1 if any process gives waiting jobs their turns.")
 )
 
 // limits tells of what waits and of how full limits are. It reads a survey, which
@@ -99,12 +99,12 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	return nil
 }
 
-// turns tells whether any process has the lease of the turn-giver. The lease outlives a
+// turns tells whether any process has the lease of the dispatcher. The lease outlives a
 // process that was killed by a few seconds.
 func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, lua.Prefix(c.scope)+"turns").Result()
 	if err == nil {
-		out <- giver.value(float64(n))
+		out <- dispatcher.value(float64(n))
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func TestSurvey(t *testing.T) {
 		if want := (Backed{"k0", 6}); api.Keys != 3 || len(api.Busiest) != 3 || api.Busiest[0] != want {
 			t.Errorf("%+v; want 3 keys, and first %+v", api, want)
 		}
-		// Without a turn-giver no meter is marked.
+		// Without a dispatcher no meter is marked.
 		if err := rdb.Del(ctx, lua.Prefix("s")+"contended").Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,10 +14,10 @@ type Need struct {
 	Known bool
 	// Blocked says that the meter is paused, or shut by its upstream.
 	Blocked bool
-	// Worth is how long, in microseconds, the permits take to come again once they
+	// Refill is how long, in microseconds, the permits take to come again once they
 	// are used: cost times period over n where they come one by one, the period of
 	// a window, the lease of a concurrency limit.
-	Worth int64
+	Refill int64
 }
 
 // Turn is one try to call the first job of a lane.

@@ -16,7 +16,7 @@ func BenchmarkTurns(b *testing.B) {
 			for i := range lanes {
 				host := fmt.Sprintf("host|%d", i)
 				name := "q\n" + host + "\nshared|"
-				needs[name] = []Need{{Meter: host, Cost: 1, Known: true, Worth: 1000}, {Meter: "shared|", Cost: 1, Known: true, Worth: 1}}
+				needs[name] = []Need{{Meter: host, Cost: 1, Known: true, Refill: 1000}, {Meter: "shared|", Cost: 1, Known: true, Refill: 1}}
 				c.Made(name, int64(i))
 			}
 			now, given := int64(0), 0
@@ -29,8 +29,8 @@ func BenchmarkTurns(b *testing.B) {
 				}
 				c.Tried(now, results)
 				c.Tell(now, 64)
-				for _, lane := range c.Recalls(now, 64) {
-					c.Recalled(now, lane, 0, nil, true)
+				for _, lane := range c.Expiring(now, 64) {
+					c.Expired(now, lane, 0, nil, true)
 				}
 				given += len(results)
 			}

@@ -10,9 +10,9 @@ type calls struct {
 	fresh []call
 	// late have none any more, and are told again.
 	late []call
-	// recall is when Redis is to be asked about them, recalled when it was.
-	recall   place[*lane]
-	recalled int64
+	// expiry is when Redis is to be asked about them, asked when it was.
+	expiry place[*lane]
+	asked  int64
 	// full: no more can be called. parked: its queue takes nothing.
 	full, parked bool
 }
@@ -52,7 +52,7 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	l.called++
 	l.fresh = append(l.fresh, call{id: r.Job, at: at, due: r.At, till: r.Until})
 	c.tell(at, l, r.Job)
-	c.recallBy(l, r.Until)
+	c.expireBy(l, r.Until)
 }
 
 // behind reports whether workers are: a called job of the lane has not come that should
@@ -94,7 +94,7 @@ func (c *Core) Knows(name string) bool { return c.lanes[name] != nil }
 // dense reports whether a lane's permits come one by one, several in a step. Where they
 // come more rarely a step would save no call; and those of a window come all at once, so
 // that a late one makes that of the next window late, too.
-func (l *lane) dense() bool { return len(l.needs) > 0 && l.needs[0].worth < step }
+func (l *lane) dense() bool { return len(l.needs) > 0 && l.needs[0].refill < step }
 
 // count takes how many of a lane's jobs are called. If that are fewer than were,
 // some came.
@@ -108,7 +108,7 @@ func (c *Core) count(now int64, l *lane, called int) {
 	if called == 0 {
 		l.fresh, l.late = nil, nil
 	}
-	c.recallNext(now, l)
+	c.expireNext(now, l)
 	c.drop(l)
 }
 

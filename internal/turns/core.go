@@ -17,11 +17,11 @@ type Core struct {
 	queues map[string]*queue
 	// seq is the number of the last turn, above the number of every lane.
 	seq int64
-	// due are the meters to look at, recalls the lanes to ask about, tells the
+	// due are the meters to look at, expiries the lanes to ask about, tells the
 	// jobs to tell.
-	due     line[*meter]
-	recalls line[*lane]
-	tells   []telling
+	due      line[*meter]
+	expiries line[*lane]
+	tells    []telling
 	// tries are the turns that wait for their answers, at most room of them, and
 	// served the meters they were given at.
 	tries  []try
@@ -51,10 +51,10 @@ func NewCertain() *Core {
 // never is later than every time.
 const never int64 = math.MaxInt64
 
-// Next returns when any of Turns, Tell and Recalls has something to do: now, a
+// Next returns when any of Turns, Tell and Expiring has something to do: now, a
 // time to come, or math.MaxInt64 for never.
 func (c *Core) Next(now int64) int64 {
-	next := min(c.due.next(), c.recalls.next())
+	next := min(c.due.next(), c.expiries.next())
 	if len(c.tells) > 0 {
 		next = min(next, c.tells[0].at)
 	}

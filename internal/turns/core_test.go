@@ -24,7 +24,7 @@ func same[T comparable](t *testing.T, what string, got []T, want ...T) {
 }
 
 func api(ready int64) []Need {
-	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Worth: second}}
+	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Refill: second}}
 }
 
 func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready)} }
@@ -77,8 +77,8 @@ func TestALostAnswer(t *testing.T) {
 	c.Made("q\napi|", 1)
 	lanesOf(c, 1)
 	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Called: 1}), "q\napi|")
-	same(t, "to recall", c.Recalls(lostPause+2, 10), "q\napi|")
-	c.Recalled(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
+	same(t, "to expire", c.Expiring(lostPause+2, 10), "q\napi|")
+	c.Expired(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
 	same(t, "told", c.Tell(lostPause+2, 10), Told{"q", "lost", "q\napi|"})
 }
 
@@ -104,7 +104,7 @@ func TestALimitThatIsGoneIsLearned(t *testing.T) {
 	c.Fate(2, job, Moved)
 	same(t, "not again", c.Tell(second, 10))
 	c.Fate(second, job, Gone)
-	c.Recalled(second, c.Recalls(second, 10)[0], 0, nil, false)
+	c.Expired(second, c.Expiring(second, 10)[0], 0, nil, false)
 	c.Sharing()
 	if next := c.Next(second); next != never || len(c.lanes) != 0 {
 		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
@@ -122,9 +122,9 @@ func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
 	told := c.Tell(2, 10)
 	c.Fate(2, told[0], Done)
 	c.Fate(2, told[1], Unknown)
-	same(t, "asked about at once", c.Recalls(2, 10), "q\napi|")
-	c.Recalled(2, "q\napi|", 1, nil, false)
-	same(t, "asked about when its permits are kept no more", c.Recalls(second.Until, 10), "q\napi|")
+	same(t, "asked about at once", c.Expiring(2, 10), "q\napi|")
+	c.Expired(2, "q\napi|", 1, nil, false)
+	same(t, "asked about when its permits are kept no more", c.Expiring(second.Until, 10), "q\napi|")
 }
 
 func TestToldAgainAtGrowingPauses(t *testing.T) {
@@ -137,8 +137,8 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 		for range c.Tell(now, 10) {
 			told = append(told, now)
 		}
-		for _, lane := range c.Recalls(now, 10) {
-			c.Recalled(now, lane, 1, []string{"1"}, false)
+		for _, lane := range c.Expiring(now, 10) {
+			c.Expired(now, lane, 1, []string{"1"}, false)
 		}
 	}
 	for i := 2; i < len(told); i++ {
@@ -158,7 +158,7 @@ func TestCallsAheadAreTold(t *testing.T) {
 		c := New()
 		c.Made("q\napi|", 1)
 		next := api(0)
-		next[0].Worth = worth
+		next[0].Refill = worth
 		for i, at := range []int64{step + 1, step + 2, 3 * step} {
 			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Called: i + 1})
 		}
@@ -250,7 +250,7 @@ func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 				c.Fate(now, job, Active)
 			}
 		}
-		if len(c.Recalls(now, 10)) > 0 {
+		if len(c.Expiring(now, 10)) > 0 {
 			asked = append(asked, now)
 		}
 		for range c.Turns(now, 1) {

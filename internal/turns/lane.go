@@ -32,8 +32,8 @@ type lane struct {
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
-	share       *share // the lane's of it
-	cost, worth int64
+	share        *share // the lane's of it
+	cost, refill int64
 	// asked is for how many permits, those included that were held, the meter was
 	// last asked, and how many turns it had given by then.
 	asked, given int64
@@ -64,7 +64,7 @@ func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 	x := wait{meter: l.at, bound: bound{at: now}}
 	for i, n := range needs {
 		own := &l.needs[i]
-		own.cost, own.worth = n.Cost, n.Worth
+		own.cost, own.refill = n.Cost, n.Refill
 		own.tell(now, 0, n)
 		if n.Ready > x.at {
 			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
@@ -88,7 +88,7 @@ func (c *Core) lane(name string) *lane {
 		queue, _, _ := strings.Cut(name, "\n")
 		l = &lane{name: name, queue: c.queue(queue)}
 		l.key, l.weight = Fair(name)
-		l.turn.of, l.recall.of = l, l
+		l.turn.of, l.expiry.of = l, l
 		c.lanes[name] = l
 	}
 	return l
@@ -196,7 +196,7 @@ func (c *Core) part(l *lane) {
 // drop forgets a lane of which nothing waits or is called.
 func (c *Core) drop(l *lane) {
 	if !l.waits() && l.called == 0 && l.trying == 0 {
-		c.recalls.remove(&l.recall)
+		c.expiries.remove(&l.expiry)
 		delete(c.lanes, l.name)
 	}
 }

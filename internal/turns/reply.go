@@ -51,7 +51,7 @@ func readOutlook(lane string, row []any) *outlook {
 		at := 2 + 5*i
 		o.next = append(o.next, Need{
 			Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
-			Worth: number(at + 3), Blocked: number(at+4) == 1,
+			Refill: number(at + 3), Blocked: number(at+4) == 1,
 		})
 	}
 	return o

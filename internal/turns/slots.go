@@ -36,7 +36,7 @@ func (s *slots) watch(now int64) {
 // before their leases do.
 func (n *need) comes() int64 {
 	if n.are {
-		return min(n.cost*n.every, n.worth)
+		return min(n.cost*n.every, n.refill)
 	}
-	return n.worth
+	return n.refill
 }

@@ -131,28 +131,28 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 	return now, readResults(turns, reply[2:]), true, nil
 }
 
-// Recalled is who of a lane is called and has not come.
-type Recalled struct {
+// Expired is who of a lane is called and has not come.
+type Expired struct {
 	Waiting, Called int // how many jobs of the lane wait, how many are called
 	// Expected are called jobs that permits are reserved for, Overdue those for which
 	// nothing is reserved any more: a thousand of each at most.
 	Expected, Overdue []string
 }
 
-// Recall takes back what is reserved for called jobs that have not come in time.
-func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) {
+// Expire takes back what is reserved for called jobs that have not come in time.
+func (s *Store) Expire(ctx context.Context, lanes []string) ([]Expired, error) {
 	args := make([]any, len(lanes))
 	for i, lane := range lanes {
 		args[i] = lane
 	}
-	reply, err := s.run(ctx, lua.Recall, args...).Slice()
+	reply, err := s.run(ctx, lua.Expire, args...).Slice()
 	if err != nil {
 		return nil, err
 	}
-	recalled := make([]Recalled, len(lanes))
+	expired := make([]Expired, len(lanes))
 	for i := range lanes {
 		row := reply[i].([]any)
-		r := &recalled[i]
+		r := &expired[i]
 		r.Waiting, r.Called = int(row[0].(int64)), int(row[1].(int64))
 		for _, id := range row[2].([]any) {
 			r.Expected = append(r.Expected, id.(string))
@@ -161,13 +161,13 @@ func (s *Store) Recall(ctx context.Context, lanes []string) ([]Recalled, error) 
 			r.Overdue = append(r.Overdue, id.(string))
 		}
 	}
-	return recalled, nil
+	return expired, nil
 }
 
-// Shelve says of called jobs that a worker has had them for long and they have not
+// PresumeDead says of called jobs that a worker has had them for long and they have not
 // asked. Those for which nothing is reserved any more count no more against how
 // many of their lane may be called.
-func (s *Store) Shelve(ctx context.Context, jobs []Told) (shelved int, err error) {
+func (s *Store) PresumeDead(ctx context.Context, jobs []Told) (dead int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
 	}
@@ -175,7 +175,7 @@ func (s *Store) Shelve(ctx context.Context, jobs []Told) (shelved int, err error
 	for _, job := range jobs {
 		args = append(args, job.Lane, job.ID)
 	}
-	return s.run(ctx, lua.Shelve, args...).Int()
+	return s.run(ctx, lua.PresumeDead, args...).Int()
 }
 
 // Marks lists the meters at which newcomers may not take.
@@ -188,16 +188,16 @@ func (s *Store) Marks(ctx context.Context) (meters []string, err error) {
 	return meters, scan.Err()
 }
 
-// Settle writes how many lanes take turns at meters: where none does any more,
+// PublishShares writes how many lanes take turns at meters: where none does any more,
 // newcomers may take again. It returns the meters of whose changes words are said from
 // now on, and were not before.
-func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing map[string]int) (marked []string, err error) {
-	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), settlePage) {
+func (s *Store) PublishShares(ctx context.Context, process string, seen int64, sharing map[string]int) (marked []string, err error) {
+	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), sharesPage) {
 		args := []any{process, seen}
 		for _, meter := range meters {
 			args = append(args, meter, sharing[meter])
 		}
-		its, err := s.run(ctx, lua.Settle, args...).StringSlice()
+		its, err := s.run(ctx, lua.PublishShares, args...).StringSlice()
 		if err != nil {
 			return marked, err
 		}
@@ -206,8 +206,8 @@ func (s *Store) Settle(ctx context.Context, process string, seen int64, sharing 
 	return marked, nil
 }
 
-// settlePage bounds a call of Redis to about a millisecond.
-const settlePage = 500
+// sharesPage bounds a call of Redis to about a millisecond.
+const sharesPage = 500
 
 func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, s.rdb, s.keys, args...)

@@ -43,7 +43,7 @@ func (c *Core) Fate(now int64, job Told, fate Fate) {
 		c.tellPutBack(now, l, job.ID)
 	case Done, Gone:
 		c.changedFor(l)
-		c.recallBy(l, now) // it may have come by itself, and be counted no more
+		c.expireBy(l, now) // it may have come by itself, and be counted no more
 	}
 }
 

@@ -11,7 +11,7 @@ func (c *Core) Tried(now int64, results []Result) {
 			c.tried(now, t, results[i])
 		} else {
 			c.takeBack(t)
-			c.recallBy(t.lane, now+lostPause)
+			c.expireBy(t.lane, now+lostPause)
 		}
 	}
 	for _, m := range c.served {
@@ -103,7 +103,7 @@ func (c *Core) learn(now int64, t try, r Result) {
 	t.lane.looked = true
 	for i, n := range r.Next {
 		own := &t.lane.needs[i]
-		own.cost, own.worth = n.Cost, n.Worth
+		own.cost, own.refill = n.Cost, n.Refill
 		held := int64(0)
 		if t.Held != nil {
 			held = t.Held[i]

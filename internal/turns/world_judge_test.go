@@ -76,8 +76,8 @@ func (w *world) left() string {
 		}
 	}
 	c := w.core
-	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.recalls)+len(c.tells) > 0 {
-		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to recall, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.recalls), len(c.tells))
+	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.expiries)+len(c.tells) > 0 {
+		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to expire, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.expiries), len(c.tells))
 	}
 	return ""
 }
@@ -164,7 +164,7 @@ func (l *worldLane) turnAt(m *worldMeter) (busy int64) {
 		if n.worldMeter == m {
 			needs, busy = true, n.cost*m.interval
 		} else if m.lease > 0 {
-			others = max(others, min(m.lease, n.worth(n.cost)))
+			others = max(others, min(m.lease, n.refill(n.cost)))
 		}
 	}
 	if !needs {

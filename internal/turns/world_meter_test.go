@@ -51,8 +51,8 @@ func (m *worldMeter) roll(now int64) {
 	}
 }
 
-// worth is how long k permits take to come again once they are used.
-func (m *worldMeter) worth(k int64) int64 {
+// refill is how long k permits take to come again once they are used.
+func (m *worldMeter) refill(k int64) int64 {
 	switch {
 	case m.lease > 0:
 		return m.lease

@@ -98,7 +98,7 @@ func (w *world) next(l *worldLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
 		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
-		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Worth: n.worth(n.cost)}
+		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost)}
 	}
 	return needs
 }
@@ -255,8 +255,8 @@ func (w *world) runs(l *worldLane) bool {
 	return true
 }
 
-// recall is recall.lua: it takes back what is reserved for jobs that did not come.
-func (w *world) recall(name string) {
+// expire is expire.lua: it takes back what is reserved for jobs that did not come.
+func (w *world) expire(name string) {
 	l := w.byName[name]
 	var overdue []string
 	for i, k := range l.called {
@@ -271,5 +271,5 @@ func (w *world) recall(name string) {
 			overdue = append(overdue, k.id)
 		}
 	}
-	w.core.Recalled(w.now, name, len(l.called), overdue, l.waiting > 0)
+	w.core.Expired(w.now, name, len(l.called), overdue, l.waiting > 0)
 }

@@ -214,8 +214,8 @@ func (w *world) settle() {
 		for _, job := range w.core.Tell(w.now, 100) {
 			w.core.Fate(w.now, job, w.promote(job))
 		}
-		for _, lane := range w.core.Recalls(w.now, 100) {
-			w.recall(lane)
+		for _, lane := range w.core.Expiring(w.now, 100) {
+			w.expire(lane)
 		}
 	}
 	w.where()

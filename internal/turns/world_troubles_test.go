@@ -62,7 +62,7 @@ func (w *world) takeover() {
 			for _, k := range l.called {
 				ids = append(ids, k.id)
 			}
-			w.core.Recalled(w.now, l.name, len(l.called), ids, l.waiting > 0)
+			w.core.Expired(w.now, l.name, len(l.called), ids, l.waiting > 0)
 		}
 	}
 }

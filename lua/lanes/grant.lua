@@ -14,7 +14,7 @@
 --   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
 --   them early}, then
 --   for each lane {how many are called, 1 if its next job is called little ahead or not,
---   what that needs: cost, ready_at_us, known, worth_us, shut for each meter}}; {0}
+--   what that needs: cost, ready_at_us, known, refill_us, shut for each meter}}; {0}
 --   where another process gives turns
 -- @include scope
 -- @inner

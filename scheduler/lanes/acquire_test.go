@@ -202,7 +202,7 @@ func TestSameIDInTwoQueues(t *testing.T) {
 		expect(t, "a third", s.acquireJob(t, in("q3"), need).Outcome, denied)
 		for _, queue := range []string{"q2", "q3"} {
 			must(t, s.lanes.Free(background, one.Holder, need))
-			list, _, _, err := s.giverOf().pump()
+			list, _, _, err := s.dispatcherOf().pump()
 			must(t, err)
 			expect(t, "called", list, []called{{JobID: in(queue).JobID}})
 			one = s.acquireJob(t, in(queue), need)

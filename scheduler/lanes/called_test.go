@@ -64,9 +64,9 @@ func TestMoreAreCalledThanAreListed(t *testing.T) {
 			must(t, s.rdb.ZAdd(background, hg("called:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
 			must(t, s.rdb.HSet(background, hg("jobs"), fmt.Sprintf("default\n%d", i), "1\n1\n1\n0 1\n1\n"+lane).Err())
 		}
-		recalled, err := turns.NewStore(s.lanes).Recall(background, []string{lane})
+		expired, err := turns.NewStore(s.lanes).Expire(background, []string{lane})
 		must(t, err)
-		expect(t, "called, and listed", [2]int{recalled[0].Called, len(recalled[0].Expected)}, [2]int{many, 1000})
+		expect(t, "called, and listed", [2]int{expired[0].Called, len(expired[0].Expected)}, [2]int{many, 1000})
 	})
 }
 
@@ -81,7 +81,7 @@ func TestCalledJobIsGone(t *testing.T) {
 			s.acquire(t, "next", one("c"))
 			s.pump(t)
 			must(t, s.lanes.Free(background, a.Holder, one("c")))
-			s.giver.fate = func(job turns.Told) turns.Fate {
+			s.dispatcher.fate = func(job turns.Told) turns.Fate {
 				if job.ID == "gone" {
 					return fate
 				}
@@ -168,7 +168,7 @@ func TestQueueThatTakesNothing(t *testing.T) {
 		ran := 1 // 1 of each was allowed at once
 		for range 40 {
 			s.wait(250 * time.Millisecond)
-			list, _, _, err := s.giverOf().pump()
+			list, _, _, err := s.dispatcherOf().pump()
 			must(t, err)
 			for _, job := range list {
 				if job.Queue == "busy" && s.acquireJob(t, lanes.Job{JobID: job.JobID}, one("l")).OK() {
@@ -180,7 +180,7 @@ func TestQueueThatTakesNothing(t *testing.T) {
 
 		for range 60 {
 			s.wait(250 * time.Millisecond)
-			list, _, _, err := s.giverOf().pump()
+			list, _, _, err := s.dispatcherOf().pump()
 			must(t, err)
 			for _, job := range list {
 				if d := s.acquireJob(t, lanes.Job{JobID: job.JobID}, one("l")); d.OK() {

@@ -49,7 +49,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// giveTurns makes each call that a giver makes.
+// giveTurns makes each call that a dispatcher makes.
 func giveTurns(t *testing.T, limiter *lanes.Lanes) {
 	t.Helper()
 	store := turns.NewStore(limiter)
@@ -60,10 +60,10 @@ func giveTurns(t *testing.T, limiter *lanes.Lanes) {
 	must(t, err)
 	expect(t, "held", held, true)
 	expect(t, "turn", results[0].Outcome, turns.Refused)
-	recalled, err := store.Recall(background, []string{lead.Made[0].Lane})
+	expired, err := store.Expire(background, []string{lead.Made[0].Lane})
 	must(t, err)
-	expect(t, "waiting", recalled[0].Waiting, 1)
-	_, err = store.Settle(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2})
+	expect(t, "waiting", expired[0].Waiting, 1)
+	_, err = store.PublishShares(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2})
 	must(t, err)
 	must(t, store.Resign(background, "me"))
 }

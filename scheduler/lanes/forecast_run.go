@@ -179,9 +179,9 @@ func heldOf(held []int64, meter int) int64 {
 func (q *queued) needs(now int64, held []int64) []turns.Need {
 	never := q.never()
 	for i, m := range q.meters {
-		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Worth: 1}
+		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1}
 		if !never {
-			n.Ready, n.Worth = m.ReadyAt(now, heldOf(held, i)+n.Cost), m.Worth(n.Cost)
+			n.Ready, n.Refill = m.ReadyAt(now, heldOf(held, i)+n.Cost), m.Refill(n.Cost)
 			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
 		}
 		q.next[i] = n

@@ -17,13 +17,13 @@ func TestOneProcessGivesTurns(t *testing.T) {
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
 	s.acquire(t, "b", one("l"))
-	givers := map[string]*giver{}
+	dispatchers := map[string]*dispatcher{}
 	for _, process := range []string{"one", "two", "three"} {
-		givers[process] = newGiver(s, process)
+		dispatchers[process] = newDispatcher(s, process)
 	}
 	pump := func(process string) (bool, time.Duration) {
 		t.Helper()
-		_, next, held, err := givers[process].pump()
+		_, next, held, err := dispatchers[process].pump()
 		must(t, err)
 		return held, next
 	}
@@ -35,7 +35,7 @@ func TestOneProcessGivesTurns(t *testing.T) {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
-	resign := func(process string) { must(t, givers[process].store.Resign(background, process)) }
+	resign := func(process string) { must(t, dispatchers[process].store.Resign(background, process)) }
 	resign("two")
 	held, _ := pump("two")
 	expect(t, "after somebody else resigned", held, false)
@@ -59,7 +59,7 @@ func TestDeposedProcess(t *testing.T) {
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
 	s.acquire(t, "b", one("l"))
-	one, two := newGiver(s, "one"), newGiver(s, "two")
+	one, two := newDispatcher(s, "one"), newDispatcher(s, "two")
 	_, _, _, err := one.pump()
 	must(t, err)
 	s.wait(time.Minute)
@@ -69,7 +69,7 @@ func TestDeposedProcess(t *testing.T) {
 	_, _, held, err = one.store.Grant(background, "one", []turns.Turn{{Lane: "default\nl|k"}})
 	must(t, err)
 	expect(t, "one may give turns", held, false)
-	_, err = one.store.Settle(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
+	_, err = one.store.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
 	must(t, err)
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }
@@ -90,22 +90,22 @@ func TestTakeover(t *testing.T) {
 					s.acquire(t, "both", one("l"), one("m"))
 					s.pump(t)
 					s.wait(time.Minute)
-					s.giver.fails = func(call string, done bool) error {
+					s.dispatcher.fails = func(call string, done bool) error {
 						if call == at && done == made {
 							return killed
 						}
 						return nil
 					}
-					list, _, _, err := s.giver.pump()
+					list, _, _, err := s.dispatcher.pump()
 					if len(list) > 0 && at != "settle" {
 						t.Errorf("told before it was killed: %v", list)
 					}
 					if !errors.Is(err, killed) && at != "settle" { // there may be nothing to settle
 						t.Errorf("%v, want %v", err, killed)
 					}
-					must(t, turns.NewStore(s.lanes).Resign(background, "giver")) // its lease ends
-					next := newGiver(s, "next")
-					s.giver = next
+					must(t, turns.NewStore(s.lanes).Resign(background, "dispatcher")) // its lease ends
+					next := newDispatcher(s, "next")
+					s.dispatcher = next
 					needs := map[string][]throttle.Need{"both": {one("l"), one("m")}}
 					ran := 0
 					for range 3 {

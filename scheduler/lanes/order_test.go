@@ -171,7 +171,7 @@ func (y *yard) marksInOrder(t *rapid.T) {
 	}
 }
 
-// probeWithin is how long it takes the giver to ask about a queue that it takes for
+// probeWithin is how long it takes the dispatcher to ask about a queue that it takes for
 // stopped.
 const probeWithin = time.Second
 

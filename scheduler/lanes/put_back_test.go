@@ -68,7 +68,7 @@ func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
 		s.acquire(t, "c", one("l"))
 		s.pump(t)
 		s.wait(time.Minute)
-		_, results, _, err := s.giver.store.Grant(background, "giver", []turns.Turn{{Lane: "default\nl|k"}})
+		_, results, _, err := s.dispatcher.store.Grant(background, "dispatcher", []turns.Turn{{Lane: "default\nl|k"}})
 		must(t, err)
 		expect(t, "called", results[0].Job, "c")
 		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})

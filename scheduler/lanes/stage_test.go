@@ -20,11 +20,11 @@ type stage struct {
 	throttle.Limiter
 	now     time.Time
 	setTime func(time.Time)
-	// lanes and rdb are the same limiter with its lanes, and its Redis. giver gives the lanes their turns once a test has pumped.
-	lanes *lanes.Lanes
-	rdb   redis.UniversalClient
-	giver *giver
-	ctx   context.Context // ends with the test
+	// lanes and rdb are the same limiter with its lanes, and its Redis. dispatcher gives the lanes their turns once a test has pumped.
+	lanes      *lanes.Lanes
+	rdb        redis.UniversalClient
+	dispatcher *dispatcher
+	ctx        context.Context // ends with the test
 }
 
 // noon is when every stage starts. All its 16 digits of microseconds differ
@@ -33,8 +33,8 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
 
 // wait moves the clock; a negative duration sets it back.
 func (s *stage) wait(d time.Duration) {
-	if s.giver != nil {
-		s.giver.lives()
+	if s.dispatcher != nil {
+		s.dispatcher.lives()
 	}
 	s.now = s.now.Add(d)
 	s.setTime(s.now)
@@ -46,7 +46,7 @@ func (s *stage) restart(t redistest.TB) {
 	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatalf("%v", err)
 	}
-	s.now, s.giver = noon, nil
+	s.now, s.dispatcher = noon, nil
 	s.setTime(noon)
 }
 

@@ -49,7 +49,7 @@ func TestChangesWake(t *testing.T) {
 				expect(t, "the first word", <-words, turns.Word{Kind: turns.Reconnected})
 				must(t, tt.change())
 				word := <-words
-				tt.word.Number = s.giver.changes + 1
+				tt.word.Number = s.dispatcher.changes + 1
 				expect(t, "word", word, tt.word)
 				expect(t, "called after it", s.pumped(t), []string{"b"})
 				s.wantTaken(t, []string{"b"}, one("l"))
@@ -68,7 +68,7 @@ func TestFreeWakes(t *testing.T) {
 		words := turns.NewStore(s.lanes).Words(t.Context())
 		expect(t, "the first word", <-words, turns.Word{Kind: turns.Reconnected})
 		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "word", <-words, turns.Word{Kind: turns.MeterChanged, Number: s.giver.changes + 1, Name: "c|k"})
+		expect(t, "word", <-words, turns.Word{Kind: turns.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
 		expect(t, "called", s.pumped(t), []string{"b"})
 	})
 }

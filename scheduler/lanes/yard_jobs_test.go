@@ -200,7 +200,7 @@ func (y *yard) lose(t *rapid.T) { delete(y.jobs, y.any(t, "called", isCalled).Jo
 func (y *yard) forget(t *rapid.T) {
 	j := y.any(t, "waiting or called", func(j *yardJob) bool { return !running(j) })
 	delete(y.jobs, j.JobID)
-	if y.overdue(y.kept(), j.Queue) { // perhaps of this one alone, which the giver learns at its next probe
+	if y.overdue(y.kept(), j.Queue) { // perhaps of this one alone, which the dispatcher learns at its next probe
 		y.parked[j.Queue] = y.now.Add(probeWithin)
 	}
 	if _, err := y.stage.lanes.Forget(background, j.JobID); err != nil {

@@ -48,7 +48,7 @@ type yard struct {
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by meter, since its limit last changed
 	jobs      map[throttle.JobID]*yardJob
-	parked    map[string]time.Time // until when the giver may take a queue for stopped that is not
+	parked    map[string]time.Time // until when the dispatcher may take a queue for stopped that is not
 	count     int                  // of jobs so far
 	changes   int                  // how often limits have changed in a way that can break a promise
 	processes int                  // that have given turns
@@ -66,8 +66,8 @@ func newYard(t *rapid.T, s *stage, lost *redistest.LostReplies) *yard {
 	ctx, leave := context.WithCancel(background)
 	y.leave = func() { leave(); s.ctx = background }
 	s.ctx = ctx
-	s.giver = newGiver(s, "process 0")
-	s.giver.fate = y.fate
+	s.dispatcher = newDispatcher(s, "process 0")
+	s.dispatcher.fate = y.fate
 	for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
 		y.define(t, anyJobLimit(t, fmt.Sprintf("l%d", i), rapid.SampledFrom(limittest.Kinds).Draw(t, "kind")))
 	}

@@ -21,7 +21,7 @@ var errKilled = errors.New("killed")
 func (y *yard) pump(t *rapid.T) {
 	calls := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}).Draw(t, "dies at")
 	comes := rapid.IntRange(0, 8).Draw(t, "a job comes at")
-	y.giver.fails = func(string, bool) error {
+	y.dispatcher.fails = func(string, bool) error {
 		if comes--; comes == 0 {
 			y.submit(t)
 		}
@@ -31,11 +31,11 @@ func (y *yard) pump(t *rapid.T) {
 		return nil
 	}
 	deaf := rapid.Bool().Draw(t, "deaf")
-	y.giver.deaf = func(turns.Word) bool { return deaf }
-	y.giver.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
+	y.dispatcher.deaf = func(turns.Word) bool { return deaf }
+	y.dispatcher.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
 	y.pumpOnce(t)
-	y.giver.fails, y.giver.deaf = nil, nil
-	if y.giver.core != nil && !deaf { // it lives, and knows all
+	y.dispatcher.fails, y.dispatcher.deaf = nil, nil
+	if y.dispatcher.core != nil && !deaf { // it lives, and knows all
 		y.marksInOrder(t)
 	}
 }
@@ -43,7 +43,7 @@ func (y *yard) pump(t *rapid.T) {
 // pumpOnce notes who is called: of each lane those who were first there.
 func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 	before, count := y.lanesNow(), y.count
-	list, next, held, err := y.giver.pump()
+	list, next, held, err := y.dispatcher.pump()
 	if err != nil && !errors.Is(err, errKilled) || err == nil && !held {
 		t.Fatalf("pump: held %t, %v", held, err)
 	}
@@ -103,15 +103,15 @@ func (y *yard) called(j *yardJob) {
 // takeOver has the process come back after it died, or another one take over
 // when its lease has ended.
 func (y *yard) takeOver(t *rapid.T) {
-	y.giver.core = nil
+	y.dispatcher.core = nil
 	if rapid.Bool().Draw(t, "comes back") {
 		return
 	}
-	if err := y.giver.store.Resign(background, y.giver.process); err != nil {
+	if err := y.dispatcher.store.Resign(background, y.dispatcher.process); err != nil {
 		t.Fatalf("%v", err)
 	}
 	y.processes++
-	y.giver.process = fmt.Sprint("process ", y.processes)
+	y.dispatcher.process = fmt.Sprint("process ", y.processes)
 }
 
 func (y *yard) die(t *rapid.T) { y.takeOver(t) }

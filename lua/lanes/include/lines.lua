@@ -1,6 +1,6 @@
 -- @include lane
 -- @include count
--- @include known
+-- @include loaded
 
 -- A line is a lane as one call sees it: so many turns of it are tried; of its
 -- waiting jobs the first, of which so many were taken. Those leave the lane at
@@ -77,7 +77,7 @@ local function first(line)
 end
 
 -- How many called jobs of a line are on their way. Those called ahead are not yet
--- told, and shelved ones are not waited for.
+-- told, and ones presumed dead are not waited for.
 local function on_their_way(line, grant_us)
   line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
   return line.before + line.told
@@ -110,7 +110,7 @@ local function store()
     end
   end
   if #turned > 0 then call('HSET', hg('tickets'), unpack(turned)) end
-  for id, m in pairs(known) do
+  for id, m in pairs(loaded) do
     if m and m.promised > 0 then count(hg('meters'), id, m.promised) end
   end
   for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end

@@ -1,5 +1,5 @@
 -- @include lines
--- @include worth
+-- @include refill
 
 -- What became of a turn, as Go's turns.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
@@ -69,7 +69,7 @@ local function turn(line, ahead_us, held_text, far_us)
     for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
   end
   for i = 1, #line.ids do
-    local m = known[line.ids[i]]
+    local m = loaded[line.ids[i]]
     if m and m.refused then
       line.held = line.held or held
       return { SKIPPED }
@@ -113,7 +113,7 @@ local function outlook(line, far_us)
     local m = meters[i]
     local n = #out
     out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
-    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, worth_us(m, m.cost), m.shut and 1 or 0
+    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, refill_us(m, m.cost), m.shut and 1 or 0
   end
   if horizon(meters, out[4], far_us, far_us) < now_us + far_us then out[2] = 1 end
   return out

@@ -2,9 +2,9 @@
 -- @include counted
 
 -- Meters do not change while turns are given; only what is reserved of them.
-local known, stale = {}, {}
+local loaded, stale = {}, {}
 local function meter(id)
-  local m = known[id]
+  local m = loaded[id]
   if m ~= nil then return m end
   local name, key = string.match(id, '^([^|]*)|(.*)$')
   m = load_meter(name, key) or false
@@ -12,6 +12,6 @@ local function meter(id)
     m.reserved, m.promised = counted(call('HGET', hg('meters'), id)), 0
     if m.stale then stale[#stale + 1] = name end
   end
-  known[id] = m
+  loaded[id] = m
   return m
 end

@@ -193,7 +193,7 @@ func shortPatienceBehindLong(t *testing.T) {
 	toldOnTime(t, 1, time.Second, func(st *stack) {
 		st.enqueue(needing("slot"))
 		st.enqueue(needing("slot long"))
-		time.Sleep(20 * time.Second) // the turn-giver is at rest
+		time.Sleep(20 * time.Second) // the dispatcher is at rest
 	})
 }
 

@@ -20,7 +20,7 @@ func TestSleepWithoutWords(t *testing.T) {
 		words := make(chan turns.Word)
 		close(words)
 		began := time.Now()
-		new(giver).sleep(t.Context(), words, began.Add(interval), began.Add(time.Minute))
+		new(dispatcher).sleep(t.Context(), words, began.Add(interval), began.Add(time.Minute))
 		if slept := time.Since(began); slept != time.Minute {
 			t.Errorf("slept %s, want a minute", slept)
 		}
@@ -60,7 +60,7 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 
 // slowSettle has it take a while to write where lanes wait.
 func slowSettle(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Settle.Hash() {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.PublishShares.Hash() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return next(ctx, cmd)

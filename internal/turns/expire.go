@@ -2,24 +2,24 @@ package turns
 
 import "slices"
 
-// Recalls returns at most n lanes some of whose called jobs should have come.
-func (c *Core) Recalls(now int64, n int) (lanes []string) {
+// Expiring returns at most n lanes some of whose called jobs should have come.
+func (c *Core) Expiring(now int64, n int) (lanes []string) {
 	for len(lanes) < n {
-		l, ok := c.recalls.due(now)
+		l, ok := c.expiries.due(now)
 		if !ok {
 			break
 		}
 		lanes = append(lanes, l.name)
-		c.recalls.put(&l.recall, now+lostPause) // in case the answer gets lost
+		c.expiries.put(&l.expiry, now+lostPause) // in case the answer gets lost
 	}
 	return lanes
 }
 
-// Recalled says what of a lane is called: how many jobs have not come, the IDs
+// Expired says what of a lane is called: how many jobs have not come, the IDs
 // of those for which nothing is reserved any more, and whether any job waits.
 // After a takeover the IDs of all called jobs are to be passed: what this core
 // has not called it tells at once.
-func (c *Core) Recalled(now int64, name string, left int, overdue []string, waits bool) {
+func (c *Core) Expired(now int64, name string, left int, overdue []string, waits bool) {
 	l := c.lane(name)
 	switch {
 	case waits && !l.waits():
@@ -27,7 +27,7 @@ func (c *Core) Recalled(now int64, name string, left int, overdue []string, wait
 	case !waits && l.waits():
 		c.leave(l)
 	}
-	l.recalled = now
+	l.asked = now
 	came := left < l.called
 	told := c.overdue(now, l, overdue)
 	if len(overdue) > 0 {
@@ -73,16 +73,16 @@ func (c *Core) overdue(now int64, l *lane, ids []string) (told int64) {
 	return told
 }
 
-// recallBy has Redis be asked about a lane no later than a time.
-func (c *Core) recallBy(l *lane, at int64) {
-	if l.recall.position == 0 || at < l.recall.key {
-		c.recalls.put(&l.recall, at)
+// expireBy has Redis be asked about a lane no later than a time.
+func (c *Core) expireBy(l *lane, at int64) {
+	if l.expiry.position == 0 || at < l.expiry.key {
+		c.expiries.put(&l.expiry, at)
 	}
 }
 
-// recallNext has Redis be asked about a lane when the next of its called jobs
+// expireNext has Redis be asked about a lane when the next of its called jobs
 // should have come.
-func (c *Core) recallNext(now int64, l *lane) {
+func (c *Core) expireNext(now int64, l *lane) {
 	next := never
 	for _, job := range l.late {
 		next = min(next, job.till)
@@ -91,17 +91,17 @@ func (c *Core) recallNext(now int64, l *lane) {
 		next = l.queue.probe(now)
 	}
 	if len(l.fresh) > 0 {
-		next = min(next, max(l.fresh[0].till, l.recalled+leastPause))
+		next = min(next, max(l.fresh[0].till, l.asked+leastPause))
 	}
 	if next == never && l.full {
 		next = now + lostPause
 	}
 	if l.called > len(l.fresh)+len(l.late) { // some that this core does not know
-		c.recallBy(l, min(next, now+lostPause))
+		c.expireBy(l, min(next, now+lostPause))
 		return
 	}
-	c.recalls.remove(&l.recall)
+	c.expiries.remove(&l.expiry)
 	if next < never {
-		c.recalls.put(&l.recall, next)
+		c.expiries.put(&l.expiry, next)
 	}
 }

@@ -1,4 +1,4 @@
--- Takes back what is reserved for called jobs that have not come in time, and
+-- Has the permits expire that are reserved for called jobs which have not come in time, and
 -- says who of a lane is called and has not come. They keep their tickets. One of
 -- which no record says that it is of the lane is called no more, and of its meters
 -- nothing is reserved: at worst others that are called there are denied once more.
@@ -27,7 +27,7 @@ local function with_records(queue, lane, called, jobs)
 end
 
 -- Of one lane, at most a hundred at a time.
-local function recall(lane)
+local function expire(lane)
   local queue, ids = parse_lane(lane)
   local called = hg('called', lane)
   local late = call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)
@@ -49,5 +49,5 @@ local function recall(lane)
 end
 
 local out = {}
-for i = 1, #ARGV do out[i] = recall(ARGV[i]) end
+for i = 1, #ARGV do out[i] = expire(ARGV[i]) end
 return out

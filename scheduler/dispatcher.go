@@ -39,7 +39,7 @@ const (
 	grantInterval = 5 * time.Millisecond
 )
 
-// giver gives the lanes of a scope their turns. Every process runs one; the one
+// dispatcher gives the lanes of a scope their turns. Every process runs one; the one
 // that holds the lease works. It has the core decide whose turn it is and Redis
 // grant the turns, and moves called jobs to the head of their queues.
 //
@@ -54,7 +54,7 @@ const (
 // after put-backs. Then it sleeps until the core or the lease has something due, or a word comes.
 //
 // All methods are called by one goroutine.
-type giver struct {
+type dispatcher struct {
 	limiter Limiter
 	store   *turns.Store
 	db      asynqdb.DB
@@ -100,7 +100,7 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// giveTurns runs a giver for the server's limiter until the context ends. It begins
+// giveTurns runs a dispatcher for the server's limiter until the context ends. It begins
 // only once a job of its own could be promoted: where that fails nobody is called,
 // and jobs come back by asynq's polls.
 func (s *Server) giveTurns(ctx context.Context) {
@@ -110,83 +110,83 @@ func (s *Server) giveTurns(ctx context.Context) {
 		return
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
-	g := &giver{
+	d := &dispatcher{
 		limiter: s.limiter, store: s.store, db: s.db, log: s.log,
 		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),
 		passes: s.passes, quiet: s.quiet, history: s.history,
 	}
-	g.run(ctx)
+	d.run(ctx)
 }
 
 // run gives turns until the context ends, and then the lease back, so that a
 // process which stops as it should leaves no second unused.
-func (g *giver) run(ctx context.Context) {
-	words := g.store.Words(ctx)
+func (d *dispatcher) run(ctx context.Context) {
+	words := d.store.Words(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
-		next := g.round(ctx)
-		if g.core != nil {
-			g.history.Round(time.Since(begun))
+		next := d.round(ctx)
+		if d.core != nil {
+			d.history.Round(time.Since(begun))
 		}
-		g.history.Leads.Store(g.core != nil)
-		g.sleep(ctx, words, begun.Add(interval), next)
+		d.history.Leads.Store(d.core != nil)
+		d.sleep(ctx, words, begun.Add(interval), next)
 	}
-	g.resign(ctx)
-	g.history.Leads.Store(false)
+	d.resign(ctx)
+	d.history.Leads.Store(false)
 }
 
 // round does what is due, and returns when there is more to do. After an error it
 // leaves Redis alone for a while: outages are logged by who asked, once each, and
 // all else here.
-func (g *giver) round(ctx context.Context) time.Time {
+func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
-	if !time.Now().Before(g.lead) {
-		err = g.takeLead(ctx)
+	if !time.Now().Before(d.lead) {
+		err = d.takeLead(ctx)
 	}
-	if err == nil && g.core != nil {
-		err = g.work(ctx)
+	if err == nil && d.core != nil {
+		err = d.work(ctx)
 	}
 	if err == nil {
-		return g.next()
+		return d.next()
 	}
 	if ctx.Err() == nil && unreachable(err) == nil {
-		g.log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
+		d.log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
 	}
-	g.lead = time.Now().Add(pause)
-	return g.lead
+	d.lead = time.Now().Add(pause)
+	return d.lead
 }
 
 // work has the core's decisions carried out until nothing is due. Permits that were
-// taken back may be another's at once, so recall comes before grant. That tells whom
+// taken back may be another's at once, so expire comes before grant. That tells whom
 // it calls; tell is for jobs whose permits exist by now and for those told again,
 // also where no turn is due. The core can be gone after each step, when Redis says
 // that another process gives turns.
-func (g *giver) work(ctx context.Context) error {
-	for !time.Now().After(g.lead) { // whatever there is to do, the lease must be renewed
-		if err := errors.Join(g.tellLate(ctx), g.recall(ctx), g.grant(ctx), g.tell(ctx)); err != nil {
+func (d *dispatcher) work(ctx context.Context) error {
+	for !time.Now().After(d.lead) { // whatever there is to do, the lease must be renewed
+		if err := errors.Join(d.tellLate(ctx), d.expire(ctx), d.grant(ctx), d.tell(ctx)); err != nil {
 			return err
 		}
-		if now := g.clock.now(); g.core == nil || g.core.Next(now) > now || time.Since(g.granted) < grantInterval {
+		if now := d.clock.now(); d.core == nil || d.core.Next(now) > now || time.Since(d.granted) < grantInterval {
 			break
 		}
 	}
-	if g.core == nil {
+	if d.core == nil {
 		return nil
 	}
-	if err := g.settle(ctx); err != nil {
+	if err := d.publishShares(ctx); err != nil {
 		return err
 	}
-	return g.tend(ctx)
+	return d.tend(ctx)
 }
 
 // next is when there is more to do: a turn, a job whose time is up, a put-back to move
 // on, or the lease.
-func (g *giver) next() time.Time {
-	next := g.lead
-	if g.core == nil {
+func (d *dispatcher) next() time.Time {
+	next := d.lead
+	if d.core == nil {
 		return next
 	}
-	for _, at := range []time.Time{g.clock.local(g.core.Next(g.clock.now())), g.late, g.upkeep.due()} {
+	for _, at := range []time.Time{d.clock.local(d.core.Next(d.clock.now())), d.late, d.upkeep.due()} {
 		if at.Before(next) {
 			next = at
 		}
@@ -197,7 +197,7 @@ func (g *giver) next() time.Time {
 // sleep waits until next, or until a word tells of something to do before, but
 // until earliest in any case: permits that appear together are given together. It
 // takes all words that come meanwhile.
-func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, next time.Time) {
+func (d *dispatcher) sleep(ctx context.Context, words <-chan turns.Word, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -213,7 +213,7 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 		case word, open := <-words:
 			if !open { // nor will there be more, as where the limiter's client is closed
 				words = nil
-			} else if g.hear(word) {
+			} else if d.hear(word) {
 				next = earliest
 			}
 		}
@@ -223,39 +223,39 @@ func (g *giver) sleep(ctx context.Context, words <-chan turns.Word, earliest, ne
 // hear takes a word in, and reports whether there is something to do now. A process
 // that does not lead hears only of new lanes and jobs: where nobody has the lease it
 // takes it at once.
-func (g *giver) hear(word turns.Word) bool {
+func (d *dispatcher) hear(word turns.Word) bool {
 	now := time.Now()
 	switch {
 	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected || word.Kind == turns.TooMany:
-		if now.Before(g.taken) || (g.core != nil && word.Number > 0 && word.Number <= g.seen) {
+		if now.Before(d.taken) || (d.core != nil && word.Number > 0 && word.Number <= d.seen) {
 			return false
 		}
-		if g.core != nil && (word.Kind == turns.Reconnected || word.Kind == turns.TooMany) {
-			g.core.ChangedAll()
+		if d.core != nil && (word.Kind == turns.Reconnected || word.Kind == turns.TooMany) {
+			d.core.ChangedAll()
 		}
 		if word.Kind == turns.Reconnected {
-			if g.listens { // and not for the first time: what it knows may be of a Redis that is gone
-				g.core = nil
+			if d.listens { // and not for the first time: what it knows may be of a Redis that is gone
+				d.core = nil
 			}
-			g.listens = true
+			d.listens = true
 		}
-		g.lead = now
+		d.lead = now
 		return true
-	case g.core == nil:
+	case d.core == nil:
 		return false
 	case word.Kind == turns.QueuesWeigh:
-		g.weighed, g.lead = time.Time{}, now
+		d.weighed, d.lead = time.Time{}, now
 		return true
 	case word.Kind == turns.JobCame:
-		g.core.Came(g.clock.now(), word.Name)
+		d.core.Came(d.clock.now(), word.Name)
 	case word.Kind == turns.MeterChanged:
-		g.core.Changed(word.Name)
+		d.core.Changed(word.Name)
 	case word.Kind == turns.LimitChanged:
-		g.core.ChangedLimit(word.Name)
+		d.core.ChangedLimit(word.Name)
 	}
-	if word.Number > g.changes+1 { // the one before got lost
-		g.core.ChangedAll()
+	if word.Number > d.changes+1 { // the one before got lost
+		d.core.ChangedAll()
 	}
-	g.changes = max(g.changes, word.Number)
+	d.changes = max(d.changes, word.Number)
 	return true
 }

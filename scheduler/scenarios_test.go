@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestSeen: what the scheduler before this one was seen to do wrong, with the
-// numbers it was seen with, and what must be instead.
-func TestSeen(t *testing.T) {
+// TestScenarios: what earlier schedulers here did wrong, with the
+// numbers that they did it with, and what must be instead.
+func TestScenarios(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		test func(t *testing.T)

@@ -38,7 +38,7 @@ var (
 	blocked     = scoped(gauge, "blocked_keys", "Keys that are held shut, as by an upstream's Retry-After.", "limit")
 	paused      = scoped(gauge, "paused", "1 while the limit is paused.", "limit")
 	processes   = scoped(gauge, "workers", "Processes that run jobs, by state: here, or gone: within the last hour they ended without a word, or could not reach Redis any more.", "state")
-	dispatcher       = scoped(gauge, "dispatcher_alive", "1 if any process gives waiting jobs their turns.")
+	dispatcher  = scoped(gauge, "dispatcher_alive", "1 if any process gives waiting jobs their turns.")
 )
 
 // limits tells of what waits and of how full limits are. It reads a survey, which

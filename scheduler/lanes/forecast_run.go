@@ -18,6 +18,8 @@ type foresight struct {
 	byName  map[string]*queued
 	weights map[string]turns.Weight // of queues
 	batch   int                     // number of the batch of turns that is played
+	moment  int                     // number of the moment in which jobs are called that have not come
+	full    []*queued               // lanes of which no more can be called in it
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }
@@ -44,6 +46,8 @@ type queued struct {
 	waiting int64
 
 	given   int64 // jobs of costs[0] that had their turns
+	called  int64 // jobs that were called in a moment
+	moment  int
 	times   []int64
 	waits   []int64 // for how long its jobs have waited for each meter
 	binding []int64 // how many of its jobs wait longest for each meter
@@ -89,6 +93,16 @@ func (q *queued) never() bool {
 	return false
 }
 
+// mostCalled is how many of its jobs may be on their way: as many as its meters can give
+// at once.
+func (q *queued) mostCalled() int64 {
+	most := int64(math.MaxInt64)
+	for i, m := range q.meters {
+		most = min(most, int64(m.Capacity)/max(1, q.cost(i)))
+	}
+	return most
+}
+
 // play gives so many turns at most, and estimates what is left then.
 func (f *foresight) play(steps int) {
 	if f.some {
@@ -110,7 +124,11 @@ func (f *foresight) play(steps int) {
 	}
 	now, results := f.now, make([]turns.Result, 0, 64)
 	for ; steps > 0; steps-- { // a round in which nothing is given costs a step, too
-		if now = core.Next(now); now >= far {
+		next := core.Next(now)
+		if next > now && f.come(core, now) {
+			next = core.Next(now)
+		}
+		if now = next; now >= far {
 			break
 		}
 		f.batch++
@@ -130,6 +148,18 @@ func (f *foresight) play(steps int) {
 	}
 }
 
+// come has those come that were called, and reports whether any lane was full, which then is
+// not any more.
+func (f *foresight) come(core *turns.Core, now int64) bool {
+	f.moment++
+	for _, q := range f.full {
+		core.Expired(now, q.name, 0, nil, len(q.costs) > 0)
+	}
+	any := len(f.full) > 0
+	f.full = f.full[:0]
+	return any
+}
+
 // turn is what Redis would answer to one.
 func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	q := f.byName[t.Lane]
@@ -142,6 +172,10 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 		return turns.Result{Outcome: turns.Empty}
 	}
 	never := q.never()
+	if q.moment == f.moment && !never && q.called >= q.mostCalled() {
+		f.full = append(f.full, q)
+		return turns.Result{Outcome: turns.Full, Few: true, Next: q.needs(now, t.Held)}
+	}
 	for i, m := range q.meters {
 		if !never && m.ReadyAt(now, heldOf(t.Held, i)+q.cost(i)) > now {
 			return f.refuse(now, q, t.Held)
@@ -153,6 +187,10 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 		}
 		q.about = q.about || m.About
 	}
+	if q.moment != f.moment {
+		q.moment, q.called = f.moment, 0
+	}
+	q.called++
 	q.ran(now)
 	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1, Few: true}
 	if len(q.costs) > 0 {

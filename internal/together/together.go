@@ -36,6 +36,9 @@ func New[T any](send func(ctx context.Context, calls []*T)) *Calls[T] {
 const (
 	// most bounds what Redis does at once to about a millisecond.
 	most = 64
+	// enough calls that wait go at once, beside those under way: Redis works while this
+	// process reads answers and asks.
+	enough = 8
 	// patient is how long calls wait for those under way: where Redis is far off, or
 	// hangs, they go at once.
 	patient = 5 * time.Millisecond
@@ -47,7 +50,7 @@ func (c *Calls[T]) Do(ctx context.Context, call *T) error {
 	one := &waiter[T]{ctx, call, make(chan struct{})}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, one)
-	if c.senders == 0 || time.Since(c.began) > patient {
+	if c.senders == 0 || c.senders == 1 && len(c.waiting) >= enough || time.Since(c.began) > patient {
 		c.senders++
 		c.began = time.Now()
 		go c.sendAll()

@@ -196,3 +196,17 @@ func TestMeterThatIsNone(t *testing.T) {
 		expect(t, "its turn", results[0].Outcome, turns.Learn)
 	})
 }
+
+// TestFairnessKeyInTheMiddle: a record whose lane no script has named so says nothing of a
+// job, however many costs it has.
+func TestFairnessKeyInTheMiddle(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		const lane = "default\n|1|fair\nl|k"
+		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
+		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
+		_, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		must(t, err)
+		expect(t, "waits", waits, false)
+	})
+}

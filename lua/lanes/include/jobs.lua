@@ -18,7 +18,8 @@ local function parse_job(record)
     denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
   }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  local _, meters = string.gsub(lane, '\n[^|\n]', '')
+  local _, meters = string.gsub(lane, '\n[^\n]', '') -- as parse_lane counts them
+  if string.find(lane, '\n|[^\n]*\n*$') then meters = meters - 1 end
   return #r.cost == meters and r or nil
 end
 

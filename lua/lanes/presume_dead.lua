@@ -1,5 +1,5 @@
--- Presumes called jobs dead that a worker took long ago and that have not asked: they count no more against how many of their lane
--- may be called, so that the lane goes on.
+-- Presumes called jobs dead that a worker took long ago and that have not asked. They
+-- count no more against how many of their lane may be called, so that the lane goes on.
 -- Touches: called (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lane, ID of each job

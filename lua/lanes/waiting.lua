@@ -13,16 +13,15 @@
 -- The meters that a job needs, but for those whose limit is gone.
 local function meters_of(r)
   local meters = {}
-  local _, ids = parse_lane(r.lane)
-  for i = 1, #ids do
-    local m = load_meter(string.match(ids[i], '^([^|]*)|(.*)$'))
+  for i = 1, #r.ids do
+    local m = load_meter(string.match(r.ids[i], '^([^|]*)|(.*)$'))
     if m then
       m.cost, m.index = r.cost[i], i
       meters[#meters + 1] = m
     end
   end
   load_reserved(meters)
-  return meters, ids
+  return meters
 end
 
 -- The costs of a lane's first jobs: so many are looked at, once in this call.
@@ -63,7 +62,7 @@ local function place_of(queue, id)
   local r = read_job(queue, id)
   if not r then return {} end
   local place, all = call('ZRANK', hg('lane', r.lane), id), call('ZCARD', hg('lane', r.lane))
-  local meters, ids = meters_of(r)
+  local meters = meters_of(r)
   if not place and (tonumber(call('ZSCORE', hg('called', r.lane), id)) or 0) > 0 then
     for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
@@ -72,7 +71,7 @@ local function place_of(queue, id)
   local last, expected, known = expect(meters, place or 0, average, false)
   return {
     place and 0 or 1, (place or 0) + 1, all, expected or now_us, now_us,
-    last and last.id or ids[1], r.lane, known and 1 or 0, r.since_us,
+    last and last.id or r.ids[1], r.lane, known and 1 or 0, r.since_us,
   }
 end
 

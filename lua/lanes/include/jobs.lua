@@ -1,4 +1,4 @@
--- @include scope
+-- @include lane
 
 -- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
 -- jobs that need the same meters; its name is the queue and those meters, one a
@@ -18,9 +18,9 @@ local function parse_job(record)
     denials = tonumber(denials) or 1, costs = costs, lane = lane, cost = {}, ids = false,
   }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
-  local _, meters = string.gsub(lane, '\n[^\n]', '') -- as parse_lane counts them
-  if string.find(lane, '\n|[^\n]*\n*$') then meters = meters - 1 end
-  return #r.cost == meters and r or nil
+  local _, ids = parse_lane(lane)
+  r.ids = ids
+  return #r.cost == #ids and r or nil
 end
 
 local function read_job(queue, id)

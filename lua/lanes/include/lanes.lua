@@ -7,7 +7,6 @@
 
 -- Counts a job's permits for or against each of its meters.
 local function count_all(counters, r, sign)
-  if not r.ids then r.queue, r.ids = parse_lane(r.lane) end
   for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 

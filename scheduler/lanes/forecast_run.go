@@ -155,9 +155,9 @@ func (f *foresight) come(core *turns.Core, now int64) bool {
 	for _, q := range f.full {
 		core.Expired(now, q.name, 0, nil, len(q.costs) > 0)
 	}
-	any := len(f.full) > 0
+	full := len(f.full) > 0
 	f.full = f.full[:0]
-	return any
+	return full
 }
 
 // turn is what Redis would answer to one.

@@ -39,7 +39,7 @@ func sortedWords(text string) []string { return slices.Sorted(strings.FieldsSeq(
 func TestBacklog(t *testing.T) {
 	rows := rowsOf(t, "backlog", "--jobs=60", "--rate=200", "--capacity=10", "--against=wiki", "--repeat=2", "--waiting=500")
 	want := sortedWords(`case system jobs done rate_per_s capacity limit_used denials_per_job over busiest_window
-		redis_cpu_ms_per_job redis_commands_per_job lateness_ms_p50 lateness_ms_p99 bytes_per_waiting_job elapsed_s ideal_s`)
+		redis_cpu_ms_per_job redis_cpu_ms_enqueue redis_commands_per_job lateness_ms_p50 lateness_ms_p99 bytes_per_waiting_job elapsed_s ideal_s`)
 	var systems []string
 	for _, row := range rows {
 		systems = append(systems, row["system"].(string))

@@ -53,6 +53,10 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	}()
 
 	lines := bufio.NewReader(stdout)
+	added, err := b.spent(func() error { return expectLine(lines, "added") })
+	if err != nil {
+		return outcome{}, err
+	}
 	if err := expectLine(lines, "ready"); err != nil {
 		return outcome{}, err
 	}
@@ -70,7 +74,7 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	if err := json.NewDecoder(lines).Decode(&moments); err != nil {
 		return outcome{}, fmt.Errorf("the starts that BullMQ's worker reports: %w", err)
 	}
-	out := outcome{begin: begin.UnixMicro(), spent: spent}
+	out := outcome{begin: begin.UnixMicro(), added: added, spent: spent}
 	for i, at := range moments {
 		out.starts = append(out.starts, start{job{Number: i}, at, at})
 	}

@@ -24,7 +24,8 @@ type outcome struct {
 	starts  []start // in the order of admission
 	denials int
 	begin   int64 // the microsecond in which the worker was started
-	spent   usage
+	added   usage // until all jobs were enqueued, where they do not arrive while it runs
+	spent   usage // from then on
 	late    []int64 // microseconds, one for each start
 }
 
@@ -103,12 +104,16 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 		}
 		jobs := s.jobs()
 		h := newHistory(len(jobs))
-		if s.Arrive == 0 {
-			for _, j := range jobs {
-				if err := b.enqueue(j); err != nil {
-					return outcome{}, err
+		added, err := b.spent(func() error {
+			for i := 0; i < len(jobs) && s.Arrive == 0; i++ {
+				if err := b.enqueue(jobs[i]); err != nil {
+					return err
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return outcome{}, err
 		}
 		begin := time.Now()
 		spent, err := b.spent(func() error {
@@ -130,7 +135,7 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 		_, denials := h.count()
 		starts := h.byAdmission()
 		return outcome{
-			starts: starts, denials: denials, begin: begin.UnixMicro(), spent: spent,
+			starts: starts, denials: denials, begin: begin.UnixMicro(), added: added, spent: spent,
 			late: latenesses(s, begin.UnixMicro(), starts, h.enqueued),
 		}, nil
 	}

@@ -1,6 +1,6 @@
 // Runs a backlog on BullMQ for the bench, which starts this program with one
-// argument, {port, jobs, concurrency, max, duration}. It adds the jobs, connects
-// a worker, prints "ready", waits for a line on standard input, runs the jobs,
+// argument, {port, jobs, concurrency, max, duration}. It adds the jobs one by one, as
+// the others here do, prints "added", connects a worker, prints "ready", waits for a line on standard input, runs the jobs,
 // prints "done", and then one JSON array: the microsecond at which each job
 // started, in order.
 import { once } from 'node:events'
@@ -14,14 +14,8 @@ function nowMicros() {
 }
 
 const queue = new Queue('bench', { connection })
-for (let first = 0; first < jobs; first += 1000) {
-  const batch = Array.from({ length: Math.min(1000, jobs - first) }, (_, i) => ({
-    name: 'job',
-    data: { job: first + i },
-    opts: { removeOnComplete: true },
-  }))
-  await queue.addBulk(batch)
-}
+for (let job = 0; job < jobs; job++) await queue.add('job', { job }, { removeOnComplete: true })
+console.log('added')
 await queue.setGlobalRateLimit(max, duration)
 const starts = []
 const worker = new Worker('bench', async () => { starts.push(nowMicros()) }, {

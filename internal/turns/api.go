@@ -62,9 +62,9 @@ type Result struct {
 	// Next is what the lane's first job needs now, in the order of the lane's
 	// meters; nil if none waits.
 	Next []Need
-	// Few says that this job is called little ahead of its time, whatever the turn allows, or
-	// not at all.
-	Few bool
+	// Ahead is how far ahead of its time this job may be called, in microseconds, whatever the
+	// turn allows.
+	Ahead int64
 	// Called is how many of the lane's jobs are called and have not come, after
 	// this turn and before the next of the batch. Skipped turns need not say.
 	Called int

@@ -27,10 +27,10 @@ func api(ready int64) []Need {
 	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Refill: second}}
 }
 
-func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready)} }
+func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready), Ahead: slack} }
 
 func granted(job string, now int64, next []Need) Result {
-	return Result{Job: job, At: now, Until: now + grantLife, Next: next, Called: 1}
+	return Result{Job: job, At: now, Until: now + grantLife, Next: next, Ahead: slack, Called: 1}
 }
 
 func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
@@ -160,7 +160,7 @@ func TestCallsAheadAreTold(t *testing.T) {
 		next := api(0)
 		next[0].Refill = worth
 		for i, at := range []int64{step + 1, step + 2, 3 * step} {
-			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Called: i + 1})
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Ahead: slack, Called: i + 1})
 		}
 		var told []int64
 		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
@@ -175,12 +175,12 @@ func TestCallsAheadAreTold(t *testing.T) {
 // A job that takes its permits late makes those of the others later that were called
 // ahead of theirs: not even a change of the meter's has that forgotten.
 func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
-	for few, ahead := range map[bool]int64{false: slack, true: little} {
+	for _, ahead := range []int64{slack, slack / 2, little} {
 		c := New()
 		c.Made("small\napi|", 1)
 		c.Made("big\napi|", 2)
 		big := refused(second)
-		big.Few = few
+		big.Ahead = ahead
 		first := granted("1", 1, api(second))
 		first.Early = true
 		lanesOf(c, 1, first)
@@ -188,7 +188,7 @@ func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
 		c.Changed("api|")
 		turns := c.Turns(2*second, 1)
 		if len(turns) != 1 || turns[0].Ahead != ahead {
-			t.Errorf("of one few are given at once: %v: turns %+v", few, turns)
+			t.Errorf("one may be called %d µs ahead: turns %+v", ahead, turns)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func TestFewAreCalledALittleAhead(t *testing.T) {
 	c := New()
 	c.Made("q\napi|", 1)
 	first := granted("1", 1, api(second))
-	first.Early, first.Few = true, true
+	first.Early, first.Ahead = true, little
 	lanesOf(c, 1, first)
 	if turns := c.Turns(second-little-1, 1); len(turns) > 0 {
 		t.Errorf("called too far ahead: %+v", turns)

@@ -9,9 +9,9 @@ type pace struct {
 	// gave is how many turns were granted since it got ready.
 	gave, refused int
 	tried         bool
-	// exact is until when nobody is called ahead. few is until when jobs are only called a
-	// little ahead: one has had a turn of which the meter gives few at once.
-	exact, few int64
+	// exact is until when nobody is called ahead, and near until when jobs are called no
+	// further ahead than within: one has had a turn of which the meter gives few at once.
+	exact, near, within int64
 	// early is whether the last job that it gave a turn could have its permits early.
 	early bool
 }

@@ -16,7 +16,7 @@ func readResults(turns []Turn, rows []any) []Result {
 	out := make([]Result, len(turns))
 	for i, t := range slices.Backward(turns) {
 		row, lane := rows[i].([]any), outlooks[t.Lane]
-		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Few: lane.few, Called: lane.called}
+		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Ahead: lane.ahead, Called: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
 			r.Early = len(row) > 4 && row[4].(int64) == 1
@@ -31,7 +31,7 @@ func readResults(turns []Turn, rows []any) []Result {
 type outlook struct {
 	called int
 	next   []Need // of its first job; nil where none waits
-	few    bool   // that job is called little ahead
+	ahead  int64  // how far that job may be called
 }
 
 func readOutlook(lane string, row []any) *outlook {
@@ -46,7 +46,7 @@ func readOutlook(lane string, row []any) *outlook {
 		}
 		return o
 	}
-	o.few = number(1) == 1
+	o.ahead = number(1)
 	for i, meter := range Meters(lane) {
 		at := 2 + 5*i
 		o.next = append(o.next, Need{

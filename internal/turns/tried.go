@@ -108,9 +108,7 @@ func (c *Core) learn(now int64, t try, r Result) {
 		if t.Held != nil {
 			held = t.Held[i]
 		}
-		if r.Few {
-			own.meter.few = now + mostPatience
-		}
+		own.meter.nearer(now, r.Ahead)
 		if held == 0 && !n.Known && !n.Blocked {
 			own.meter.fills(now, n.Ready)
 		}

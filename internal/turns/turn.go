@@ -105,19 +105,31 @@ func (m *meter) horizon(now int64) int64 {
 	switch {
 	case !m.ahead(now):
 		return now
-	case m.few <= now:
+	case m.near <= now:
 		return now + slack
 	case m.early:
-		return now + little
+		return now + max(little, m.within)
 	}
 	return now
 }
 
+// nearer notes how far ahead a job may be called. Others there are called no further for some time.
+func (m *meter) nearer(now, ahead int64) {
+	if ahead >= slack {
+		return
+	}
+	if m.near > now {
+		ahead = min(ahead, m.within)
+	}
+	m.near, m.within = now+mostPatience, ahead
+}
+
 // lead is how long before its permits exist a job is called that begins when they do: it
-// comes first.
+// comes first. Of what is called together that is the first, so it is a part of the horizon.
 func (m *meter) lead(now int64) int64 {
 	if m.early {
-		return min(coming, m.horizon(now)-now)
+		ahead := m.horizon(now) - now
+		return min(coming, ahead, max(little, ahead/4))
 	}
 	return 0
 }

@@ -65,7 +65,16 @@ func (m *worldMeter) refill(k int64) int64 {
 // early reports whether a job may have permits before they exist, and begin when they do.
 func (m *worldMeter) early() bool { return m.lease == 0 && m.window == 0 }
 
-// ahead reports whether k permits may be called ahead of their time.
-func (m *worldMeter) ahead(k int64) bool {
-	return m.lease == 0 && (m.capacity-k)*m.interval >= slack
+// ahead is how far ahead of its time a job of k permits may be called.
+func (m *worldMeter) ahead(k int64) int64 {
+	spare := (m.capacity - k) * m.interval
+	switch {
+	case m.lease > 0:
+		return 0
+	case spare >= slack:
+		return slack
+	case m.early():
+		return max(little, spare)
+	}
+	return 0
 }

@@ -35,17 +35,9 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	}
 	if l.onTheirWay(w.now) >= l.capacity() {
 		w.full++
-		return Result{Outcome: Full, Next: w.next(l, t), Few: l.few()}
+		return Result{Outcome: Full, Next: w.next(l, t), Ahead: l.ahead()}
 	}
-	at, horizon := w.now, w.now+t.Ahead
-	switch {
-	case len(l.needs) > 1 || l.needs[0].lease > 0:
-		horizon = w.now
-	case l.few() && !l.early():
-		horizon = w.now
-	case l.few():
-		horizon = min(horizon, w.now+little)
-	}
+	at, horizon := w.now, w.now+min(t.Ahead, l.ahead())
 	for i, n := range l.needs {
 		ready, _ := n.ready(n.reserved+held(t, i)+n.cost, w.now)
 		at = max(at, ready)
@@ -53,7 +45,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	if at > horizon {
 		w.refused++
 		w.history.Note(w.now, l.name, "is refused")
-		return Result{Outcome: Refused, Next: w.next(l, t), Few: l.few()}
+		return Result{Outcome: Refused, Next: w.next(l, t), Ahead: l.ahead()}
 	}
 	for _, n := range l.needs {
 		n.reserved += n.cost
@@ -72,7 +64,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
 	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
 	if l.waiting > 0 {
-		r.Next, r.Few = w.next(l, t), l.few()
+		r.Next, r.Ahead = w.next(l, t), l.ahead()
 	}
 	return r
 }
@@ -87,10 +79,12 @@ func held(t Turn, i int) int64 {
 // early reports whether a lane's jobs may have their permits before they exist.
 func (l *worldLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
 
-// few reports whether a lane's jobs are called little ahead, or not at all.
-func (l *worldLane) few() bool {
-	n := l.needs[0]
-	return len(l.needs) > 1 || !n.ahead(n.cost)
+// ahead is how far ahead of their time a lane's jobs may be called.
+func (l *worldLane) ahead() int64 {
+	if len(l.needs) > 1 {
+		return 0
+	}
+	return l.needs[0].ahead(l.needs[0].cost)
 }
 
 // next is what the first job of a lane needs.

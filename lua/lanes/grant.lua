@@ -13,7 +13,7 @@
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
 --   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
 --   them early}, then
---   for each lane {how many are called, 1 if its next job is called little ahead or not,
+--   for each lane {how many are called, how far ahead its next job may be called,
 --   what that needs: cost, ready_at_us, known, refill_us, shut for each meter}}; {0}
 --   where another process gives turns
 -- @include scope

@@ -174,7 +174,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	never := q.never()
 	if q.moment == f.moment && !never && q.called >= q.mostCalled() {
 		f.full = append(f.full, q)
-		return turns.Result{Outcome: turns.Full, Few: true, Next: q.needs(now, t.Held)}
+		return turns.Result{Outcome: turns.Full, Next: q.needs(now, t.Held)}
 	}
 	for i, m := range q.meters {
 		if !never && m.ReadyAt(now, heldOf(t.Held, i)+q.cost(i)) > now {
@@ -192,7 +192,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	}
 	q.called++
 	q.ran(now)
-	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1, Few: true}
+	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1}
 	if len(q.costs) > 0 {
 		r.Next = q.look(now, t.Held)
 	}
@@ -203,7 +203,7 @@ func (f *foresight) refuse(now int64, q *queued, held []int64) turns.Result {
 	for _, m := range q.meters {
 		m.refused = f.batch
 	}
-	return turns.Result{Outcome: turns.Refused, Few: true, Next: q.needs(now, held)}
+	return turns.Result{Outcome: turns.Refused, Next: q.needs(now, held)}
 }
 
 func heldOf(held []int64, meter int) int64 {

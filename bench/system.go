@@ -23,9 +23,9 @@ type system struct {
 type outcome struct {
 	starts  []start // in the order of admission
 	denials int
-	begin   int64 // the microsecond in which the worker was started
-	added   usage // until all jobs were enqueued, where they do not arrive while it runs
-	spent   usage // from then on
+	begin   int64   // the microsecond in which the worker was started
+	added   usage   // until all jobs were enqueued, where they do not arrive while it runs
+	spent   usage   // from then on
 	late    []int64 // microseconds, one for each start
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/headgate/headgate/internal/redistest"
+
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -253,13 +255,13 @@ func (w *sim) loseWordsFor() {
 // only listen would hold go-redis's locks meanwhile, for which no bubble's clock goes on.
 func (w *sim) hookLimiter() {
 	listens := []string{"PING", "HELLO", "CLIENT", "SUBSCRIBE"}
-	w.queues.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+	redistest.Before(w.queues, func(_ *server.Peer, cmd string, _ ...string) bool {
 		if !slices.Contains(listens, cmd) {
 			_ = w.stalled.wait(context.Background())
 		}
 		return false
 	})
-	w.limiter.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+	redistest.Before(w.limiter, func(c *server.Peer, cmd string, _ ...string) bool {
 		if !slices.Contains(listens, cmd) {
 			_ = w.hung.wait(context.Background())
 		}

@@ -162,7 +162,6 @@ func (w *sim) startProcess() {
 	}
 	queues.AddHook(redistest.Hook((&teller{w, p}).around))
 	limiter.AddHook(redistest.Hook((&teller{w, p}).around))
-	queues.AddHook(redistest.Hook(idlePolls{w.queues, w.stalled.closed}.around))
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
 		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },

@@ -109,14 +109,13 @@ func TestLostWordsAreNoticed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, rdb := redistest.Mini(t)
-				rdb.AddHook(redistest.Hook(idlePolls{m, new(gate).closed}.around))
 				st := start(t, rdb, settings{config: quick, limits: []throttle.Limit{slow, other}})
 				if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
 					t.Fatal(d, err)
 				}
 				st.enqueue(needing(""))
 				time.Sleep(70 * time.Second) // by now its meter is asked twice a minute
-				m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+				redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
 					if cmd == "PUBLISH" {
 						c.WriteInt(0)
 					}
@@ -124,7 +123,7 @@ func TestLostWordsAreNoticed(t *testing.T) {
 				})
 				began := time.Now()
 				st.must(st.limiter.Set(t.Context(), funnel("api", 10, 10)))
-				m.Server().SetPreHook(nil)
+				redistest.Before(m, nil)
 				if test.heard {
 					st.must(st.limiter.Reset(t.Context(), "other", ""))
 				}

@@ -7,43 +7,40 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
-	lua "github.com/yuin/gopher-lua"
 )
 
-// miniredis makes a Lua state for each run of a script. The sizes that gopher-lua
-// gives one are for programs: to clear 150 kB took longer than most of our
-// scripts.
-func init() {
-	lua.RegistrySize = 2048 // the longest unpack is of 1,000 values
-	lua.CallStackSize = 64
+// Before has hook see each command first, and answer it or not, as it reports. A nil hook sees
+// none. Scripts that were sent before are slower then.
+func Before(m *miniredis.Miniredis, hook server.Hook) {
+	own := newMachine(m).hook
+	db := m.DB(0) // to ask m itself would be a walk through all keys for those that expire
+	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		return hook != nil && hook(c, cmd, args...) || skipIdle(db, c, cmd, args) || own(c, cmd, args...)
+	})
 }
 
 // skipIdle answers in Lua's place what asynq's servers ask again and again where
 // nothing happens. A day of virtual time has 4 million empty dequeues of 20 ms,
-// and each would be a script, and a walk through all keys for those that expire.
-// Its looks for jobs that are due were half of all scripts.
+// and each would be a script. Its looks for jobs that are due were half of all scripts.
 //
 // The servers' own records, 17,000 a day, are not kept at all: nobody reads them
 // in virtual time.
-func skipIdle(m *miniredis.Miniredis) {
-	db := m.DB(0) // to ask m itself would be such a walk
-	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-		switch {
-		case cmd == "EVALSHA" && isDequeue(args) && !db.Exists(args[2]):
-			c.WriteNull()
-		case cmd == "EVALSHA" && isForward(args) && nothingDue(db, args[2], args[4]):
-			c.WriteInt(0)
-		case cmd == "EVALSHA" && isCleanup(args) && nothingDue(db, args[2], args[3]):
-			c.WriteInt(0)
-		case cmd == "EVALSHA" && len(args) > 2 && strings.HasPrefix(args[2], "asynq:servers:{"):
-			c.WriteInline("OK")
-		case cmd == "ZADD" && slices.Contains([]string{"asynq:servers", "asynq:workers"}, args[0]):
-			c.WriteInt(0)
-		default:
-			return false
-		}
-		return true
-	})
+func skipIdle(db *miniredis.RedisDB, c *server.Peer, cmd string, args []string) bool {
+	switch {
+	case cmd == "EVALSHA" && isDequeue(args) && !db.Exists(args[2]):
+		c.WriteNull()
+	case cmd == "EVALSHA" && isForward(args) && nothingDue(db, args[2], args[4]):
+		c.WriteInt(0)
+	case cmd == "EVALSHA" && isCleanup(args) && nothingDue(db, args[2], args[3]):
+		c.WriteInt(0)
+	case cmd == "EVALSHA" && len(args) > 2 && strings.HasPrefix(args[2], "asynq:servers:{"):
+		c.WriteInline("OK")
+	case cmd == "ZADD" && slices.Contains([]string{"asynq:servers", "asynq:workers"}, args[0]):
+		c.WriteInt(0)
+	default:
+		return false
+	}
+	return true
 }
 
 // isDequeue recognises asynq's script, and ours that runs in its place and has a key more,

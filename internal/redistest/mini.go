@@ -22,7 +22,7 @@ func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
 		t.Fatalf("miniredis: %v", err)
 	}
 	closeAfter(t, first)
-	skipIdle(m)
+	Before(m, nil)
 	return m, MiniClient(t, m)
 }
 

@@ -1,8 +1,10 @@
 package redistest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -100,5 +102,28 @@ func TestBoth(t *testing.T) {
 	want := map[string]bool{"1763600000123456": true, "1.7636000001235e+15": true}
 	if diff := cmp.Diff(want, replies); diff != "" {
 		t.Errorf("replies of the two servers (-want +got):\n%s", diff)
+	}
+}
+
+// miniredis itself runs a script when it gets its text, and the machine later.
+func TestMiniRunsScriptsAlike(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	for _, text := range []string{
+		"return 7", "return 'text'", "return nil", "return true", "return false", "return {1, 'b', {'c', false}, nil, 5}",
+		"return redis.status_reply('DONE')", "return redis.error_reply('ERR not so')", "return ", "return global",
+		"global = 1", "error('no')", "return KEYS[1] .. ARGV[1] .. #KEYS .. #ARGV",
+		"return redis.call('SET', KEYS[1], 1.5)", "return redis.call('GET', KEYS[1])", "return redis.call('GET', 'none')",
+		"return redis.call('MGET', KEYS[1], 'none')", "return redis.call('INCR', KEYS[1])", "return redis.call('NONE')",
+		"return redis.pcall('INCR', KEYS[1])", "return redis.pcall('SET', KEYS[1], 2).ok", "return redis.call('TIME')[1] + 0 > 0",
+	} {
+		script := redis.NewScript(text)
+		run := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) string {
+			got, err := run(t.Context(), rdb, []string{"key"}, "arg").Result()
+			text, _, _ := strings.Cut(fmt.Sprint(err), "compiling") // what is wrong with a script each says in its words
+			return fmt.Sprintf("%#v, %s", got, text)
+		}
+		if first, then := run(script.Eval), run(script.EvalSha); first != then {
+			t.Errorf("%s: %s, and then %s", text, first, then)
+		}
 	}
 }

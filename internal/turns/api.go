@@ -60,8 +60,10 @@ type Result struct {
 	// Early is whether it may take its permits before they exist, and begin when they do.
 	Early bool
 	// Next is what the lane's first job needs now, in the order of the lane's
-	// meters; nil if none waits.
+	// meters; nil if none waits. That is beyond Held, which lanes that go before hold: a
+	// lane's turns of one batch are all told the same, as of the last that was tried.
 	Next []Need
+	Held []int64
 	// Ahead is how far ahead of its time this job may be called, in microseconds, whatever the
 	// turn allows.
 	Ahead int64

@@ -8,15 +8,20 @@ import (
 // lane in the order in which the turns name them.
 func readResults(turns []Turn, rows []any) []Result {
 	outlooks := map[string]*outlook{}
-	for _, t := range turns {
-		if outlooks[t.Lane] == nil {
-			outlooks[t.Lane] = readOutlook(t.Lane, rows[len(turns)+len(outlooks)].([]any))
+	for i, t := range turns {
+		lane := outlooks[t.Lane]
+		if lane == nil {
+			lane = readOutlook(t.Lane, rows[len(turns)+len(outlooks)].([]any))
+			outlooks[t.Lane], lane.held = lane, t.Held
+		}
+		if outcomeOf(rows[i]) != Skipped {
+			lane.held = t.Held
 		}
 	}
 	out := make([]Result, len(turns))
 	for i, t := range slices.Backward(turns) {
 		row, lane := rows[i].([]any), outlooks[t.Lane]
-		r := Result{Outcome: Outcome(row[0].(int64)), Next: lane.next, Ahead: lane.ahead, Called: lane.called}
+		r := Result{Outcome: outcomeOf(rows[i]), Next: lane.next, Held: lane.held, Ahead: lane.ahead, Called: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
 			r.Early = len(row) > 4 && row[4].(int64) == 1
@@ -27,11 +32,14 @@ func readResults(turns []Turn, rows []any) []Result {
 	return out
 }
 
+func outcomeOf(row any) Outcome { return Outcome(row.([]any)[0].(int64)) }
+
 // An outlook is how a lane stands after a batch of turns.
 type outlook struct {
 	called int
-	next   []Need // of its first job; nil where none waits
-	ahead  int64  // how far that job may be called
+	next   []Need  // of its first job; nil where none waits
+	held   []int64 // what next leaves
+	ahead  int64   // how far that job may be called
 }
 
 func readOutlook(lane string, row []any) *outlook {

@@ -18,3 +18,20 @@ func TestHowManyAreCalledAfterEachTurn(t *testing.T) {
 	}
 	same(t, "called", counts, 3, 4, 4, 5, 5)
 }
+
+// How a lane stands is said once for all of its turns, beyond what was held in the last
+// that was tried.
+func TestWhatIsLeftByWhatALaneNeedsNext(t *testing.T) {
+	needs := []any{int64(0), int64(0), int64(1), int64(second), int64(1), int64(second), int64(0)}
+	outcome := func(o Outcome) any { return []any{int64(o)} }
+	turn := func(lane string, held ...int64) Turn { return Turn{Lane: lane, Held: held} }
+	a, b := "q\na|", "r\na|"
+	results := readResults([]Turn{turn(a), turn(a, 3), turn(b, 1), turn(a, 5), turn(b, 2)}, []any{
+		outcome(Full), outcome(Refused), outcome(Skipped), outcome(Skipped), outcome(Skipped), needs, needs,
+	})
+	var held []int64
+	for _, r := range results {
+		held = append(held, r.Held[0])
+	}
+	same(t, "held", held, 3, 3, 1, 3, 1)
+}

@@ -105,8 +105,8 @@ func (c *Core) learn(now int64, t try, r Result) {
 		own := &t.lane.needs[i]
 		own.cost, own.refill = n.Cost, n.Refill
 		held := int64(0)
-		if t.Held != nil {
-			held = t.Held[i]
+		if r.Held != nil {
+			held = r.Held[i]
 		}
 		own.meter.nearer(now, r.Ahead)
 		if held == 0 && !n.Known && !n.Blocked {

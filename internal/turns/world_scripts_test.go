@@ -5,25 +5,35 @@ import (
 	"strconv"
 )
 
-// grant is grant.lua: it tries a batch of turns in the order given.
+// grant is grant.lua: it tries a batch of turns in the order given, and then says how their
+// lanes stand, beyond what was held in a lane's last turn that was tried.
 func (w *world) grant(turns []Turn) []Result {
 	w.batches++
 	results := make([]Result, len(turns))
-	refused := map[*worldMeter]bool{}
+	refused, last := map[*worldMeter]bool{}, map[*worldLane]Turn{}
 	for i, t := range turns {
 		l := w.byName[t.Lane]
+		if _, seen := last[l]; !seen {
+			last[l] = t
+		}
 		if slices.ContainsFunc(l.needs, func(n worldNeed) bool { return refused[n.worldMeter] }) {
 			results[i] = Result{Outcome: Skipped}
 			w.skipped++
 			continue
 		}
 		r := w.try(l, t)
+		last[l] = t
 		if r.Outcome == Refused {
 			for _, n := range l.needs {
 				refused[n.worldMeter] = true
 			}
 		}
 		results[i] = r
+	}
+	for i, t := range turns {
+		if l := w.byName[t.Lane]; l.waiting > 0 {
+			results[i].Next, results[i].Held, results[i].Ahead = w.next(l, last[l]), last[l].Held, l.ahead()
+		}
 	}
 	return results
 }
@@ -35,7 +45,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	}
 	if l.onTheirWay(w.now) >= l.capacity() {
 		w.full++
-		return Result{Outcome: Full, Next: w.next(l, t), Ahead: l.ahead()}
+		return Result{Outcome: Full}
 	}
 	at, horizon := w.now, w.now+min(t.Ahead, l.ahead())
 	for i, n := range l.needs {
@@ -45,7 +55,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	if at > horizon {
 		w.refused++
 		w.history.Note(w.now, l.name, "is refused")
-		return Result{Outcome: Refused, Next: w.next(l, t), Ahead: l.ahead()}
+		return Result{Outcome: Refused}
 	}
 	for _, n := range l.needs {
 		n.reserved += n.cost
@@ -62,11 +72,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	id := strconv.Itoa(l.made)
 	w.history.Turn(w.now, l.name, id, l.waiting > 0)
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
-	r = Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
-	if l.waiting > 0 {
-		r.Next, r.Ahead = w.next(l, t), l.ahead()
-	}
-	return r
+	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
 }
 
 func held(t Turn, i int) int64 {

@@ -20,6 +20,7 @@ type foresight struct {
 	batch   int                     // number of the batch of turns that is played
 	moment  int                     // number of the moment in which jobs are called that have not come
 	full    []*queued               // lanes of which no more can be called in it
+	needed  []turns.Need            // what the jobs of its lanes need, as the batch's turns say
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }
@@ -57,7 +58,6 @@ type queued struct {
 	bound         int
 	ends          int64 // when the last of its jobs would run; far where nobody knows
 	about         bool  // the times are estimates
-	next          []turns.Need
 }
 
 // costs is what some jobs in a row cost of each meter, in the mean.
@@ -113,14 +113,14 @@ func (f *foresight) play(steps int) {
 	f.byName = make(map[string]*queued, len(f.lanes))
 	for i, q := range f.lanes {
 		f.byName[q.name] = q
-		q.waits, q.binding, q.next = make([]int64, len(q.meters)), make([]int64, len(q.meters)), make([]turns.Need, len(q.meters))
+		q.waits, q.binding = make([]int64, len(q.meters)), make([]int64, len(q.meters))
 		for _, m := range q.meters {
 			m.lanes++
 		}
 		if q.ends = far; q.stops || q.jobs == 0 {
 			continue
 		}
-		core.Waits(f.now, q.name, int64(i)+1, q.look(f.now, nil))
+		core.Waits(f.now, q.name, int64(i)+1, f.look(f.now, q, nil))
 	}
 	now, results := f.now, make([]turns.Result, 0, 64)
 	for ; steps > 0; steps-- { // a round in which nothing is given costs a step, too
@@ -132,7 +132,7 @@ func (f *foresight) play(steps int) {
 			break
 		}
 		f.batch++
-		results = results[:0]
+		results, f.needed = results[:0], f.needed[:0]
 		for _, t := range core.Turns(now, min(64, steps)) {
 			results = append(results, f.turn(now, t))
 		}
@@ -174,7 +174,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	never := q.never()
 	if q.moment == f.moment && !never && q.called >= q.mostCalled() {
 		f.full = append(f.full, q)
-		return turns.Result{Outcome: turns.Full, Next: q.needs(now, t.Held)}
+		return turns.Result{Outcome: turns.Full, Next: f.needs(now, q, t.Held), Held: t.Held}
 	}
 	for i, m := range q.meters {
 		if !never && m.ReadyAt(now, heldOf(t.Held, i)+q.cost(i)) > now {
@@ -194,7 +194,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	q.ran(now)
 	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1}
 	if len(q.costs) > 0 {
-		r.Next = q.look(now, t.Held)
+		r.Next, r.Held = f.look(now, q, t.Held), t.Held
 	}
 	return r
 }
@@ -203,7 +203,7 @@ func (f *foresight) refuse(now int64, q *queued, held []int64) turns.Result {
 	for _, m := range q.meters {
 		m.refused = f.batch
 	}
-	return turns.Result{Outcome: turns.Refused, Next: q.needs(now, held)}
+	return turns.Result{Outcome: turns.Refused, Next: f.needs(now, q, held), Held: held}
 }
 
 func heldOf(held []int64, meter int) int64 {
@@ -214,22 +214,22 @@ func heldOf(held []int64, meter int) int64 {
 }
 
 // needs is what the lane's first job needs now.
-func (q *queued) needs(now int64, held []int64) []turns.Need {
-	never := q.never()
+func (f *foresight) needs(now int64, q *queued, held []int64) []turns.Need {
+	never, from := q.never(), len(f.needed)
 	for i, m := range q.meters {
 		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1}
 		if !never {
 			n.Ready, n.Refill = m.ReadyAt(now, heldOf(held, i)+n.Cost), m.Refill(n.Cost)
 			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
 		}
-		q.next[i] = n
+		f.needed = append(f.needed, n)
 	}
-	return q.next
+	return f.needed[from:]
 }
 
 // look is needs for a job that has just become the first.
-func (q *queued) look(now int64, held []int64) []turns.Need {
-	needs := q.needs(now, held)
+func (f *foresight) look(now int64, q *queued, held []int64) []turns.Need {
+	needs := f.needs(now, q, held)
 	q.head, q.bound, q.boundAt = now, 0, now
 	for i, n := range needs {
 		if n.Ready > q.boundAt {

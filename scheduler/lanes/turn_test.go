@@ -217,6 +217,27 @@ func TestMeterThatIsNone(t *testing.T) {
 	})
 }
 
+// TestHalfAPermit: where a hand has written a fraction as what is reserved of a meter, or wanted
+// there, it stops neither those who look where a job stands nor the turns.
+func TestHalfAPermit(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(2)})
+		need := throttle.Need{Limit: "l", Key: "k"}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			s.acquire(t, id, need)
+		}
+		for _, counts := range []string{"meters", "demand"} {
+			must(t, s.rdb.HSet(background, hg(counts), "l|k", "0.5").Err())
+			_, waits, err := s.lanes.Waiting(background, job("d").JobID)
+			must(t, err)
+			expect(t, "waits", waits, true)
+			s.acquire(t, "new "+counts, need)
+		}
+		called, _ := s.pump(t)
+		expect(t, "called", called, nil)
+	})
+}
+
 // TestFairnessKeyInTheMiddle: a record whose lane no script has named so says nothing of a
 // job, however many costs it has.
 func TestFairnessKeyInTheMiddle(t *testing.T) {

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
@@ -93,13 +94,13 @@ func (b *byName[K, C]) each(f func(name K, c *C)) {
 
 // label is a name as a label: itself, or Other.
 func label(name string) string {
-	if len(name) > maxName || !utf8.ValidString(name) {
+	if !isLabel(name) {
 		return Other
 	}
-	for _, c := range name {
-		if c < ' ' || c == 0x7f {
-			return Other
-		}
-	}
 	return name
+}
+
+func isLabel(name string) bool {
+	control := func(c rune) bool { return c < ' ' || c == 0x7f }
+	return len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, control)
 }

@@ -154,6 +154,19 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
+// TestAQueueNamedOther: a queue and a type may bear the name that the rest is counted under.
+func TestAQueueNamedOther(t *testing.T) {
+	r := New(nil, lua.Prefix("s"))
+	for _, task := range []Task{{Other, "mail"}, {"mail", Other}, {"mail", "control\n"}} {
+		run(r, task, Done)
+	}
+	got := map[Task]int64{}
+	r.EachTask(func(c TaskCounts) { got[c.Task] = c.Ends[Done] })
+	if diff := cmp.Diff(map[Task]int64{{Other, "mail"}: 1, {"mail", Other}: 1, {Other, Other}: 1}, got); diff != "" {
+		t.Errorf("done (-want +got):\n%s", diff)
+	}
+}
+
 func TestTotalsAreBounded(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	ctx := t.Context()

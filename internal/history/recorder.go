@@ -175,8 +175,7 @@ func (r *Recorder) Ended(t Task, end End) {
 }
 
 func (r *Recorder) task(t Task) *taskCounters {
-	t = Task{label(t.Queue), label(t.Type)}
-	if t.Queue == Other || t.Type == Other {
+	if !isLabel(t.Queue) || !isLabel(t.Type) {
 		t = r.tasks.other
 	}
 	return r.tasks.of(t)

@@ -21,19 +21,22 @@ type jobsCommand struct {
 
 type filter struct {
 	State   []string      `placeholder:"STATE" help:"Only in these states: active, called, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
-	Queue   string        `placeholder:"NAME" help:"Only of this queue."`
-	Type    string        `placeholder:"TYPE" help:"Only of this type."`
-	Limit   string        `placeholder:"NAME" help:"Only those that wait for this limit."`
-	Key     string        `placeholder:"KEY" help:"Only those that wait for this key of a limit."`
+	Queue   cli.Term      `placeholder:"NAME" help:"Only of this queue."`
+	Type    cli.Term      `placeholder:"TYPE" help:"Only of this type."`
+	Limit   cli.Term      `placeholder:"NAME" help:"Only those that wait for this limit."`
+	Key     cli.Term      `placeholder:"KEY" help:"Only those that wait for this key of a limit."`
 	Older   time.Duration `placeholder:"DURATION" help:"Only those that are in their state for longer than this."`
-	Payload string        `placeholder:"TEXT" help:"Only those whose payload contains this text."`
-	Error   string        `placeholder:"TEXT" help:"Only those whose last error contains this text."`
+	Payload cli.Term      `placeholder:"TEXT" help:"Only those whose payload contains this text."`
+	Error   cli.Term      `placeholder:"TEXT" help:"Only those whose last error contains this text."`
 }
 
 func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, error) {
 	all := inspect.Filter{
-		States: f.State, Queue: f.Queue, Type: f.Type, Limit: f.Limit, Key: f.Key,
-		Older: f.Older, Payload: f.Payload, Error: f.Error,
+		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
+		Older: f.Older, Payload: string(f.Payload), Error: string(f.Error),
+	}
+	if f.State != nil && len(f.State) == 0 {
+		all.States = []string{""} // said of a shell's variable that is not set, and no state
 	}
 	return all, badFlag(all.Check(ctx, limiter))
 }

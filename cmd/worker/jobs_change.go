@@ -111,7 +111,7 @@ func (s selection) check(a *inspect.Act) error {
 	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
 		return cli.Usagef("ids go with no filter but --queue and --state")
 	}
-	return badFlag(a.Check(inspect.Filter{States: s.State, Limit: s.Limit, Key: s.Key}))
+	return badFlag(a.Check(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
 }
 
 func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {
@@ -128,7 +128,7 @@ func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, 
 // named lists the jobs of the ids. Each is there, and it can be done to each.
 func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) (jobs []throttle.JobID, err error) {
 	for _, id := range s.IDs {
-		job, err := findJob(ctx, q, id, s.Queue)
+		job, err := findJob(ctx, q, id, string(s.Queue))
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,10 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
-	o := throttle.Override{For: c.For}
+	var o throttle.Override
+	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
+		return cli.Usagef("--for %s: want how long, such as 2h", o.For)
+	}
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {

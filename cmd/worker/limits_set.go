@@ -21,7 +21,7 @@ type limitsSet struct {
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
 	MaxBlock *time.Duration `placeholder:"DURATION" help:"The longest that an answer of the other side shuts a key, such as 1h; without it a day, or the period if that is longer."`
 	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
-	For      time.Duration  `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
+	For      *time.Duration `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
 	Yes      bool           `help:"Change it even if jobs wait that it then refuses."`
 	confirming
 }
@@ -41,7 +41,7 @@ func (c *limitsSet) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error
 	if c.Key != nil {
 		return c.setKey(ctx, limiter, stdio)
 	}
-	if c.For != 0 {
+	if c.For != nil {
 		return cli.Usagef("--for is for a key of a limit: want --key beside it")
 	}
 	limit, found, err := find(ctx, limiter, c.Name)
@@ -76,7 +76,7 @@ func spared(hit string, err error) error {
 // loses what only the old kind had.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != nil && *c.Kind != l.Kind {
-		l = throttle.Limit{Name: l.Name, Kind: *c.Kind, Rate: l.Rate, Margin: l.Margin, Apps: l.Apps, MaxBlock: l.MaxBlock, Paused: l.Paused}
+		l = become(l, *c.Kind)
 	}
 	assign(&l.Rate, c.Rate)
 	assign(&l.Capacity, c.Capacity)
@@ -85,6 +85,21 @@ func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	assign(&l.Apps, c.Apps)
 	assign(&l.Lease, c.Lease)
 	assign(&l.MaxBlock, c.MaxBlock)
+	return l
+}
+
+func become(l throttle.Limit, kind throttle.Kind) throttle.Limit {
+	isBucket := func(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
+	if !isBucket(l.Kind) || !isBucket(kind) {
+		l.Capacity = 0
+	}
+	l.Kind, l.Zone, l.Lease = kind, "", 0
+	switch kind {
+	case throttle.Concurrency:
+		l.Rate, l.Margin, l.Adapt = throttle.Rate{}, 0, nil
+	case throttle.FixedWindow:
+		l.Adapt = nil
+	}
 	return l
 }
 

@@ -11,13 +11,13 @@ import (
 )
 
 type resultsCommand struct {
-	Type   string        `placeholder:"TYPE" help:"Only of jobs of this type."`
-	Queue  string        `placeholder:"NAME" help:"Only of this queue."`
-	Since  time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
-	Failed bool          `help:"The last answers of archived jobs, instead of the results of completed ones."`
-	Out    string        `placeholder:"DIR|FILE.jsonl" help:"Write the bodies to files DIR/QUEUE/ID, or the results as JSON lines to a file that ends in .jsonl."`
-	Follow bool          `short:"f" help:"Go on with those that come, until a signal."`
-	JSON   bool          `help:"Print JSON lines: one object a line."`
+	Type   string         `placeholder:"TYPE" help:"Only of jobs of this type."`
+	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
+	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
+	Failed bool           `help:"The last answers of archived jobs, instead of the results of completed ones."`
+	Out    string         `placeholder:"DIR|FILE.jsonl" help:"Write the bodies to files DIR/QUEUE/ID, or the results as JSON lines to a file that ends in .jsonl."`
+	Follow bool           `short:"f" help:"Go on with those that come, until a signal."`
+	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
 
 func (resultsCommand) Help() string {
@@ -33,8 +33,8 @@ func (c *resultsCommand) check() error {
 	switch {
 	case c.JSON && c.Out != "":
 		return cli.Usagef("--json and --out: want one of them; FILE.jsonl has what --json prints")
-	case c.Since < 0:
-		return cli.Usagef("--since %s: want a time up to now, such as 1h", c.Since)
+	case c.Since != nil && *c.Since <= 0:
+		return cli.Usagef("--since %s: want a time up to now, such as 1h", *c.Since)
 	}
 	return nil
 }
@@ -66,8 +66,8 @@ func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 
 func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, to results.Sink) error {
 	from := time.Time{}
-	if c.Since > 0 {
-		from = time.Now().Add(-c.Since)
+	if c.Since != nil {
+		from = time.Now().Add(-*c.Since)
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

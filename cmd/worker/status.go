@@ -14,9 +14,9 @@ import (
 )
 
 type statusCommand struct {
-	Since time.Duration `placeholder:"DURATION" help:"What became of jobs within this time, such as 24h, at most 720h: how many were done and failed, and how long they waited."`
-	Watch bool          `short:"w" help:"Say it again each second, until a signal."`
-	JSON  bool          `help:"Print a JSON object; with --watch one a second, each on a line."`
+	Since *time.Duration `placeholder:"DURATION" help:"What became of jobs within this time, such as 24h, at most 720h: how many were done and failed, and how long they waited."`
+	Watch bool           `short:"w" help:"Say it again each second, until a signal."`
+	JSON  bool           `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
@@ -34,8 +34,8 @@ With --since it is told instead what became of jobs, in steps of a minute to a d
 }
 
 func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	if c.Since < 0 || c.Since > history.Reach {
-		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", c.Since, history.Reach.Hours())
+	if c.Since != nil && (*c.Since <= 0 || *c.Since > history.Reach) {
+		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
 	}
 	q, err := openQueues(ctx, g)
 	if errors.Is(err, dial.ErrNoRedis) {
@@ -66,7 +66,7 @@ func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 }
 
 func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	if c.Since > 0 {
+	if c.Since != nil {
 		return c.past(ctx, q, out, asJSON)
 	}
 	s, err := q.Status(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	p, err := q.Since(ctx, c.Since)
+	p, err := q.Since(ctx, *c.Since)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // errors say what to write instead.
 func mappers() []kong.Option {
 	return slices.Concat(
-		mapper(parseString), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
+		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		mapper(parseText[throttle.Kind]), mapper(parseText[lanes.Priority]), mapper(parseLevel),
 	)
 }
@@ -62,6 +62,17 @@ type valueError string
 func (e valueError) Error() string { return string(e) }
 
 func parseString(text string) (string, error) { return text, nil }
+
+// Term is what jobs are looked for by. An empty one, as of a shell's variable that is
+// not set, would select all of them.
+type Term string
+
+func parseTerm(text string) (Term, error) {
+	if text == "" {
+		return "", &throttle.FieldError{Field: "term", Value: `""`, Want: "want some text, or no such flag"}
+	}
+	return Term(text), nil
+}
 
 func parseInt(text string) (int, error) {
 	n, err := strconv.Atoi(text)

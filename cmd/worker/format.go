@@ -29,6 +29,14 @@ func lastIn(e lanes.Expected) string {
 	return in(e.In)
 }
 
+// endsIn is lastIn where no title says that it is a time to come.
+func endsIn(e lanes.Expected) string {
+	if !e.Known || e.In <= 0 {
+		return lastIn(e)
+	}
+	return "in " + lastIn(e)
+}
+
 // lastSeconds is lastIn in JSON: null where nobody knows.
 func lastSeconds(e lanes.Expected) *float64 {
 	if !e.Known {

@@ -76,7 +76,7 @@ func (c *queuesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return cli.JSON(stdio.Out, found)
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(stdio.Out, "there are no queues: no job was ever enqueued")
+		_, err := fmt.Fprintln(stdio.Out, "there are no queues: the first job that is enqueued makes one")
 		return err
 	}
 	return cli.Table(stdio.Out, []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}, rows)

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type statusCommand struct {
@@ -107,7 +108,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 		}
 	}
 	if len(rows) == 0 {
-		if _, err := fmt.Fprintln(out, "there are no jobs, and none have run"); err != nil {
+		if _, err := fmt.Fprintln(out, "there are no queues, and so no jobs"); err != nil {
 			return err
 		}
 	} else if err := cli.Table(out, titles, rows); err != nil {
@@ -133,16 +134,10 @@ func cells(t inspect.Task, now time.Time) []string {
 		}
 	}
 	cells = append(cells, fmt.Sprint(c.Done), fmt.Sprint(c.Failed), fmt.Sprint(about, c.Archived), fmt.Sprintf("%.1f/s", t.Rate))
-	switch {
-	case c.Left() == 0:
+	if c.Left() == 0 {
 		return append(cells, "-")
-	case t.End.IsZero():
-		return append(cells, "unknown")
 	}
-	if t.EndAbout {
-		return append(cells, "in about "+in(t.End.Sub(now)))
-	}
-	return append(cells, "in "+in(t.End.Sub(now)))
+	return append(cells, endsIn(lanes.Expected{Known: !t.End.IsZero(), In: t.End.Sub(now), About: t.EndAbout}))
 }
 
 func progress(done, left, width int) string {
@@ -188,10 +183,7 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 	for _, l := range limits {
 		since, last := "-", "-"
 		if l.Waiting > 0 {
-			since, last = in(l.WaitedFor(now)), lastIn(l.Last)
-			if l.Last.Known {
-				last = "in " + last
-			}
+			since, last = waited(new(l.WaitedFor(now).Seconds())), endsIn(l.Last)
 		}
 		rows = append(rows, []string{
 			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),

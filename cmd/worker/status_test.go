@@ -1,0 +1,27 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestLimitsOfStatus: a wait is told without a moment to come, and one that is over as that.
+func TestLimitsOfStatus(t *testing.T) {
+	var out strings.Builder
+	now := time.Now()
+	limit := inspect.Limit{
+		Limit: throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
+		Since: now.Add(-72 * time.Second), Wanted: inspect.Wanted{Waiting: 2, Keys: 1}, Last: lanes.Expected{Known: true},
+	}
+	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(strings.Fields(out.String()), " "), "0.0/s 0.0/s 2 1 1m12s now"; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,7 +141,7 @@ func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error
 	defer bar.Finish()
 	for l := range jobs {
 		if err := to.add(ctx, l); err != nil {
-			return err
+			return cmp.Or(ctx.Err(), err) // asynq's error does not say that it was an interrupt
 		}
 		bar.Add()
 	}

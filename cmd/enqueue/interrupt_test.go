@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -27,3 +29,24 @@ func TestInterruptWhileNothingComes(t *testing.T) {
 		t.Errorf("exit code %d: %s; want 1, interrupted", code, &stderr)
 	}
 }
+
+// An interrupt ends a command that adds jobs, and is called one: asynq's error is another.
+func TestInterruptWhileJobsAreAdded(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	err := fill(ctx, interrupted(interrupt), slices.Values([]line{{}}), cli.NewBar(io.Discard, 0, ""))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want %v", err, context.Canceled)
+	}
+}
+
+// interrupted is a sink whose command is interrupted while it adds a job.
+type interrupted func()
+
+func (i interrupted) add(context.Context, line) error {
+	i()
+	return errors.New("UNKNOWN: redis eval error: context canceled")
+}
+func (interrupted) flush(context.Context) error { return nil }
+func (interrupted) added() int                  { return 0 }
+func (interrupted) undo(context.Context) error  { return nil }
+func (interrupted) close()                      {}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -33,4 +34,18 @@ func logDifferences(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes,
 		}
 	}
 	return nil
+}
+
+// logLeft says which of the limits that left the config file are still in Redis.
+func logLeft(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, left []string) error {
+	if len(left) == 0 {
+		return nil
+	}
+	limits, err := limiter.Limits(ctx)
+	for _, l := range limits {
+		if slices.Contains(left, l.Name) {
+			log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+l.Name)
+		}
+	}
+	return err
 }

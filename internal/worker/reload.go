@@ -101,8 +101,8 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
-	for _, name := range missing(old, next) {
-		w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+name)
+	if err := logLeft(ctx, w.log, w.limiter, missing(old, next)); err != nil {
+		w.log.Warn("could not compare the limits with the config file", "error", err)
 	}
 	return nil
 }

@@ -18,9 +18,9 @@ type foresight struct {
 	byName  map[string]*queued
 	weights map[string]turns.Weight // of queues
 	batch   int                     // number of the batch of turns that is played
+	tried   []*queued               // whose turns those are
 	moment  int                     // number of the moment in which jobs are called that have not come
 	full    []*queued               // lanes of which no more can be called in it
-	needed  []turns.Need            // what the jobs of its lanes need, as the batch's turns say
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }
@@ -58,6 +58,10 @@ type queued struct {
 	bound         int
 	ends          int64 // when the last of its jobs would run; far where nobody knows
 	about         bool  // the times are estimates
+	// next is what its first job needs beyond what is held, as of the batch in which it looked.
+	next   []turns.Need
+	held   []int64
+	looked int
 }
 
 // costs is what some jobs in a row cost of each meter, in the mean.
@@ -113,14 +117,15 @@ func (f *foresight) play(steps int) {
 	f.byName = make(map[string]*queued, len(f.lanes))
 	for i, q := range f.lanes {
 		f.byName[q.name] = q
-		q.waits, q.binding = make([]int64, len(q.meters)), make([]int64, len(q.meters))
+		q.waits, q.binding, q.next = make([]int64, len(q.meters)), make([]int64, len(q.meters)), make([]turns.Need, len(q.meters))
 		for _, m := range q.meters {
 			m.lanes++
 		}
 		if q.ends = far; q.stops || q.jobs == 0 {
 			continue
 		}
-		core.Waits(f.now, q.name, int64(i)+1, f.look(f.now, q, nil))
+		q.head, q.boundAt = f.now, f.now
+		core.Waits(f.now, q.name, int64(i)+1, q.look(f.now))
 	}
 	now, results := f.now, make([]turns.Result, 0, 64)
 	for ; steps > 0; steps-- { // a round in which nothing is given costs a step, too
@@ -132,10 +137,7 @@ func (f *foresight) play(steps int) {
 			break
 		}
 		f.batch++
-		results, f.needed = results[:0], f.needed[:0]
-		for _, t := range core.Turns(now, min(64, steps)) {
-			results = append(results, f.turn(now, t))
-		}
+		results = f.grant(now, core.Turns(now, min(64, steps)), results[:0])
 		steps -= max(0, len(results)-1)
 		core.Tried(now, results)
 		core.Tell(now, math.MaxInt) // they come at once
@@ -160,9 +162,29 @@ func (f *foresight) come(core *turns.Core, now int64) bool {
 	return full
 }
 
-// turn is what Redis would answer to one.
-func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
-	q := f.byName[t.Lane]
+// grant is what Redis would answer to a batch of turns: what became of each, and then what
+// their lanes need next.
+func (f *foresight) grant(now int64, batch []turns.Turn, results []turns.Result) []turns.Result {
+	f.tried = f.tried[:0]
+	for _, t := range batch {
+		q := f.byName[t.Lane]
+		f.tried, results = append(f.tried, q), append(results, f.turn(now, q, t.Held))
+	}
+	for i, q := range f.tried {
+		if results[i].Outcome == turns.Skipped || len(q.costs) == 0 {
+			continue
+		}
+		if q.looked != f.batch {
+			q.looked = f.batch
+			q.look(now)
+		}
+		results[i].Next, results[i].Held = q.next, q.held
+	}
+	return results
+}
+
+// turn is what becomes of one.
+func (f *foresight) turn(now int64, q *queued, held []int64) turns.Result {
 	for _, m := range q.meters {
 		if m.refused == f.batch {
 			return turns.Result{Outcome: turns.Skipped}
@@ -171,14 +193,18 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	if len(q.costs) == 0 { // a turn of the same batch took the last
 		return turns.Result{Outcome: turns.Empty}
 	}
+	q.held = held
 	never := q.never()
 	if q.moment == f.moment && !never && q.called >= q.mostCalled() {
 		f.full = append(f.full, q)
-		return turns.Result{Outcome: turns.Full, Next: f.needs(now, q, t.Held), Held: t.Held}
+		return turns.Result{Outcome: turns.Full}
 	}
 	for i, m := range q.meters {
-		if !never && m.ReadyAt(now, heldOf(t.Held, i)+q.cost(i)) > now {
-			return f.refuse(now, q, t.Held)
+		if !never && m.ReadyAt(now, heldOf(held, i)+q.cost(i)) > now {
+			for _, m := range q.meters {
+				m.refused = f.batch
+			}
+			return turns.Result{Outcome: turns.Refused}
 		}
 	}
 	for i, m := range q.meters {
@@ -192,18 +218,7 @@ func (f *foresight) turn(now int64, t turns.Turn) turns.Result {
 	}
 	q.called++
 	q.ran(now)
-	r := turns.Result{Outcome: turns.Granted, At: now, Until: now + 1}
-	if len(q.costs) > 0 {
-		r.Next, r.Held = f.look(now, q, t.Held), t.Held
-	}
-	return r
-}
-
-func (f *foresight) refuse(now int64, q *queued, held []int64) turns.Result {
-	for _, m := range q.meters {
-		m.refused = f.batch
-	}
-	return turns.Result{Outcome: turns.Refused, Next: f.needs(now, q, held), Held: held}
+	return turns.Result{Outcome: turns.Granted, At: now, Until: now + 1}
 }
 
 func heldOf(held []int64, meter int) int64 {
@@ -213,30 +228,21 @@ func heldOf(held []int64, meter int) int64 {
 	return held[meter]
 }
 
-// needs is what the lane's first job needs now.
-func (f *foresight) needs(now int64, q *queued, held []int64) []turns.Need {
-	never, from := q.never(), len(f.needed)
+// look says what the lane's first job needs now. One that has just become the first waits for
+// the meter that is ready last.
+func (q *queued) look(now int64) []turns.Need {
+	never := q.never()
 	for i, m := range q.meters {
 		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1}
 		if !never {
-			n.Ready, n.Refill = m.ReadyAt(now, heldOf(held, i)+n.Cost), m.Refill(n.Cost)
+			n.Ready, n.Refill = m.ReadyAt(now, heldOf(q.held, i)+n.Cost), m.Refill(n.Cost)
 			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
 		}
-		f.needed = append(f.needed, n)
-	}
-	return f.needed[from:]
-}
-
-// look is needs for a job that has just become the first.
-func (f *foresight) look(now int64, q *queued, held []int64) []turns.Need {
-	needs := f.needs(now, q, held)
-	q.head, q.bound, q.boundAt = now, 0, now
-	for i, n := range needs {
-		if n.Ready > q.boundAt {
+		if q.next[i] = n; q.head == now && n.Ready > q.boundAt {
 			q.bound, q.boundAt = i, n.Ready
 		}
 	}
-	return needs
+	return q.next
 }
 
 // ran notes that the first job runs. It waited for the meter that was ready last, and
@@ -256,6 +262,7 @@ func (q *queued) ran(now int64) {
 		q.binding[longest]++
 	}
 	q.times = append(q.times, now)
+	q.head, q.bound, q.boundAt = now, 0, now
 	if q.given++; q.given == q.costs[0].jobs {
 		q.costs, q.given = q.costs[1:], 0
 	}

@@ -248,13 +248,20 @@ type forecastFigures struct {
 	astray []int // worlds in which all take turns alike, and jobs are among those
 }
 
-// TestForecastOfFullLanes: a lane of which no more can be called before those come steps
-// aside, and others take what is left of a window.
-func TestForecastOfFullLanes(t *testing.T) {
-	var all forecastFigures
-	judgeForecast(t, 126, &all)
-	if len(all.errors) == 0 || len(all.beyond) > 0 {
-		t.Errorf("%d jobs, of which ran at another time:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
+// TestForecastOfAWorld: worlds whose forecasts come true by one rule each.
+func TestForecastOfAWorld(t *testing.T) {
+	for rule, seed := range map[string]int{
+		"a full lane steps aside, and others take what is left of a window":    126,
+		"what is held for a lane is there for it":                              1344,
+		"what a lane needs next is asked when all turns of a batch were tried": 1574,
+	} {
+		t.Run(rule, func(t *testing.T) {
+			var all forecastFigures
+			judgeForecast(t, seed, &all)
+			if len(all.errors) == 0 || len(all.beyond) > 0 {
+				t.Errorf("%d jobs, of which ran at another time:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
+			}
+		})
 	}
 }
 

@@ -72,6 +72,10 @@ var inScript = sync.OnceValue(func() (mark any) {
 	return mark
 })
 
+// InScript reports whether a hook of [Before] sees a command that a script calls. It must not
+// wait then: nobody else is served meanwhile.
+func InScript(c *server.Peer) bool { return c.Ctx == inScript() }
+
 // hook runs scripts that the machine knows.
 func (x *machine) hook(c *server.Peer, cmd string, args ...string) bool {
 	switch {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
@@ -125,5 +126,24 @@ func TestMiniRunsScriptsAlike(t *testing.T) {
 		if first, then := run(script.Eval), run(script.EvalSha); first != then {
 			t.Errorf("%s: %s, and then %s", text, first, then)
 		}
+	}
+}
+
+func TestInScript(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	var seen []string
+	redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "GET" {
+			seen = append(seen, fmt.Sprint(redistest.InScript(c)))
+		}
+		return false
+	})
+	script := redis.NewScript("return redis.call('GET', 'key')")
+	for range 2 { // miniredis runs it once, and then the machine
+		_ = script.Run(t.Context(), rdb, nil).Err()
+	}
+	_ = rdb.Get(t.Context(), "key").Err()
+	if diff := cmp.Diff([]string{"true", "false"}, seen[len(seen)-2:]); diff != "" {
+		t.Errorf("in a script, and alone (-want +got):\n%s", diff)
 	}
 }

@@ -225,6 +225,13 @@ func (d *dispatcher) sleep(ctx context.Context, words <-chan turns.Word, earlies
 // takes it at once.
 func (d *dispatcher) hear(word turns.Word) bool {
 	now := time.Now()
+	if word.Kind == turns.Reconnected {
+		if d.listens { // and not for the first time: what it knows may be of a Redis that is gone
+			d.core = nil
+			d.upkeep.lost()
+		}
+		d.listens = true
+	}
 	switch {
 	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected || word.Kind == turns.TooMany:
 		if now.Before(d.taken) || (d.core != nil && word.Number > 0 && word.Number <= d.seen) {
@@ -232,12 +239,6 @@ func (d *dispatcher) hear(word turns.Word) bool {
 		}
 		if d.core != nil && (word.Kind == turns.Reconnected || word.Kind == turns.TooMany) {
 			d.core.ChangedAll()
-		}
-		if word.Kind == turns.Reconnected {
-			if d.listens { // and not for the first time: what it knows may be of a Redis that is gone
-				d.core = nil
-			}
-			d.listens = true
 		}
 		d.lead = now
 		return true

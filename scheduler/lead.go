@@ -105,7 +105,7 @@ func (d *dispatcher) learn(ctx context.Context, lead turns.Lead, all bool) error
 	d.missed = lead.Changes
 	if d.epoch != lead.Epoch {
 		d.epoch = lead.Epoch
-		d.upkeep.begun = time.Time{} // what was lost is to be found at once
+		d.upkeep.lost()
 	}
 	d.patience(lead.Late)
 	return nil

@@ -43,6 +43,36 @@ func TestStraysAskAgain(t *testing.T) {
 	})
 }
 
+// A replica takes over that has not heard of the last denials: those jobs' put-backs
+// outlast it, too. They ask anew at once, not with the next minute's comparison.
+func TestStraysOfAFailoverAskAtOnce(t *testing.T) {
+	const replica = 1
+	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+	synctest.Test(t, func(t *testing.T) {
+		_, queues := redistest.Mini(t)
+		m, limiter := redistest.Mini(t)
+		var to wires
+		limiter.AddHook(&to)
+		st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{limit}})
+		st.enqueue(needing(""), numbered("job", 0))
+		time.Sleep(70*time.Second + time.Millisecond) // a comparison has been, and nothing runs just now
+		for _, key := range m.Keys() {
+			st.must(m.Copy(0, key, replica, key))
+		}
+		for i := range 4 {
+			st.enqueue(needing(""), numbered("job", 1+i))
+		}
+		time.Sleep(time.Second)
+		m.SwapDB(0, replica)
+		m.DB(replica).FlushDB()
+		to.cut()
+		time.Sleep(5 * time.Second)
+		if waiting := st.limits.HLen(t.Context(), "hg:{default}:jobs").Val(); waiting != 4 {
+			t.Errorf("the limiter knows %d of the 4 jobs that wait", waiting)
+		}
+	})
+}
+
 // A process that starts has a job of its own denied and promoted, to see whether it
 // can. The limiter does not know that job, and whoever gives turns leaves it alone.
 func TestChecksAreNoStrays(t *testing.T) {

@@ -69,6 +69,9 @@ func (u *upkeep) miss() {
 	}
 }
 
+// lost notes that Redis may know less than it did: all is compared anew, and at once.
+func (u *upkeep) lost() { u.pass, u.begun, u.next = comparison{}, time.Time{}, time.Now() }
+
 // underway reports whether anything that was begun is not at its end.
 func (u *upkeep) underway() bool { return u.moves.underway() || u.pass.underway() }
 

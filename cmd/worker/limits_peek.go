@@ -37,8 +37,14 @@ func (c *limitsPeek) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}
+	limit, _, err := find(ctx, limiter, c.Name)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
-	if d.RetryAfter > 0 {
+	if limit.Paused {
+		fmt.Fprintf(stdio.Out, ", more once somebody resumes the limit")
+	} else if d.RetryAfter > 0 {
 		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
 	}
 	if d.ResetAfter > 0 {

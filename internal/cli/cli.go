@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -96,8 +97,14 @@ func report(stderr io.Writer, name string, err error) int {
 	return exitFailure
 }
 
-// hint tells where the manual is, after arguments that make no command.
+// hint tells what a server's answer means; and where the manual is, after arguments that
+// make no command.
 func hint(name string, err error) string {
+	switch t := trouble.Of(err); t {
+	case trouble.None, trouble.Away, trouble.Password: // nobody answered, or the error says it
+	default:
+		return "Redis refuses this: " + t.Says()
+	}
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	_, enough := errors.AsType[valueError](err)
 	if !ok || enough {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +94,26 @@ func parseHosts(scheme, rest string) (u *url.URL, more []string, err error) {
 	at := strings.LastIndexByte(rest[:end], '@') + 1
 	hosts := strings.Split(rest[at:end], ",")
 	u, err = url.Parse(scheme + "://" + rest[:at] + hosts[0] + rest[end:])
-	return u, hosts[1:], err
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, host := range hosts {
+		if err := checkPort(host); err != nil {
+			return nil, nil, err
+		}
+	}
+	return u, hosts[1:], nil
+}
+
+func checkPort(host string) error {
+	_, port, err := net.SplitHostPort(host)
+	if err != nil || port == "" {
+		return nil // it is the usual one
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %s: want 1 to 65535", port)
+	}
+	return nil
 }
 
 func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
@@ -218,12 +238,15 @@ func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.
 // UseTLS has connections trust and show what t says, beside what the URL says. The files
 // are read by Client. A URL that is not by TLS is refused.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && *r.options().tls == nil {
+	if t != (TLS{}) && !r.IsZero() && !r.ByTLS() {
 		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
+
+// ByTLS reports whether connections are by TLS.
+func (r Redis) ByTLS() bool { return !r.IsZero() && *r.options().tls != nil }
 
 // Impatient is r with clients that try each command once.
 func (r Redis) Impatient() Redis {

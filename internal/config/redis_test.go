@@ -151,6 +151,8 @@ func TestBadRedisURL(t *testing.T) {
 		{"unix-cluster:///secret", `scheme "unix-cluster": want redis://HOST`},
 		{"redis://:secret@h1,h2", "several hosts: want redis-cluster:// or redis-sentinel://"},
 		{"redis://:secret@h:port", "want HOST:PORT, and %XX"},
+		{"redis://:secret@h:70010", "port 70010: want 1 to 65535"},
+		{"redis-cluster://:secret@h,h:0", "port 0: want 1 to 65535"},
 		{"redis://:sec/ret@h", "want HOST:PORT, and %XX"},
 		{"redis://user/secret@h", "want %XX for special characters"},
 		{"redis://:%secret@h", "want HOST:PORT, and %XX"},

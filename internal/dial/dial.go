@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -69,8 +70,13 @@ func Redis(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 			err = cmp.Or(once(ctx, r), err)
 		}
 		what := "cannot reach Redis at %s: %w"
-		if trouble.Of(err) == trouble.Password {
+		switch {
+		case trouble.Of(err) == trouble.Password:
 			what = "Redis at %s refuses the password, or there is no such user: %w"
+		case r.ByTLS() && errors.Is(err, context.DeadlineExceeded):
+			what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
+		case !r.ByTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+			what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
 		}
 		return nil, errors.Join(fmt.Errorf(what, r, err), rdb.Close())
 	}

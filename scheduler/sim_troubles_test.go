@@ -42,7 +42,10 @@ func (w *sim) play() {
 		}
 		if left > 0 && w.rand.IntN(3) == 0 {
 			left--
+			// Calls are at whole milliseconds: which of them was before it is then known.
+			time.Sleep(500 * time.Microsecond)
 			w.trouble()(w)
+			time.Sleep(500 * time.Microsecond)
 		}
 	}
 	if w.slow != nil {

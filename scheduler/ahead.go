@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/outage"
 )
 
 const (
@@ -37,7 +38,7 @@ const (
 // It is safe for concurrent use.
 type ahead struct {
 	db     asynqdb.DB
-	outage *outageLog
+	outage *outage.Log
 	slots  int // of the server
 	shares int // how many queues asynq draws from by weight, else 1
 	jobs   admitter
@@ -66,9 +67,9 @@ type taken struct {
 }
 
 // newAhead is for asynq's configuration of a server.
-func newAhead(db asynqdb.DB, cfg asynq.Config, outage *outageLog, jobs admitter) *ahead {
+func newAhead(db asynqdb.DB, cfg asynq.Config, log *outage.Log, jobs admitter) *ahead {
 	a := &ahead{
-		db: db, outage: outage, jobs: jobs, slots: cfg.Concurrency, shares: 1,
+		db: db, outage: log, jobs: jobs, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, looked: map[string]time.Time{},
 	}
 	if a.slots < 1 {
@@ -138,7 +139,7 @@ func (a *ahead) free() int {
 func (a *ahead) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := a.db.Dequeue(ctx, c, n)
-	a.outage.note(ctx, began, unreachable(err))
+	a.outage.Note(ctx, began, outage.Unreachable(err))
 	if err != nil {
 		a.lost[c.Queue] = c
 		return 0, err

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -73,7 +74,7 @@ func (s *Server) claim(ctx context.Context) error {
 // answered returns err if Redis gave it as its answer, and nil if Redis could not be
 // used: who was not answered does not know that the scope is another's.
 func answered(err error) error {
-	if unreachable(err) != nil {
+	if outage.Unreachable(err) != nil {
 		return nil
 	}
 	return err

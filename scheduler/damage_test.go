@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -135,7 +136,7 @@ func TestBadLane(t *testing.T) {
 		for _, key := range []string{"tickets", "meters", "demand"} {
 			st.must(st.limits.HSet(t.Context(), scopePrefix+key, "abc", "abc").Err())
 		}
-		time.Sleep(passes + 2*quiet)
+		time.Sleep(dispatch.Passes + 2*dispatch.Quiet)
 		st.wantClean()
 	})
 }

@@ -9,23 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
-
-// Where no more words come, as with a closed client, there is a sleep all the same.
-func TestSleepWithoutWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		words := make(chan turns.Word)
-		close(words)
-		began := time.Now()
-		new(dispatcher).sleep(t.Context(), words, began.Add(interval), began.Add(time.Minute))
-		if slept := time.Since(began); slept != time.Minute {
-			t.Errorf("slept %s, want a minute", slept)
-		}
-	})
-}
 
 // In an idle scope who gives turns sleeps for seconds: a job that is denied wakes it.
 func TestNewLaneWakes(t *testing.T) {

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -113,13 +112,4 @@ func (s *Server) noteOthers(ctx context.Context, said map[string]string) {
 				"limit", name, "now", other, "here", words)
 		}
 	}
-}
-
-// noteLimiter tells the limiter's outage of a call. Another error than
-// ErrUnavailable is an answer.
-func (s *Server) noteLimiter(ctx context.Context, began time.Time, err error) {
-	if !errors.Is(err, throttle.ErrUnavailable) {
-		err = nil
-	}
-	s.limiterOutage.note(ctx, began, err)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -130,25 +129,6 @@ func TestOutages(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestOutagesOfOneMoment: of calls that began in the moment of a change nobody knows
-// which side of it they tell of.
-func TestOutagesOfOneMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log journal
-		o := newOutageLog(log.logger(), "Redis", nil)
-		time.Sleep(time.Second)
-		for range 2 {
-			o.note(t.Context(), time.Now(), io.EOF)
-			o.note(t.Context(), time.Now(), nil)
-		}
-		time.Sleep(time.Second)
-		o.note(t.Context(), time.Now(), nil)
-		if lines := strings.Count(log.String(), "\n"); lines != 2 {
-			t.Errorf("logged\n%swant one outage", log.String())
-		}
-	})
 }
 
 // A tries hook hears of each write that is tried in an outage.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/outage"
 )
 
 // queueRedis is the Redis client that asynq's server gets. Everything passes it
@@ -31,7 +32,7 @@ type queueRedis struct {
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
 	scope    string       // the limiter's, as its keys begin
-	outage   *outageLog
+	outage   *outage.Log
 	bell     *bell
 	ahead    *ahead
 }
@@ -70,7 +71,7 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 			q.ended(ctx, c)
 		}
 	}
-	q.outage.note(ctx, began, unreachable(cmd.Err()))
+	q.outage.Note(ctx, began, outage.Unreachable(cmd.Err()))
 	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some
 		ring(ctx, q.UniversalClient, bellKey(queue))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
@@ -54,7 +55,7 @@ func (s *Server) askAgain(ctx context.Context) {
 		rounds--
 		for sent, err := -1, error(nil); sent < 0 && ctx.Err() == nil; {
 			if sent, err = s.sendChanged(ctx); err != nil { // whoever asks tells of an outage
-				sleep(ctx, pause)
+				sleep(ctx, dispatch.Pause)
 			} else if sent == 0 {
 				rounds = 0
 			} else {
@@ -73,7 +74,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	var changed []turns.Record
 	for cursor := uint64(0); ; {
 		var records []turns.Record
-		if records, cursor, err = s.store.Records(ctx, cursor, page); err != nil {
+		if records, cursor, err = s.store.Records(ctx, cursor, dispatch.Page); err != nil {
 			return -1, err
 		}
 		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
@@ -86,12 +87,12 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	slices.SortFunc(changed, func(a, b turns.Record) int {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket))
 	})
-	for changed := range slices.Chunk(changed, page) {
+	for changed := range slices.Chunk(changed, dispatch.Page) {
 		jobs := make([]job, len(changed))
 		for i, r := range changed {
 			jobs[i] = job{Queue: r.Queue, ID: r.ID}
 		}
-		fates, err := promote(ctx, s.db, jobs)
+		fates, err := dispatch.Promote(ctx, s.db, jobs)
 		if err != nil {
 			return -1, err
 		}

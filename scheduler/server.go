@@ -21,7 +21,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -91,7 +93,7 @@ type Server struct {
 	weights  map[string]turns.Weight // how its queues take turns
 	claimed  atomic.Value            // a string: which data of the queues' Redis the scope was claimed for
 
-	limiterOutage, queueOutage *outageLog // the same where both are in one Redis
+	limiterOutage, queueOutage *outage.Log // the same where both are in one Redis
 
 	history *history.Recorder
 
@@ -152,7 +154,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: passes, quiet: quiet, base: cfg.BaseContext,
+		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, base: cfg.BaseContext,
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
@@ -279,35 +281,6 @@ func (s *Server) begin(handler asynq.Handler) error {
 	return err
 }
 
-// beginGiving reports whether it began: a running server is not begun twice.
-func (s *Server) beginGiving() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop != nil {
-		return false
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.giving.Go(func() { s.giveTurns(ctx) })
-	s.giving.Go(func() { s.keepScope(ctx) })
-	s.giving.Go(func() { s.recoverJobs(ctx) })
-	s.giving.Go(func() { s.askAgain(ctx) })
-	s.written = s.history.Start()
-	return true
-}
-
-// endGiving lets another process take over at once. It waits for the round that is
-// underway. stop stays set: a server that was shut down begins no more.
-func (s *Server) endGiving() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop == nil {
-		return
-	}
-	s.stop()
-	s.giving.Wait()
-}
-
 // Stop has the server take no more jobs, as the first half of Shutdown. Those that
 // run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() {
@@ -344,13 +317,3 @@ func init() {
 
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.
 func (s *Server) Ping() error { return s.asynq.Ping() }
-
-// Ready returns why jobs cannot run now: the Redis of the queues or that of the limiter
-// does not answer, or takes no writes, as one whose memory is full. It is for health
-// checks, and takes a round trip for each queue and one for the limiter.
-func (s *Server) Ready(ctx context.Context) error {
-	if err := s.tryQueues(ctx); err != nil {
-		return err
-	}
-	return s.tryLimiter(ctx)
-}

@@ -3,8 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,16 +11,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
-// scriptCalls counts how often a script is called, or, without one, all commands, and
-// has each last.
+// scriptCalls counts how often a script is called, and has each call last.
 type scriptCalls struct {
 	hash  string
 	lasts time.Duration
@@ -30,7 +25,7 @@ type scriptCalls struct {
 }
 
 func (s *scriptCalls) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if args := cmd.Args(); s.hash == "" || len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
+	if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == s.hash {
 		s.calls.Add(1)
 		time.Sleep(s.lasts)
 	}
@@ -133,119 +128,6 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		for _, st := range stacks {
 			st.wantOnce(20)
-		}
-	})
-}
-
-// waitsForever is a limiter whose jobs all wait, nobody knows for how long.
-type waitsForever struct{ Limiter }
-
-func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error) {
-	places := map[throttle.JobID]lanes.Place{}
-	for _, j := range jobs {
-		places[j] = lanes.Place{}
-	}
-	return places, nil
-}
-
-// tender is a dispatcher that gives no turns, and looks after the put-backs of queues.
-func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
-	log := newOutageLog(slog.New(slog.DiscardHandler), "Redis", nil)
-	return &dispatcher{
-		limiter: waitsForever{limiter}, store: turns.NewStore(limiter), db: asynqdb.New(rdb), log: log.log, limits: log.watch(),
-		queues: log.watch(), core: turns.New(), clock: clock{0, time.Now()}, passes: passes, upkeep: upkeep{queues: queues},
-	}
-}
-
-// tendFor looks after them for some time.
-func tendFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
-	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(d.upkeep.due()))) {
-		if err := d.tend(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// However many put-backs end together, all are moved on before.
-func TestManyPutBacksEndTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		end := time.Now().Add(10 * time.Second).Unix()
-		for i := range 2500 {
-			id := fmt.Sprint(i)
-			rdb.HSet(t.Context(), asynqdb.Hash("default", id), "state", "retry", "denied", end)
-			rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: id})
-		}
-		tendFor(t, tender(rdb, "default"), 9*time.Second, func() bool { return false })
-		if n := rdb.ZCount(t.Context(), asynqdb.Key("default", asynqdb.Retry), "-inf", fmt.Sprint(end)).Val(); n > 0 {
-			t.Errorf("%d put-backs end, want all moved on", n)
-		}
-	})
-}
-
-// Only denied jobs that were sent back are told of; where that fails they are found
-// once more.
-func TestStraysThatCannotBeSentBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		end := time.Now().Add(time.Minute).Unix()
-		rdb.HSet(t.Context(), asynqdb.Hash("default", "it"), "state", "retry", "denied", end, "scope", "hg:{default}:")
-		rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: "it"})
-		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.Promote.Hash(), lasts: 2 * time.Second}).around))
-		d := tender(rdb)
-		var log strings.Builder
-		d.log = slog.New(slog.NewTextHandler(&log, nil))
-		d.upkeep.pass = comparison{queues: []string{"default"}}
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := d.upkeepStep(short); err == nil || log.Len() > 0 {
-			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
-		}
-		d.core = turns.New() // it gave the lease back
-		if err := d.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
-			t.Errorf("error %v, log %s; want one job sent back", err, &log)
-		}
-		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
-			t.Errorf("the job is in state %s, want pending", state)
-		}
-	})
-}
-
-// Where put-backs take all the time that there is, comparing goes on all the same.
-func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		var queues []string
-		for i := range 98 {
-			queues = append(queues, fmt.Sprintf("q%03d", i))
-			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
-		}
-		rdb.AddHook(redistest.Hook((&scriptCalls{lasts: 20 * time.Millisecond}).around))
-		d, began := tender(rdb, queues...), time.Now()
-		d.core.Made("q000\napi|", 1) // turns are due
-		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.begun.IsZero() && !d.upkeep.pass.underway() })
-		if took := time.Since(began); took > 30*time.Second {
-			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
-		}
-	})
-}
-
-// Redis hung while put-backs were moved on: comparing does not rest for as long.
-func TestComparesSoonAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		rdb.SAdd(t.Context(), "asynq:queues", "default")
-		var toRedis wire
-		rdb.AddHook(redistest.Hook(toRedis.around))
-		d := tender(rdb, "default")
-		toRedis.slow.Store(int64(25 * time.Second))
-		tendFor(t, d, time.Second, func() bool { return false })
-		toRedis.slow.Store(0)
-		began := time.Now()
-		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.underway() })
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("what was underway took another %s, want few seconds", took)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
@@ -187,7 +188,7 @@ func TestFailover(t *testing.T) {
 		const lease = "hg:{default}:turns"
 		dead := st.rdb.Get(t.Context(), lease).Val()
 		st.server.endGiving()
-		st.rdb.Set(t.Context(), lease, dead, quiet+grace) // it died: the lease was not given back
+		st.rdb.Set(t.Context(), lease, dead, dispatch.Quiet+dispatch.Grace) // it died: the lease was not given back
 		stopped := time.Now()
 		for holder := dead; holder == dead || holder == ""; {
 			holder = st.rdb.Get(t.Context(), lease).Val()

@@ -1,4 +1,4 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
@@ -28,8 +28,8 @@ func (d *dispatcher) grant(ctx context.Context) error {
 			return nil
 		}
 		d.granted = time.Now()
-		now, results, held, err := d.store.Grant(ctx, d.process, list)
-		if d.limits.note(ctx, err) != nil {
+		now, results, held, err := d.Store.Grant(ctx, d.process, list)
+		if d.limits.Note(ctx, err) != nil {
 			d.core.Tried(d.clock.now(), nil)
 			return err
 		}
@@ -56,13 +56,13 @@ func (d *dispatcher) tell(ctx context.Context) error {
 		if d.core == nil {
 			return nil
 		}
-		told := d.core.Tell(d.clock.now(), page)
+		told := d.core.Tell(d.clock.now(), Page)
 		if len(told) == 0 {
 			return nil
 		}
-		jobs := make([]job, len(told))
+		jobs := make([]throttle.JobID, len(told))
 		for i, t := range told {
-			jobs[i] = job{Queue: t.Queue, ID: t.ID}
+			jobs[i] = throttle.JobID{Queue: t.Queue, ID: t.ID}
 		}
 		fates, err := d.promote(ctx, jobs)
 		if err != nil {
@@ -85,8 +85,8 @@ func (d *dispatcher) tell(ctx context.Context) error {
 // presumeDead lets the lanes of jobs go on that a worker has taken, and that have not
 // asked in time: it may have died with them.
 func (d *dispatcher) presumeDead(ctx context.Context, active []turns.Told) error {
-	presumed, err := d.store.PresumeDead(ctx, active)
-	if d.limits.note(ctx, err) != nil || presumed == 0 {
+	presumed, err := d.Store.PresumeDead(ctx, active)
+	if d.limits.Note(ctx, err) != nil || presumed == 0 {
 		return err
 	}
 	for _, t := range active {
@@ -98,12 +98,12 @@ func (d *dispatcher) presumeDead(ctx context.Context, active []turns.Told) error
 // promote moves jobs to the head of their queues, and has those forgotten that
 // will not come. A process that cannot do that lets another one give turns. It
 // returns the jobs' fates in their order; after an error some may have been moved.
-func (d *dispatcher) promote(ctx context.Context, jobs []job) ([]turns.Fate, error) {
+func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]turns.Fate, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	fates, err := promote(ctx, d.db, jobs)
-	if d.queues.note(ctx, err) != nil {
+	fates, err := Promote(ctx, d.DB, jobs)
+	if d.queues.Note(ctx, err) != nil {
 		d.resign(ctx)
 		return nil, err
 	}
@@ -115,74 +115,4 @@ func (d *dispatcher) promote(ctx context.Context, jobs []job) ([]turns.Fate, err
 		}
 	}
 	return fates, d.forget(ctx, lost)
-}
-
-// expire takes back what is reserved for jobs that have not come in time.
-func (d *dispatcher) expire(ctx context.Context) error {
-	for range batches {
-		if d.core == nil {
-			return nil
-		}
-		lanes := d.core.Expiring(d.clock.now(), page)
-		if len(lanes) == 0 {
-			return nil
-		}
-		if err := d.expireLanes(ctx, lanes, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// expireLanes does that for some lanes. After a takeover the core must learn of
-// all called jobs, since whoever called them may not have told them.
-func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
-	expired, err := d.store.Expire(ctx, lanes)
-	if d.limits.note(ctx, err) != nil {
-		return err
-	}
-	for i, r := range expired {
-		if takeover {
-			r.Overdue = append(r.Overdue, r.Expected...)
-		}
-		d.core.Expired(d.clock.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
-	}
-	return nil
-}
-
-// publishShares writes where lanes take turns, and where newcomers may take again. Only
-// meters whose state has changed since are written.
-func (d *dispatcher) publishShares(ctx context.Context) error {
-	if d.core == nil {
-		return nil
-	}
-	return d.write(ctx, d.core.Sharing())
-}
-
-// write does that for some meters. One at which a lane waits that this process has not
-// heard of keeps its mark: seen says which it has. Where nobody has waited before, permits
-// may have come back unheard since the meter was asked.
-func (d *dispatcher) write(ctx context.Context, sharing map[string]int) error {
-	if len(sharing) == 0 {
-		return nil
-	}
-	marked, err := d.store.PublishShares(ctx, d.process, d.seen, sharing)
-	for _, meter := range marked {
-		d.core.Changed(meter)
-	}
-	return d.limits.note(ctx, err)
-}
-
-// publishAllShares does that for all meters after a takeover, and takes back the marks
-// of meters at which nobody waits any more.
-func (d *dispatcher) publishAllShares(ctx context.Context) error {
-	marks, err := d.store.Marks(ctx)
-	if d.limits.note(ctx, err) != nil {
-		return err
-	}
-	sharing := d.core.Sharing()
-	for _, meter := range marks {
-		sharing[meter] += 0
-	}
-	return d.write(ctx, sharing)
 }

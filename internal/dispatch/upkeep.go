@@ -1,4 +1,4 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const (
 	// tending it is as long as a put-back outlasts the wait that was told: where
 	// that was true, the job is called before its put-back need be moved.
 	soon = 3 * time.Second
-	// passes is how often all waiting jobs are compared with asynq's.
-	passes = time.Minute
+	// Passes is how often all waiting jobs are compared with asynq's.
+	Passes = time.Minute
 	// again is how soon they are compared again where a called job was gone: who
 	// deletes one may have deleted all, and those behind must not wait for them.
 	again = 5 * time.Second
@@ -96,13 +96,13 @@ func (d *dispatcher) tend(ctx context.Context) error {
 			u.moves.begin(u.queues, now.Add(pause+soon))
 		}
 		since := now.Sub(u.begun)
-		if !u.pass.underway() && (since >= d.passes || u.missed && since >= again) {
+		if !u.pass.underway() && (since >= d.Passes || u.missed && since >= again) {
 			if err := d.beginPass(ctx); err != nil {
 				return err
 			}
 			u.begun, u.missed = now, false
 		}
-		if due := u.begun.Add(d.passes); due.After(now) && due.Before(u.next) {
+		if due := u.begun.Add(d.Passes); due.After(now) && due.Before(u.next) {
 			u.next = due
 		}
 	}
@@ -151,13 +151,13 @@ func (d *dispatcher) upkeepStep(ctx context.Context) error {
 func (d *dispatcher) tellFound() {
 	f := &d.upkeep.found
 	if f.forgotten > 0 {
-		d.log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
+		d.Log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
 	}
 	if f.sent > 0 {
-		d.log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
+		d.Log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.sent)
 	}
 	if f.mended > 0 {
-		d.log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.mended)
+		d.Log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.mended)
 	}
 	*f = found{}
 }

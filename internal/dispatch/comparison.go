@@ -1,4 +1,4 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 
 // beginPass plans a pass over the tickets and over all queues that there are.
 func (d *dispatcher) beginPass(ctx context.Context) error {
-	queues, err := d.db.Queues(ctx)
-	if d.queues.note(ctx, err) != nil {
+	queues, err := d.DB.Queues(ctx)
+	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
 	d.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
@@ -44,20 +44,20 @@ func (d *dispatcher) beginPass(ctx context.Context) error {
 
 // forget drops jobs that will not come.
 func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
-	forgotten, err := d.limiter.Forget(ctx, lost...)
+	forgotten, err := d.Limiter.Forget(ctx, lost...)
 	if forgotten > 0 {
 		d.upkeep.found.forgotten += forgotten
 		d.upkeep.found.one = lost[0].ID
 	}
-	return d.limits.note(ctx, err)
+	return d.limits.Note(ctx, err)
 }
 
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.
 func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
-	jobs, next, mended, err := d.store.Jobs(ctx, c.cursor, page)
-	if d.limits.note(ctx, err) != nil {
+	jobs, next, mended, err := d.Store.Jobs(ctx, c.cursor, Page)
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.tickets = next, next != 0
@@ -68,8 +68,8 @@ func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
 	}
 	var lost []throttle.JobID
 	for queue, ids := range byQueue {
-		states, err := d.db.States(ctx, queue, ids...)
-		if d.queues.note(ctx, err) != nil {
+		states, err := d.DB.States(ctx, queue, ids...)
+		if d.queues.Note(ctx, err) != nil {
 			return err
 		}
 		for i, state := range states {
@@ -84,8 +84,8 @@ func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
 // findLanes tells the core of lanes that it does not know, as those whose last calls
 // were lost in a failover. Of one that is empty Redis forgets the name.
 func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
-	lanes, next, err := d.store.Lanes(ctx, c.cursor, page)
-	if d.limits.note(ctx, err) != nil {
+	lanes, next, err := d.Store.Lanes(ctx, c.cursor, Page)
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	c.cursor, c.lanes = next, next != 0
@@ -97,7 +97,7 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 			unknown = append(unknown, lane)
 		default: // no script has written that
 			d.upkeep.found.mended++
-			if err := d.limits.note(ctx, d.store.DropLane(ctx, lane)); err != nil {
+			if err := d.limits.Note(ctx, d.Store.DropLane(ctx, lane)); err != nil {
 				return err
 			}
 		}
@@ -110,15 +110,15 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 // in one step.
 func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if len(c.meters) == 0 {
-		meters, next, err := d.store.Reserved(ctx, c.cursor, page)
-		if d.limits.note(ctx, err) != nil {
+		meters, next, err := d.Store.Reserved(ctx, c.cursor, Page)
+		if d.limits.Note(ctx, err) != nil {
 			return err
 		}
 		c.meters, c.cursor, c.counts = meters, next, next != 0
 	}
 	called, lanes := d.core.CalledAt(c.meters), map[string]bool{}
 	n, jobs := 0, 0
-	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= page); n++ {
+	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= Page); n++ {
 		jobs += called[c.meters[n]].Jobs
 		for _, lane := range called[c.meters[n]].Lanes {
 			lanes[lane] = true
@@ -127,8 +127,8 @@ func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if n == 0 {
 		return nil
 	}
-	wrong, err := d.store.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
-	if d.limits.note(ctx, err) != nil {
+	wrong, err := d.Store.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	c.meters = c.meters[n:]
@@ -141,12 +141,12 @@ func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 // A job that is sent back leaves the page, so the next begins that much sooner.
 func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 	queue := c.queues[0]
-	ids, next, err := d.db.Denied(ctx, queue, time.Time{}, c.offset)
-	if d.queues.note(ctx, err) != nil {
+	ids, next, err := d.DB.Denied(ctx, queue, time.Time{}, c.offset)
+	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	known, err := d.store.Known(ctx, queue, ids)
-	if d.limits.note(ctx, err) != nil {
+	known, err := d.Store.Known(ctx, queue, ids)
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	var unknown []string
@@ -155,15 +155,15 @@ func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 			unknown = append(unknown, id)
 		}
 	}
-	scopes, err := d.db.Scopes(ctx, queue, unknown...)
-	if d.queues.note(ctx, err) != nil {
+	scopes, err := d.DB.Scopes(ctx, queue, unknown...)
+	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	_, own := d.limiter.Scope()
-	var strays []job
+	_, own := d.Limiter.Scope()
+	var strays []throttle.JobID
 	for i, scope := range scopes {
 		if scope == own {
-			strays = append(strays, job{Queue: queue, ID: unknown[i]})
+			strays = append(strays, throttle.JobID{Queue: queue, ID: unknown[i]})
 		}
 	}
 	fates, err := d.promote(ctx, strays)

@@ -1,8 +1,7 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // core knows is void. So it is where Redis knows less than it did, as after a failover.
 func (d *dispatcher) takeLead(ctx context.Context) error {
 	if d.core == nil {
-		if err := d.queues.note(ctx, d.db.Redis.Ping(ctx).Err()); err != nil {
+		if err := d.queues.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
 			return err
 		}
 	}
@@ -26,8 +25,8 @@ func (d *dispatcher) takeLead(ctx context.Context) error {
 		d.seen = 0
 	}
 	pace := d.pace()
-	lead, err := d.store.Lead(ctx, d.process, pace+grace, d.seen, turns.NewEpoch())
-	if d.limits.note(ctx, err) != nil {
+	lead, err := d.Store.Lead(ctx, d.process, pace+Grace, d.seen, turns.NewEpoch())
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	now := time.Now()
@@ -64,14 +63,17 @@ func (d *dispatcher) takeOver(ctx context.Context, lead turns.Lead) error {
 	return err
 }
 
+// weighEach is how often it is read how queues take turns where nobody says that it has changed.
+const weighEach = time.Minute
+
 // weigh tells the core how queues take turns: after a takeover, when a server says so, and
 // each minute, for words get lost.
 func (d *dispatcher) weigh(ctx context.Context) error {
-	if time.Since(d.weighed) < claimLife {
+	if time.Since(d.weighed) < weighEach {
 		return nil
 	}
-	weights, err := d.store.Weights(ctx)
-	if d.limits.note(ctx, err) != nil {
+	weights, err := d.Store.Weights(ctx)
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	d.core.Weigh(weights)
@@ -85,7 +87,7 @@ func (d *dispatcher) pace() time.Duration {
 	if d.core == nil {
 		return heartbeat
 	}
-	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.quiet)
+	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.Quiet)
 }
 
 // learn tells the core what it has not heard of; after a takeover that is all. A
@@ -134,7 +136,7 @@ func (d *dispatcher) made(ctx context.Context, lead turns.Lead, all bool) error 
 			return nil
 		}
 		var err error
-		if lead, err = d.store.Lead(ctx, d.process, heartbeat+grace, d.seen, d.epoch); d.limits.note(ctx, err) != nil {
+		if lead, err = d.Store.Lead(ctx, d.process, heartbeat+Grace, d.seen, d.epoch); d.limits.Note(ctx, err) != nil {
 			return err
 		}
 	}
@@ -142,41 +144,9 @@ func (d *dispatcher) made(ctx context.Context, lead turns.Lead, all bool) error 
 
 // find tells the core which jobs of lanes that it did not know are called.
 func (d *dispatcher) find(ctx context.Context, lanes []string) error {
-	for lanes := range slices.Chunk(lanes, page) {
+	for lanes := range slices.Chunk(lanes, Page) {
 		if err := d.expireLanes(ctx, lanes, true); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// patience notes when the time of the next job is up, by Redis's clock; 0 is never.
-func (d *dispatcher) patience(us int64) {
-	if us == 0 {
-		us = math.MaxInt64
-	}
-	d.late = d.clock.local(us)
-}
-
-// tellLate has jobs ask whose time is up: they are told that it is too late. Redis
-// takes them out of their lanes, so that those behind them have their turns, and names
-// who does not come again.
-func (d *dispatcher) tellLate(ctx context.Context) error {
-	for began := time.Now(); d.core != nil && !time.Now().Before(d.late); {
-		late, next, err := d.store.Late(ctx, page)
-		if d.limits.note(ctx, err) != nil {
-			return err
-		}
-		d.late = time.Now().Add(next) // Redis's clock may have stepped back
-		jobs := make([]job, len(late))
-		for i, j := range late {
-			jobs[i] = job{Queue: j.Queue, ID: j.ID}
-		}
-		if _, err := d.promote(ctx, jobs); err != nil {
-			return err
-		}
-		if time.Since(began) > workFor {
-			break // others have turns
 		}
 	}
 	return nil
@@ -193,5 +163,5 @@ func (d *dispatcher) resign(ctx context.Context) {
 	d.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	d.limits.note(ctx, d.store.Resign(ctx, d.process))
+	d.limits.Note(ctx, d.Store.Resign(ctx, d.process))
 }

@@ -1,4 +1,4 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
@@ -8,36 +8,66 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
 	// The process that gives turns renews its lease and reads what it may not have
 	// heard every heartbeat; or, where nothing is due, when something is, and
-	// every quiet at least.
+	// every Quiet at least.
 	heartbeat = 500 * time.Millisecond
-	quiet     = 5 * time.Second
+	Quiet     = 5 * time.Second
 	// standby is how much later than the end of another's lease a process tries
 	// to take it.
 	standby = 200 * time.Millisecond
-	// grace is for how long after that the lease still lives: if the process dies,
+	// Grace is for how long after that the lease still lives: if the process dies,
 	// another takes over then.
-	grace = time.Second
-	// pause is how long a process leaves Redis alone after an error.
-	pause = time.Second
+	Grace = time.Second
+	// Pause is how long a process leaves Redis alone after an error.
+	Pause = time.Second
 	// batch bounds a call of Redis to about a millisecond.
 	batch = 64
-	// page is how many lanes or jobs are read in one call.
-	page = 100
+	// Page is how many lanes or jobs are read in one call.
+	Page = 100
 	// interval is the least time between two rounds, and grantInterval that between two
 	// in which turns are granted: longer is cheaper, shorter is sooner. Turns are granted
 	// ahead, and so together; jobs are told when their permits exist.
 	interval      = 2 * time.Millisecond
 	grantInterval = 5 * time.Millisecond
 )
+
+// A Config is what a dispatcher works with.
+type Config struct {
+	Limiter Limiter
+	Store   *turns.Store
+	DB      asynqdb.DB // of the queues
+	Log     *slog.Logger
+	Limits  *outage.Log   // of the limiter's Redis
+	Queues  *outage.Log   // of the queues' Redis
+	Passes  time.Duration // between two comparisons of what waits with asynq
+	Quiet   time.Duration // between two heartbeats where nothing is due
+	History *history.Recorder
+}
+
+// Limiter is what a dispatcher asks of who waits. [lanes.Lanes] is one.
+type Limiter interface {
+	Scope() (rdb redis.UniversalClient, prefix string)
+	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error)
+	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)
+}
+
+// Run gives turns until the context ends.
+func Run(ctx context.Context, c Config) {
+	d := &dispatcher{Config: c, limits: c.Limits.Watch(), queues: c.Queues.Watch(), process: uuid.NewString()}
+	d.run(ctx)
+}
 
 // dispatcher gives the lanes of a scope their turns. Every process runs one; the one
 // that holds the lease works. It has the core decide whose turn it is and Redis
@@ -55,12 +85,9 @@ const (
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
-	limiter Limiter
-	store   *turns.Store
-	db      asynqdb.DB
-	log     *slog.Logger
-	limits  watch // of the limiter's Redis
-	queues  watch // of the queues' Redis
+	Config
+	limits outage.Watch
+	queues outage.Watch
 
 	process string
 	core    *turns.Core // nil while another process gives turns
@@ -76,9 +103,6 @@ type dispatcher struct {
 	weighed time.Time // when it read how queues take turns
 	granted time.Time // when turns were granted last
 	upkeep  upkeep
-	passes  time.Duration
-	quiet   time.Duration
-	history *history.Recorder
 }
 
 // clock tells Redis's time between its answers. It never runs ahead of Redis's.
@@ -100,39 +124,21 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// giveTurns runs a dispatcher for the server's limiter until the context ends. It begins
-// only once a job of its own could be promoted: where that fails nobody is called,
-// and jobs come back by asynq's polls.
-func (s *Server) giveTurns(ctx context.Context) {
-	err := s.checkPromote(ctx)
-	s.history.Polling.Store(!s.promotes.Load())
-	if err != nil || !s.promotes.Load() {
-		return
-	}
-	s.RulesChanged() // who waits may do so by those of a server that ran before
-	d := &dispatcher{
-		limiter: s.limiter, store: s.store, db: s.db, log: s.log,
-		limits: s.limiterOutage.watch(), queues: s.queueOutage.watch(), process: uuid.NewString(),
-		passes: s.passes, quiet: s.quiet, history: s.history,
-	}
-	d.run(ctx)
-}
-
 // run gives turns until the context ends, and then the lease back, so that a
 // process which stops as it should leaves no second unused.
 func (d *dispatcher) run(ctx context.Context) {
-	words := d.store.Words(ctx)
+	words := d.Store.Words(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		next := d.round(ctx)
 		if d.core != nil {
-			d.history.Round(time.Since(begun))
+			d.History.Round(time.Since(begun))
 		}
-		d.history.Leads.Store(d.core != nil)
+		d.History.Leads.Store(d.core != nil)
 		d.sleep(ctx, words, begun.Add(interval), next)
 	}
 	d.resign(ctx)
-	d.history.Leads.Store(false)
+	d.History.Leads.Store(false)
 }
 
 // round does what is due, and returns when there is more to do. After an error it
@@ -149,10 +155,10 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	if err == nil {
 		return d.next()
 	}
-	if ctx.Err() == nil && unreachable(err) == nil {
-		d.log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
+	if ctx.Err() == nil && outage.Unreachable(err) == nil {
+		d.Log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
 	}
-	d.lead = time.Now().Add(pause)
+	d.lead = time.Now().Add(Pause)
 	return d.lead
 }
 

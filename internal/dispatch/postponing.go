@@ -1,4 +1,4 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
@@ -37,12 +37,12 @@ func (p *postponing) underway() bool { return len(p.rest) > 0 }
 // them if the promotion got lost. It costs up to four round trips.
 func (d *dispatcher) postpone(ctx context.Context, p *postponing) error {
 	queue, offset := p.rest[0].queue, p.rest[0].offset
-	ids, next, err := d.db.Denied(ctx, queue, p.before, offset)
-	if d.queues.note(ctx, err) != nil {
+	ids, next, err := d.DB.Denied(ctx, queue, p.before, offset)
+	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	places, err := d.limiter.Places(ctx, jobIDs(queue, ids)...)
-	if d.limits.note(ctx, err) != nil {
+	places, err := d.Limiter.Places(ctx, jobIDs(queue, ids)...)
+	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	later := map[string]time.Time{}
@@ -55,7 +55,7 @@ func (d *dispatcher) postpone(ctx context.Context, p *postponing) error {
 			later[job.ID] = at
 		}
 	}
-	if err := d.queues.note(ctx, d.db.Postpone(ctx, queue, later)); err != nil {
+	if err := d.queues.Note(ctx, d.DB.Postpone(ctx, queue, later)); err != nil {
 		return err
 	}
 	p.rest = p.rest[1:]

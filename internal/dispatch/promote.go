@@ -1,11 +1,11 @@
-package scheduler
+package dispatch
 
 import (
 	"context"
-	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/throttle"
 )
 
 // fates are the words of lua/asynq/promote.lua.
@@ -17,12 +17,12 @@ var fates = map[string]turns.Fate{
 	"gone":    turns.Gone,    // deleted
 }
 
-// promote moves called jobs to the head of their queues, behind those promoted
+// Promote moves called jobs to the head of their queues, behind those promoted
 // before; the first to run comes first. It returns what became of each: one
 // round trip per queue. It is exact where a poll of asynq's would be seconds late,
 // and harmless for jobs that do not wait: their fates say what they do instead.
 // After an error the jobs of some queues may have been moved; to ask again is safe.
-func promote(ctx context.Context, db asynqdb.DB, jobs []job) ([]turns.Fate, error) {
+func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]turns.Fate, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {
 		ids[j.Queue], indexes[j.Queue] = append(ids[j.Queue], j.ID), append(indexes[j.Queue], i)
@@ -38,30 +38,4 @@ func promote(ctx context.Context, db asynqdb.DB, jobs []job) ([]turns.Fate, erro
 		}
 	}
 	return found, nil
-}
-
-// checkPromote turns promoting off if asynq's layout is another than it knows.
-// It waits for as long as Redis cannot be asked, and asks twice: somebody may
-// have flushed Redis meanwhile. It returns an error only if the context ended.
-func (s *Server) checkPromote(ctx context.Context) error {
-	queues := s.queueOutage.watch()
-	for strange := 0; s.promotes.Load(); {
-		err := queues.note(ctx, s.db.Check(ctx))
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if unreachable(err) == nil {
-			strange++
-		}
-		if strange > 1 {
-			s.promotes.Store(false)
-			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	return ctx.Err()
 }

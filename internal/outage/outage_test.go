@@ -1,0 +1,29 @@
+package outage
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOutagesOfOneMoment: of calls that began in the moment of a change nobody knows
+// which side of it they tell of.
+func TestOutagesOfOneMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		o := New(slog.New(slog.NewTextHandler(&log, nil)), "Redis", nil)
+		time.Sleep(time.Second)
+		for range 2 {
+			o.Note(t.Context(), time.Now(), io.EOF)
+			o.Note(t.Context(), time.Now(), nil)
+		}
+		time.Sleep(time.Second)
+		o.Note(t.Context(), time.Now(), nil)
+		if lines := strings.Count(log.String(), "\n"); lines != 2 {
+			t.Errorf("logged\n%swant one outage", log.String())
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/outage"
+)
+
+// beginGiving reports whether it began: a running server is not begun twice.
+func (s *Server) beginGiving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		return false
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.giving.Go(func() { s.giveTurns(ctx) })
+	s.giving.Go(func() { s.keepScope(ctx) })
+	s.giving.Go(func() { s.recoverJobs(ctx) })
+	s.giving.Go(func() { s.askAgain(ctx) })
+	s.written = s.history.Start()
+	return true
+}
+
+// endGiving lets another process take over at once. It waits for the round that is
+// underway. stop stays set: a server that was shut down begins no more.
+func (s *Server) endGiving() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil {
+		return
+	}
+	s.stop()
+	s.giving.Wait()
+}
+
+// giveTurns gives turns in the limiter's scope until the context ends. It begins
+// only once a job of its own could be promoted: where that fails nobody is called,
+// and jobs come back by asynq's polls.
+func (s *Server) giveTurns(ctx context.Context) {
+	err := s.checkPromote(ctx)
+	s.history.Polling.Store(!s.promotes.Load())
+	if err != nil || !s.promotes.Load() {
+		return
+	}
+	s.RulesChanged() // who waits may do so by those of a server that ran before
+	dispatch.Run(ctx, dispatch.Config{
+		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterOutage, Queues: s.queueOutage,
+		Passes: s.passes, Quiet: s.quiet, History: s.history,
+	})
+}
+
+// checkPromote turns promoting off if asynq's layout is another than it knows.
+// It waits for as long as Redis cannot be asked, and asks twice: somebody may
+// have flushed Redis meanwhile. It returns an error only if the context ended.
+func (s *Server) checkPromote(ctx context.Context) error {
+	queues := s.queueOutage.Watch()
+	for strange := 0; s.promotes.Load(); {
+		err := queues.Note(ctx, s.db.Check(ctx))
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if outage.Unreachable(err) == nil {
+			strange++
+		}
+		if strange > 1 {
+			s.promotes.Store(false)
+			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(dispatch.Pause):
+		}
+	}
+	return ctx.Err()
+}

@@ -9,15 +9,6 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
-// An admitter decides which of the jobs that were taken asynq gets to see.
-type admitter interface {
-	// admit asks for the permits of jobs, and returns those that are not back in their
-	// queue to wait for theirs.
-	admit(ctx context.Context, jobs lot) []taken
-	// waste gives up the permits of a job that will not begin.
-	waste(q *asking)
-}
-
 // admitTime is how long jobs are kept from asynq until it is known which may run. Where
 // rules or the limiter take longer each job has its slot meanwhile. Where none is denied they
 // are not kept at all: the next are taken while these ask.
@@ -88,18 +79,4 @@ func (s *Server) park(ctx context.Context, l lot) (others []taken) {
 		}
 	}
 	return others
-}
-
-// denied is why a job waits for its permits, if that is what it does.
-func (q *asking) denied() (why *putBackError, ok bool) {
-	if q == nil {
-		return nil, false
-	}
-	select {
-	case <-q.answered:
-		why, ok = errors.AsType[*putBackError](q.err)
-		return why, ok
-	default:
-		return nil, false
-	}
 }

@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// mostAhead is how many jobs are taken at once at most: Redis does nothing else
-	// meanwhile.
-	mostAhead = 64
 	// beginWithin is how long a job that was taken waits here until asynq asks for it.
 	// Then other servers may run it.
 	beginWithin = time.Second
@@ -52,6 +49,15 @@ type ahead struct {
 	looked  map[string]time.Time        // when queues gave all that they had
 	timer   *time.Timer                 // of what is not begun in time
 	stopped bool
+}
+
+// An admitter decides which of the jobs that were taken asynq gets to see.
+type admitter interface {
+	// admit asks for the permits of jobs, and returns those that are not back in their
+	// queue to wait for theirs.
+	admit(ctx context.Context, jobs lot) []taken
+	// waste gives up the permits of a job that will not begin.
+	waste(q *asking)
 }
 
 // A lot is jobs that one dequeue has taken and that have not been begun.

@@ -3,39 +3,11 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
-
-// Blocked returns an error with which a handler says that the other side refused
-// its call for now, as with 429 Too Many Requests: until a moment, by this
-// process's clock, or, with the zero Time or a moment that is over, until it does not
-// say when.
-//
-// The keys of the rule's Blocks are shut for every worker until then, or for a
-// time that grows with each refusal in a row, half of it left to chance. The job
-// goes back to the head of its lane, behind those that were allowed before it and
-// came back, too; no attempt is spent, and no ErrorHandler hears of it. So at most
-// the calls that are underway are refused. The permits that it took stay used.
-//
-// It may be wrapped; the text of the whole is what asynq shows for the job. A job
-// without permits, or under a rule that blocks nothing that it needs, has nothing to
-// shut: it is put back as with RetryAfter, or fails where no time is given.
-func Blocked(until time.Time) error { return &blockedError{until} }
-
-// blockedError is the error of [Blocked]. A zero until is a time that is not known.
-type blockedError struct{ until time.Time }
-
-// Error is what asynq shows for the job while it is put back.
-func (e *blockedError) Error() string {
-	if e.until.IsZero() {
-		return "blocked by the other side"
-	}
-	return "blocked by the other side until " + e.until.UTC().Format(time.RFC3339)
-}
 
 // Block shuts the keys of the running job's rule for every worker until a moment,
 // by this process's clock, as Blocked does, and the job goes on: for an answer that
@@ -63,29 +35,6 @@ func Overloaded(ctx context.Context) error {
 		return nil
 	}
 	return h.server.limiter.Overloaded(ctx, h.decision.At, h.rule.shuts()...)
-}
-
-// shuts is the needs whose keys a refusal shuts. Unless the rule names them it is
-// those with a key: a host that refuses should not shut a limit which other hosts
-// share.
-func (r Rule) shuts() []throttle.Need {
-	if r.Blocks != nil {
-		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.Blocks, n.Limit) })
-	}
-	if keyed := r.needs(func(n throttle.Need) bool { return n.Key != "" }); len(keyed) > 0 {
-		return keyed
-	}
-	return r.Needs
-}
-
-// needs is those of which something holds.
-func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
-	for _, n := range r.Needs {
-		if which(n) {
-			some = append(some, n)
-		}
-	}
-	return some
 }
 
 // blocked has the limiter shut what the rule says, and the job wait again, in one

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -81,6 +83,14 @@ func (e enqueuing) SAdd(ctx context.Context, key string, members ...any) *redis.
 		}
 	}
 	return e.UniversalClient.SAdd(ctx, key, members...)
+}
+
+// validQueue refuses a queue whose lanes would be another's by their names.
+func validQueue(queue string) error {
+	if strings.Contains(queue, "\n") {
+		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}
+	}
+	return nil
 }
 
 // EvalSha implements redis.Scripter.

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,6 +34,29 @@ type handling struct {
 func handlingOf(ctx context.Context) (h *handling, ok bool) {
 	h, ok = ctx.Value(handlingKey{}).(*handling)
 	return h, ok
+}
+
+// GetRule returns the rule under which a handler runs, from its context: middleware
+// can log what a job needed. It reports false outside of handlers of a Server.
+func GetRule(ctx context.Context) (rule Rule, ok bool) {
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return Rule{}, false
+	}
+	return h.rule, true
+}
+
+// GetDecision returns the decision by which a job runs, from the context of its
+// handler: how often it was denied before, and how long it waited. It is the zero
+// Decision for a job that needs no limit.
+func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return d, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.decision, true
 }
 
 // Latency says how long the other side took for the running job's call, for limits
@@ -69,6 +95,62 @@ func Settle(ctx context.Context, limit string, cost int) error {
 	return nil
 }
 
+// Leave is for handlers of a Server that are about to make the job's call, with their
+// connection made. It returns when the call may leave: where a limit gives one call at a
+// time, no sooner after the one before, of this process, than the limit says. That is at
+// once, unless that one was late. It asks nobody, and does nothing outside of such handlers.
+// http:request and crawl:fetch do so.
+func Leave(ctx context.Context) {
+	h, ok := handlingOf(ctx)
+	if !ok {
+		return
+	}
+	at := h.server.spacing.leave(h.decision)
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		h.server.spacing.late(h.decision, max(0, time.Since(at)))
+	case <-ctx.Done():
+	}
+}
+
+// since is when the running job came to its lane first, by the limiter's clock; zero
+// without permits.
+func (h *handling) since() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if since := h.stood.since; !since.IsZero() || len(h.decision.Taken) == 0 {
+		return since
+	}
+	return h.decision.At.Add(-h.decision.Waited)
+}
+
+// run has the job run, and counts how it ended: a panic is a failure, too, so that
+// is what end says until the handler has returned. One whose time is over has failed,
+// whatever it says: asynq, which gives it up at that moment, may or may not hear it.
+func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
+	ended, end := h.server.history.Began(h.name()), h.failed()
+	defer func() {
+		ended(end)
+		switch {
+		case end == history.Failed || end == history.Archived:
+			h.server.redis.runs.add(h.job, handled{time.Since(h.began), h.since()})
+		case end == history.Done && h.retried > 0:
+			h.server.redis.runs.add(h.job, handled{took: time.Since(h.began)})
+		}
+	}()
+	over, err := h.within(ctx, func(ctx context.Context) error { return next.ProcessTask(ctx, h.task) })
+	if err = h.judge(ctx, err); over {
+		err = context.DeadlineExceeded
+	}
+	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
+		later.since = h.since()
+	}
+	end = h.end(ctx, err)
+	return err
+}
+
 // tellTimeout bounds how long a job that has ended waits for the limiter to hear of
 // it.
 const tellTimeout = 5 * time.Second
@@ -100,29 +182,4 @@ func (h *handling) accepted(ctx context.Context, took time.Duration) {
 	defer cancel()
 	began := time.Now()
 	h.server.noteLimiter(ctx, began, h.server.limiter.Accepted(ctx, h.decision, took))
-}
-
-// judge turns a handler's error into what asynq should make of it. Of an error that
-// is several things PutBackAs counts first, then SkipRetry and RevokeTask, then
-// RetryAfter: see IsPutBack. Blocked has been looked at before. A nil policy leaves
-// the error as it is, for the program's own RetryDelayFunc. A policy's last retry
-// ends with a finalError, since asynq knows only the job's own MaxRetry.
-func (a attempt) judge(err error) error {
-	if as, ok := errors.AsType[*putBackAs](err); ok {
-		return &putBackError{error: err, at: time.Now(), as: as}
-	}
-	if err == nil || ends(err) {
-		return err
-	}
-	if d, ok := errors.AsType[retryAfter](err); ok {
-		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
-	}
-	policy := a.rule.Retry
-	if policy == nil {
-		return err
-	}
-	if a.retried >= policy.maxRetry(a.maxRetry, err) {
-		return finalError{err}
-	}
-	return spacedError{err, policy.Delay(a.retried, err)}
 }

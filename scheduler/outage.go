@@ -16,11 +16,11 @@ import (
 // OutageLine is what a line of a Server's log says of an outage of Redis.
 type OutageLine int
 
-// The values of an OutageLine.
+// The values of an OutageLine: those of an outage.Line.
 const (
-	NoOutage     = OutageLine(outage.None)   // it is about something else
-	OutageBegins = OutageLine(outage.Begins) // Redis cannot be used; jobs wait
-	OutageEnds   = OutageLine(outage.Ends)   // it can again; jobs go on
+	NoOutage     OutageLine = iota // it is about something else
+	OutageBegins                   // Redis cannot be used; jobs wait
+	OutageEnds                     // it can again; jobs go on
 )
 
 // OutageOf is what a line that a Server logs says of an outage, by the context that its

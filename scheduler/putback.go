@@ -1,14 +1,10 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/throttle"
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
@@ -31,6 +27,33 @@ type retryAfter time.Duration
 
 // Error is what asynq shows for the job while it is put back.
 func (d retryAfter) Error() string { return "retry after " + time.Duration(d).String() }
+
+// Blocked returns an error with which a handler says that the other side refused
+// its call for now, as with 429 Too Many Requests: until a moment, by this
+// process's clock, or, with the zero Time or a moment that is over, until it does not
+// say when.
+//
+// The keys of the rule's Blocks are shut for every worker until then, or for a
+// time that grows with each refusal in a row, half of it left to chance. The job
+// goes back to the head of its lane, behind those that were allowed before it and
+// came back, too; no attempt is spent, and no ErrorHandler hears of it. So at most
+// the calls that are underway are refused. The permits that it took stay used.
+//
+// It may be wrapped; the text of the whole is what asynq shows for the job. A job
+// without permits, or under a rule that blocks nothing that it needs, has nothing to
+// shut: it is put back as with RetryAfter, or fails where no time is given.
+func Blocked(until time.Time) error { return &blockedError{until} }
+
+// blockedError is the error of [Blocked]. A zero until is a time that is not known.
+type blockedError struct{ until time.Time }
+
+// Error is what asynq shows for the job while it is put back.
+func (e *blockedError) Error() string {
+	if e.until.IsZero() {
+		return "blocked by the other side"
+	}
+	return "blocked by the other side until " + e.until.UTC().Format(time.RFC3339)
+}
 
 // PutBackAs returns an error with which a handler puts its job back with another
 // payload: the job goes on as if it had been enqueued with that, under the
@@ -81,9 +104,6 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// job names a job in asynq: an ID is unique in its queue only.
-type job = throttle.JobID
-
 // putBacks are the jobs of this process that asynq is about to write back to
 // Redis. asynq archives a job on its last attempt whatever kind of error it
 // gets; so the client between asynq and Redis looks here for what is meant.
@@ -98,37 +118,4 @@ type putBacks struct{ remembered[*putBackError] }
 func (p *putBacks) find(j job, text string) (*putBackError, bool) {
 	err, ok := p.get(j)
 	return err, ok && err.Error() == text
-}
-
-// returning is how a job is put back.
-func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
-	back := &asynqdb.PutBack{ID: j.ID, Msg: msg, At: why.at, Unique: unique}
-	if why.denied || why.atOnce() && q.promotes.Load() {
-		back.Scope = q.scope
-	}
-	if why.as != nil {
-		back.Msg = asynqdb.WithPayload(msg, why.as.payload)
-	}
-	back.Msg = stood{why.since, why.at}.in(back.Msg)
-	return back
-}
-
-// putBack writes a job back that waits for permits, or for a moment of its
-// handler's choice. One that is to come at once is moved on as if it had been
-// called; whatever comes between, it is due for asynq's next poll.
-//
-// The error is the one that asynq expects of its own script, ErrNotActive included:
-// then asynq's recoverer or an operator has the job.
-// Where Redis does not answer, asynq repeats the call until the job's lease ends, and
-// then recovery does it, which says of which lease: so the job is forgotten here only
-// when it was written.
-func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back *asynqdb.PutBack) error {
-	if q.db.PutBack(ctx, j.Queue, back); back.Err != nil {
-		return back.Err
-	}
-	q.putBacks.remove(j)
-	if why.atOnce() && q.promotes.Load() {
-		_, _ = q.db.Promote(ctx, j.Queue, j.ID)
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -97,41 +96,6 @@ func (q *queueRedis) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
 	case errors.Is(err, redis.Nil):
 		q.bell.looked(false)
 	}
-	cmd.SetErr(err)
-	return cmd
-}
-
-// instead returns nil for what asynq is to do itself: all that is not a write-back,
-// and failures. The message that asynq writes has the error's text in it, which is
-// all that says here why the attempt ended. It is told where the job stood.
-func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
-	if c.Script != asynqdb.ScriptRetry && c.Script != asynqdb.ScriptArchive {
-		return nil
-	}
-	j := job{Queue: c.Queue, ID: c.ID}
-	if a := q.askings.take(j); a != nil { // its handler was never called
-		go q.ahead.jobs.waste(a)
-	}
-	q.ahead.hands.remove(j)
-	m, err := asynqdb.ParseMessage(c.Msg)
-	if err != nil {
-		return nil
-	}
-	if why, ok := q.putBacks.find(j, m.LastError); ok {
-		return answer(ctx, q.putBack(ctx, j, why, q.returning(j, why, c.Msg, m.Unique)))
-	}
-	if m.LastError == asynq.ErrLeaseExpired.Error() {
-		return q.crashed(ctx, c, m)
-	}
-	ran, _ := q.runs.get(j)
-	c.SetMsg(stood{ran.since, c.At}.in(c.Msg))
-	return nil
-}
-
-// answer is what asynq hears in place of its own script's answer.
-func answer(ctx context.Context, err error) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetVal("OK")
 	cmd.SetErr(err)
 	return cmd
 }

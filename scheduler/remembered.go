@@ -3,7 +3,12 @@ package scheduler
 import (
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
+
+// job names a job in asynq: an ID is unique in its queue only.
+type job = throttle.JobID
 
 // remembered is what this process knows of jobs that asynq is about to write back to Redis,
 // which it may never do. What is never removed ages: once in a writeBackLife the young become

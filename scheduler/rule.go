@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -64,27 +65,27 @@ type Rule struct {
 	RetryAt RetryAt
 }
 
-// GetRule returns the rule under which a handler runs, from its context: middleware
-// can log what a job needed. It reports false outside of handlers of a Server.
-func GetRule(ctx context.Context) (rule Rule, ok bool) {
-	h, ok := handlingOf(ctx)
-	if !ok {
-		return Rule{}, false
+// shuts is the needs whose keys a refusal shuts. Unless the rule names them it is
+// those with a key: a host that refuses should not shut a limit which other hosts
+// share.
+func (r Rule) shuts() []throttle.Need {
+	if r.Blocks != nil {
+		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.Blocks, n.Limit) })
 	}
-	return h.rule, true
+	if keyed := r.needs(func(n throttle.Need) bool { return n.Key != "" }); len(keyed) > 0 {
+		return keyed
+	}
+	return r.Needs
 }
 
-// GetDecision returns the decision by which a job runs, from the context of its
-// handler: how often it was denied before, and how long it waited. It is the zero
-// Decision for a job that needs no limit.
-func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
-	h, ok := handlingOf(ctx)
-	if !ok {
-		return d, false
+// needs is those of which something holds.
+func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
+	for _, n := range r.Needs {
+		if which(n) {
+			some = append(some, n)
+		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.decision, true
+	return some
 }
 
 // Action is what becomes of a job that cannot have its permits: one that has to

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"time"
@@ -23,26 +22,6 @@ const (
 	// mostLate is for how long a call waits at most for one that was late.
 	mostLate = time.Second
 )
-
-// Leave is for handlers of a Server that are about to make the job's call, with their
-// connection made. It returns when the call may leave: where a limit gives one call at a
-// time, no sooner after the one before, of this process, than the limit says. That is at
-// once, unless that one was late. It asks nobody, and does nothing outside of such handlers.
-// http:request and crawl:fetch do so.
-func Leave(ctx context.Context) {
-	h, ok := handlingOf(ctx)
-	if !ok {
-		return
-	}
-	at := h.server.spacing.leave(h.decision)
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		h.server.spacing.late(h.decision, max(0, time.Since(at)))
-	case <-ctx.Done():
-	}
-}
 
 // late is told that a call leaves later than it was to.
 func (s *spacing) late(d throttle.Decision, by time.Duration) {

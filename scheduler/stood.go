@@ -68,14 +68,3 @@ func (s stood) waited(d throttle.Decision) time.Duration {
 	}
 	return min(d.Waited, max(0, d.At.Sub(s.again)))
 }
-
-// since is when the running job came to its lane first, by the limiter's clock; zero
-// without permits.
-func (h *handling) since() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if since := h.stood.since; !since.IsZero() || len(h.decision.Taken) == 0 {
-		return since
-	}
-	return h.decision.At.Add(-h.decision.Waited)
-}

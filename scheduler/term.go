@@ -3,10 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 )
@@ -67,18 +64,6 @@ func restore(msg []byte) []byte {
 		return msg
 	}
 	return asynqdb.WithTimes(msg, near(m.Timeout), near(m.Deadline))
-}
-
-// late is why a job cannot run that comes after its deadline, or nil.
-func (a attempt) late() error {
-	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
-		return nil
-	}
-	err := fmt.Errorf("too late: it was to be done by %s", a.deadline.UTC().Format(time.RFC3339))
-	if a.rule.OnMaxWait == Drop {
-		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
-	}
-	return finalError{err}
 }
 
 // within calls a handler with a context that ends when its time is over: then asynq gives

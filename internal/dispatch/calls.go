@@ -116,3 +116,13 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]turn
 	}
 	return fates, d.forget(ctx, lost)
 }
+
+// forget drops jobs that will not come.
+func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
+	forgotten, err := d.Limiter.Forget(ctx, lost...)
+	if forgotten > 0 {
+		d.upkeep.found.forgotten += forgotten
+		d.upkeep.found.one = lost[0].ID
+	}
+	return d.limits.Note(ctx, err)
+}

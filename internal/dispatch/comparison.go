@@ -32,26 +32,6 @@ func (c *comparison) underway() bool {
 // reserved reports whether anything is left of what is reserved.
 func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 
-// beginPass plans a pass over the tickets and over all queues that there are.
-func (d *dispatcher) beginPass(ctx context.Context) error {
-	queues, err := d.DB.Queues(ctx)
-	if d.queues.Note(ctx, err) != nil {
-		return err
-	}
-	d.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
-	return nil
-}
-
-// forget drops jobs that will not come.
-func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
-	forgotten, err := d.Limiter.Forget(ctx, lost...)
-	if forgotten > 0 {
-		d.upkeep.found.forgotten += forgotten
-		d.upkeep.found.one = lost[0].ID
-	}
-	return d.limits.Note(ctx, err)
-}
-
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.

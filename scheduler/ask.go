@@ -1,0 +1,201 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// ruleTime is how long jobs wait for the rules of those that were taken with them.
+// The others ask later.
+const ruleTime = 2 * time.Millisecond
+
+// ask has jobs that were taken together ask for their permits, in their order, and
+// returns before they have their answers. A rule that takes long holds up nobody else.
+func (s *Server) ask(all []*asking) {
+	ruled := make(chan *asking, len(all))
+	for i, q := range all {
+		q.place, q.answered = i, make(chan struct{})
+		go func() {
+			defer func() { ruled <- q }()
+			s.findRule(q)
+		}()
+	}
+	ready := gather(ruled, len(all))
+	s.inOrder.add(ready)
+	if left := len(all) - len(ready); left > 0 {
+		go func() {
+			for ; left > 0; left-- {
+				s.inOrder.add([]*asking{<-ruled})
+			}
+		}()
+	}
+}
+
+// gather waits for one asking, and a little for the others of n.
+func gather(ruled <-chan *asking, n int) []*asking {
+	var ready []*asking
+	for late := time.After(ruleTime); len(ready) < n; {
+		select {
+		case q := <-ruled:
+			ready = append(ready, q)
+			continue
+		case <-late:
+		}
+		break
+	}
+	slices.SortFunc(ready, func(a, b *asking) int { return cmp.Compare(a.place, b.place) })
+	return ready
+}
+
+// errNoRule fails a job whose rule ended its goroutine in place of returning.
+var errNoRule = errors.New("rules: For did not return")
+
+// findRule finds out what a job needs, and whether it is not too late. What a rule panics
+// with its handler will, so that asynq makes its own error of it.
+func (s *Server) findRule(q *asking) {
+	defer func() { q.panicked = recover() }()
+	ctx := context.WithValue(s.base(), jobKey{}, q.job)
+	q.err = errNoRule
+	var err error
+	if q.rule, err = s.rules.For(ctx, q.task); err != nil {
+		q.err = err
+		return
+	}
+	if q.err = q.late(); q.err != nil && len(q.rule.Needs) > 0 {
+		_, _ = s.limiter.Forget(ctx, q.job) // what fails here, the upkeep does
+	}
+}
+
+// acquire asks the limiter for the permits of jobs, in their order, and reports whether one
+// has to wait. The limiter must have been told the rules' limits before: no job is refused
+// for one that it does not know yet.
+func (s *Server) acquire(all []*asking) (denied bool) {
+	asks := make([]lanes.Ask, len(all))
+	for i, q := range all {
+		asks[i] = lanes.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
+	}
+	ctx := s.base()
+	answers := s.answers(ctx, asks)
+	for i, q := range all {
+		d, err := answers[i].Decision, answers[i].Err
+		d.Waited = q.stood.waited(d)
+		s.history.Asked(time.Since(q.began), err != nil)
+		if err == nil {
+			s.history.Decided(q.Queue, q.ID, q.rule.Needs, d)
+		}
+		q.decision, q.err = s.judge(ctx, q.attempt, d, err)
+		denied = denied || d.Outcome == throttle.Denied
+	}
+	return denied
+}
+
+// answers are the limiter's. Where it panics, as one of the program's own may, nobody gets
+// a permit, and where it cannot be told the limits it is not asked.
+func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes.Answer) {
+	fail := func(err error) { answers = slices.Repeat([]lanes.Answer{{Err: err}}, len(asks)) }
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			fail(fmt.Errorf("the limiter panicked: %v", panicked))
+		}
+	}()
+	if err := s.define(ctx); err != nil {
+		fail(err)
+		return answers
+	}
+	began := time.Now()
+	if answers = s.limiter.AcquireAll(ctx, asks...); len(answers) != len(asks) {
+		fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
+	}
+	for _, a := range answers {
+		s.noteLimiter(ctx, began, a.Err)
+	}
+	return answers
+}
+
+// asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
+// that one that waits until then is archived with the reason why it waited.
+func (s *Server) asks(a attempt) lanes.Job {
+	j := lanes.Job{
+		JobID: a.job, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight,
+	}
+	if a.rule.RetryAt == AtTicket {
+		j.Since = a.stood.since
+	}
+	if !a.deadline.IsZero() {
+		j.Deadline = a.deadline.Add(-time.Second)
+	}
+	return j
+}
+
+// judge is what becomes of a job by the limiter's answer: the error is nil when it may
+// run, and otherwise has asynq put it back, archive or delete it. Where the limiter cannot
+// be asked the job is put back for a second: to run it would break the limit, and to fail
+// it would spend attempts on an outage that is not the job's.
+func (s *Server) judge(ctx context.Context, a attempt, d throttle.Decision, err error) (throttle.Decision, error) {
+	if errors.Is(err, throttle.ErrUnavailable) {
+		// It may have a place in its lane, and be called from there.
+		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
+	}
+	if err != nil {
+		return d, finalError{err}
+	}
+	switch d.Outcome {
+	case throttle.Allowed:
+		return d, nil
+	case throttle.Denied:
+		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
+			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
+		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
+	case throttle.TooLate:
+		return refuse(a.rule.OnMaxWait, d)
+	case throttle.NoLimit:
+		return refuse(a.rule.OnNoLimit, d)
+	}
+	return refuse(Archive, d)
+}
+
+// refuse is the end of a job that cannot have its permits, or that it runs without:
+// then under the zero Decision, for it took nothing that could be settled or freed.
+func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
+	switch action {
+	case Run:
+		return throttle.Decision{}, nil
+	case Drop:
+		return d, &RefusedError{d, asynq.RevokeTask}
+	}
+	return d, &RefusedError{d, asynq.SkipRetry}
+}
+
+// delay is how long a denied job stays in asynq's retry set if nobody calls it
+// back. Where jobs are promoted that is a safety net, and longer than the wait: one
+// that came early would be denied again. Where they are not, only its end brings
+// the job back, so it is the wait itself.
+func (s *Server) delay(d throttle.Decision) time.Duration {
+	if !s.promotes.Load() {
+		return d.RetryAfter
+	}
+	return d.PutBack
+}
+
+// waste gives up permits with which a job will not begin: leases go back, all else counts
+// as used.
+func (s *Server) waste(q *asking) {
+	<-q.answered
+	if q.decision.Lease > 0 {
+		ctx, cancel := context.WithTimeout(s.base(), freeTimeout)
+		defer cancel()
+		_ = s.limiter.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
+	}
+}

@@ -74,7 +74,7 @@ func (m *worldMeter) ahead(k int64) int64 {
 	case spare >= slack:
 		return slack
 	case m.early():
-		return little
+		return max(little, spare/2)
 	}
 	return 0
 }

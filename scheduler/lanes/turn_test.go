@@ -107,6 +107,27 @@ func TestOneAtATimeIsCalledLittleAhead(t *testing.T) {
 	})
 }
 
+// TestCalledHalfAsFarAheadAsIsLeft: where a limit gives three permits at once, jobs are called
+// ahead by half of what it takes to give two of them. The first comes a quarter of that before
+// its permit.
+func TestCalledHalfAsFarAheadAsIsLeft(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 3})
+		for i := range 9 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		var called []string
+		for turns := s.pumped(t); len(turns) > 0; turns = s.pumped(t) {
+			s.wantTaken(t, turns, one("l"))
+			called = append(called, turns...)
+		}
+		expect(t, "called, the last of them 10 ms ahead", called, []string{"3", "4", "5", "6"})
+		_, next := s.pump(t)
+		expect(t, "the next is due 2.5 ms before its permit exists", next, 17500*time.Microsecond)
+	})
+}
+
 // TestWhatIsLeftOfAWindowIsNotPromised: a dear job that is called a little before the next
 // window opens takes nothing of this one, so what is left of this one is lost, and no other
 // is called as if it were taken.

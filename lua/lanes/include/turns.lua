@@ -35,18 +35,20 @@ end
 
 -- Until when a permit must exist for its job to be called now, mostly far_us ahead. A job of several
 -- limits is not called ahead: permits of one would be reserved while it waits
--- for another's. Nor is one where nobody knows when permits come back. Where few permits can
--- be taken at once a job is called as little ahead as it takes to come: one that takes its
+-- for another's. Nor is one where nobody knows when permits come back. One that takes its
 -- permit late makes the next one's later, and one that begins late after having it early
--- begins too shortly before the next. Called further ahead, a lane's jobs are soon as many on
--- their way as may be, and its turns pass to others. What is left of a window is lost when the
+-- begins too shortly before the next, where it is later than the meter takes to give what else
+-- it gives at once. Where that is less than far_us a job is called half as far ahead, or as little
+-- as it takes to come: called as far as that, a lane's jobs would soon be as many on their way as
+-- may be, and its turns pass to others. What is left of a window is lost when the
 -- next one opens, so who is called for that does not count on those before it taking it.
 local function horizon(meters, ready, ahead_us, far_us)
   local m = meters[1]
   local lost = m.windowed and ready <= now_us + ahead_us and m.reserved + m.cost > m.n
   if #meters > 1 or not m.known or lost then return now_us end
-  if (m.capacity - m.cost) * m.period_us >= far_us * m.n then return now_us + ahead_us end
-  return now_us + (m.early and math.min(ahead_us, LITTLE_US) or 0)
+  local spare_us = (m.capacity - m.cost) * m.period_us / m.n
+  if spare_us >= far_us then return now_us + ahead_us end
+  return now_us + (m.early and math.min(ahead_us, math.max(LITTLE_US, floor(spare_us / 2))) or 0)
 end
 
 -- Refuses a turn. Those that follow and need one of its meters would take what

@@ -24,12 +24,15 @@ import (
 // task's headers, so that the job's run is found below it.
 //
 // It is safe for concurrent use.
-type Client struct{ *asynq.Client }
+type Client struct {
+	*asynq.Client
+	rdb redis.UniversalClient
+}
 
 // NewClient returns a client for the Redis of the asynq queues. It asks Redis
 // nothing, and rdb is the caller's to close.
 func NewClient(rdb redis.UniversalClient) *Client {
-	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb})}
+	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb}), rdb}
 }
 
 // Close does nothing: rdb is the caller's to close. asynq's own would return an
@@ -104,11 +107,14 @@ func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args 
 }
 
 // ringing makes a call with the headers, and rings in the same round trip if it makes a job
-// pending.
+// pending. A call of EnqueueAll goes with the others.
 func (e enqueuing) ringing(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)
 	queue, ok := asynqdb.Fills(keys)
+	if in, some := ctx.Value(batchKey{}).(place); some {
+		return in.run(queue, func(p redis.Cmdable) *redis.Cmd { return call(p, args) })
+	}
 	if !ok {
 		return call(e.UniversalClient, args)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
@@ -58,6 +59,32 @@ func Example() {
 	// hello Ada
 	// hello Grace
 	// hello Barbara
+}
+
+// Many tasks go in few round trips, and in their order.
+func ExampleClient_EnqueueAll() {
+	redisServer, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer redisServer.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
+	defer rdb.Close()
+
+	client := scheduler.NewClient(rdb)
+	once := asynq.Unique(time.Hour)
+	answers := client.EnqueueAll(context.Background(),
+		asynq.NewTask("report", []byte("monday"), once),
+		asynq.NewTask("report", []byte("tuesday"), once),
+		asynq.NewTask("report", []byte("monday"), once),
+	)
+	for _, answer := range answers {
+		fmt.Println(answer.Err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// task already exists
 }
 
 // Tenants share a limit: each has as many turns as the others, however many jobs it has, and

@@ -1,0 +1,120 @@
+package scheduler
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Enqueued is what became of one task of EnqueueAll: what Enqueue would have returned.
+type Enqueued struct {
+	Info *asynq.TaskInfo
+	Err  error
+}
+
+// mostEnqueued is how many tasks go in one round trip at most.
+const mostEnqueued = 64
+
+// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up
+// to 64 of them. There is an answer for each. Where the context ends or Redis is lost, some may
+// be in their queues all the same.
+func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueued {
+	answers := make([]Enqueued, 0, len(tasks))
+	for some := range slices.Chunk(tasks, mostEnqueued) {
+		answers = append(answers, c.enqueueSome(ctx, some)...)
+	}
+	return answers
+}
+
+// enqueueSome has asynq enqueue each task, which sends one script for it, and those scripts
+// wait for one another.
+func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []Enqueued {
+	answers := make([]Enqueued, len(tasks))
+	b := &batch{underway: len(tasks), waiting: make([]*inBatch, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
+		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
+	}}
+	var group sync.WaitGroup
+	for i, task := range tasks {
+		group.Go(func() {
+			defer b.end()
+			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, batchKey{}, place{b, i}), task)
+		})
+	}
+	group.Wait()
+	return answers
+}
+
+// batch sends scripts of several calls in one pipeline, in the order of the calls: as soon as
+// all that are underway wait to send one.
+type batch struct {
+	pipelined func(fill func(redis.Pipeliner) error)
+
+	mu       sync.Mutex
+	underway int
+	ready    int
+	waiting  []*inBatch // by call; nil where it does not wait
+}
+
+// place is a call's own in a batch. Its context has it.
+type place struct {
+	*batch
+	call int
+}
+
+type batchKey struct{}
+
+// inBatch is a script that waits to be sent.
+type inBatch struct {
+	send  func(redis.Cmdable) *redis.Cmd
+	rings string // the queue that it may make a job of pending, or ""
+	cmd   *redis.Cmd
+	sent  chan struct{}
+}
+
+// run sends a call's script with the others', and returns its answer.
+func (p place) run(queue string, send func(redis.Cmdable) *redis.Cmd) *redis.Cmd {
+	own := &inBatch{send: send, rings: queue, sent: make(chan struct{})}
+	p.mu.Lock()
+	p.waiting[p.call] = own
+	p.ready++
+	p.flush()
+	p.mu.Unlock()
+	<-own.sent
+	return own.cmd
+}
+
+// end says that a call has ended.
+func (b *batch) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.underway--
+	b.flush()
+}
+
+// flush sends what waits, if nobody else will. Each queue is rung once.
+func (b *batch) flush() {
+	if b.ready == 0 || b.ready < b.underway {
+		return
+	}
+	all := slices.DeleteFunc(slices.Clone(b.waiting), func(w *inBatch) bool { return w == nil })
+	clear(b.waiting)
+	b.ready = 0
+	var queues []string
+	b.pipelined(func(p redis.Pipeliner) error {
+		for _, w := range all {
+			if w.cmd = w.send(p); w.rings != "" && !slices.Contains(queues, w.rings) {
+				queues = append(queues, w.rings)
+			}
+		}
+		for _, queue := range queues {
+			ring(context.Background(), p, bellKey(queue))
+		}
+		return nil
+	})
+	for _, w := range all {
+		close(w.sent)
+	}
+}

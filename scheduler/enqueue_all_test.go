@@ -1,0 +1,131 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// pipelines counts how often scripts are sent, alone or together.
+type pipelines struct {
+	redis.Hook
+	scripts, together int
+}
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+			p.scripts++
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.together++
+		return next(ctx, cmds)
+	}
+}
+
+// Tasks that are enqueued together stand in their order, each as if it had been enqueued alone.
+func TestEnqueueAll(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		client := NewClient(rdb)
+		tasks := []*asynq.Task{asynq.NewTask("first", nil, asynq.TaskID("first"))} // so that Redis has the script
+		for i := range 150 {
+			tasks = append(tasks, asynq.NewTask("job", fmt.Append(nil, i), asynq.TaskID(fmt.Sprint(i))))
+		}
+		for _, answer := range client.EnqueueAll(t.Context(), tasks[0]) {
+			if answer.Err != nil || answer.Info.ID != "first" {
+				t.Fatalf("%+v", answer)
+			}
+		}
+		counted := &pipelines{}
+		rdb.AddHook(counted)
+		answers := client.EnqueueAll(t.Context(), tasks[1:]...)
+		for i, answer := range answers {
+			if answer.Err != nil || answer.Info.ID != fmt.Sprint(i) || answer.Info.State != asynq.TaskStatePending {
+				t.Errorf("task %d: %+v, %v", i, answer.Info, answer.Err)
+			}
+		}
+		if len(answers) != 150 || counted.scripts != 0 || counted.together != 3 {
+			t.Errorf("%d answers, %d scripts alone, and %d round trips; want 150, none, 3", len(answers), counted.scripts, counted.together)
+		}
+		pending := rdb.LRange(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, -1).Val()
+		slices.Reverse(pending)
+		for i, id := range pending[1:] {
+			if id != fmt.Sprint(i) {
+				t.Fatalf("job %s stands at %d", id, i)
+			}
+		}
+		if marks := rdb.ZCard(t.Context(), bellKey("default")).Val(); marks != 1 {
+			t.Errorf("%d marks wake servers, want 1", marks)
+		}
+	})
+}
+
+// What is wrong with one task is said of it alone, and what one has it has there, too.
+func TestEnqueueAllOfAllKinds(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		client := NewClient(rdb)
+		unique := asynq.NewTask("job", []byte("unique"), asynq.Unique(time.Hour))
+		answers := client.EnqueueAll(t.Context(),
+			asynq.NewTask("job", nil, asynq.TaskID("it")),
+			asynq.NewTask("job", nil, asynq.TaskID("it")),
+			unique, unique, nil, asynq.NewTask(" ", nil),
+			asynq.NewTask("job", nil, asynq.Queue("two\nlines")),
+			asynq.NewTask("job", nil, asynq.ProcessIn(time.Hour)),
+			asynq.NewTask("job", nil, asynq.Group("all")),
+			NewTask("job", nil, asynq.Queue("other"), Priority(lanes.High)),
+		)
+		wrong := (*throttle.FieldError)(nil)
+		for i, want := range []func(error) bool{
+			nil, func(err error) bool { return errors.Is(err, asynq.ErrTaskIDConflict) },
+			nil, func(err error) bool { return errors.Is(err, asynq.ErrDuplicateTask) },
+			func(err error) bool { return err != nil }, func(err error) bool { return err != nil },
+			func(err error) bool { return errors.As(err, &wrong) }, nil, nil, nil,
+		} {
+			if err := answers[i].Err; want == nil && err != nil || want != nil && !want(err) {
+				t.Errorf("task %d: %v", i, err)
+			}
+		}
+		for i, want := range map[int]asynq.TaskState{7: asynq.TaskStateScheduled, 8: asynq.TaskStateAggregating, 9: asynq.TaskStatePending} {
+			if info := answers[i].Info; info.State != want {
+				t.Errorf("task %d is %s, want %s", i, info.State, want)
+			}
+		}
+		tasks := asynq.NewInspectorFromRedisClient(rdb)
+		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(lanes.High) {
+			t.Errorf("the last: %+v, %v; want its priority", info, err)
+		}
+		for i, answer := range client.EnqueueAll(canceled(t), asynq.NewTask("job", nil), asynq.NewTask("job", nil)) {
+			if answer.Err == nil || !strings.Contains(answer.Err.Error(), "context canceled") {
+				t.Errorf("task %d without a context: %v", i, answer.Err)
+			}
+		}
+		if len(client.EnqueueAll(t.Context())) != 0 {
+			t.Error("no tasks have answers")
+		}
+	})
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/builtin"
@@ -279,17 +278,4 @@ func (o *ownPatterns) Visit(node *ast.Node) {
 	if _, written := n.Right.(*ast.StringNode); !written {
 		o.err = fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", n.Right)
 	}
-}
-
-// cut is the beginning of a text that says what was wrong with a value: the value may be in it.
-func cut(reason string) string {
-	const most = 300
-	if len(reason) <= most {
-		return reason
-	}
-	end := most
-	for !utf8.RuneStart(reason[end]) {
-		end--
-	}
-	return reason[:end] + "…"
 }

@@ -112,6 +112,9 @@ func (f *formula) wrap(err error) error {
 // constant is whether the formula gives the same value for every job.
 func (f *formula) constant() bool { return len(f.names) == 0 }
 
+// mostSaid is how long a reason may be, in bytes: the value that was wrong may be in it.
+const mostSaid = 300
+
 // explain is expr's error without its picture of the source, and with the
 // names that exist where one does not.
 func explain(err error, env any) error {
@@ -130,7 +133,10 @@ func explain(err error, env any) error {
 	if strings.HasPrefix(reason, "unknown name") {
 		return fmt.Errorf("%s: want one of %s, or text in quotes", reason, strings.Join(known(env), ", "))
 	}
-	return errors.New(cut(reason))
+	if len(reason) > mostSaid {
+		reason = strings.ToValidUTF8(reason[:mostSaid], "") + "…"
+	}
+	return errors.New(reason)
 }
 
 func known(env any) []string {

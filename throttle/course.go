@@ -52,27 +52,6 @@ func NewCourse(l Limit, key string, now int64, runs time.Duration) *Course {
 	return c
 }
 
-// Courses follows meters from how they stand, in the order of the needs; nil are those whose
-// limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
-// does nothing else meanwhile.
-func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
-	args := make([]any, 0, 2*len(needs))
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
-	reply, err := r.run(ctx, lua.Course, args...).Slice()
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	courses := make([]*Course, len(needs))
-	for i, n := range needs {
-		if row := reply[i+1].([]any); len(row) > 0 {
-			courses[i] = readCourse(n, row, now, runs(n))
-		}
-	}
-	return courses, nil
-}
-
 func (c *Course) define(r *activeLimit) {
 	c.meter.define(r)
 	c.n, c.period, c.Capacity = int64(r.Rate.N), r.periodUS(), int64(r.MaxCost())
@@ -148,6 +127,9 @@ func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
 // Shut reports whether the limit is paused or the key blocked.
 func (c *Course) Shut(now int64) bool { return c.paused || c.blocked > now }
 
+// Unknown reports whether nobody can say when permits come back.
+func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.period >= far) }
+
 // Refill is how long k permits take to come again once they are used.
 func (c *Course) Refill(k int64) int64 {
 	switch c.kind {
@@ -160,6 +142,27 @@ func (c *Course) Refill(k int64) int64 {
 		return us + ceilDiv(rest, c.n)
 	}
 	return c.period
+}
+
+// Courses follows meters from how they stand, in the order of the needs; nil are those whose
+// limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
+// does nothing else meanwhile.
+func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
+	args := make([]any, 0, 2*len(needs))
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key)
+	}
+	reply, err := r.run(ctx, lua.Course, args...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	courses := make([]*Course, len(needs))
+	for i, n := range needs {
+		if row := reply[i+1].([]any); len(row) > 0 {
+			courses[i] = readCourse(n, row, now, runs(n))
+		}
+	}
+	return courses, nil
 }
 
 // readCourse reads a row of lua/limits/course.lua.
@@ -244,6 +247,3 @@ func readState(r *activeLimit, state []any) meter {
 	}
 	return m
 }
-
-// Unknown reports whether nobody can say when permits come back.
-func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.period >= far) }

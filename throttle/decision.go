@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -161,4 +162,89 @@ func (d Decision) String() string {
 		return fmt.Sprintf("limit %s did not let it run within the time that it may wait", meter)
 	}
 	return d.Outcome.String()
+}
+
+// spent finds what a decision took of a meter, in the slice that all copies of the
+// decision share. It fails where that is nothing, so that nobody settles what was never
+// allowed.
+func (d Decision) spent(limit, key string) (*Taken, error) {
+	for i, t := range d.Taken {
+		if t.Limit == limit && t.Key == key {
+			return &d.Taken[i], nil
+		}
+	}
+	return nil, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
+}
+
+// charged notes what a call counts as now. What was charged for longer of a funnel is its
+// own, and not what others took since.
+func (t *Taken) charged(cost int, longer int64) {
+	if t.Cost = cost; t.Mark[0] > 0 {
+		t.Mark[0] += longer
+	}
+}
+
+// validCost refuses a true cost that is out of bounds. 0 is within: such a call is
+// given back whole.
+func validCost(limit string, cost int) error {
+	if cost < 0 || cost > maxPermits {
+		return fieldError("cost", cost, "want 0 to %d of limit %s", maxPermits, limit)
+	}
+	return nil
+}
+
+// memory is for how long it is known that a key's rate has changed; nothing comes
+// back that was taken longer ago. Without that, what was taken at one rate could be
+// given back at another, as more permits than it was.
+const memory = int64(time.Hour / time.Microsecond)
+
+// microseconds is n microseconds, or the longest duration there is, some 292 years,
+// where n does not fit one.
+func microseconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}
+
+// Cell is redis-cell's answer to CL.THROTTLE in five numbers, plus Never,
+// which redis-cell does not tell from a denial with a retry. Only where Limited is
+// false may the caller go on.
+type Cell struct {
+	Limited    bool
+	Limit      int           // max_burst + 1
+	Remaining  int           // permits left
+	RetryAfter time.Duration // until the same call is allowed; -1 when it was, or never will be
+	ResetAfter time.Duration // until the key is as if never used
+	Never      bool          // the quantity is above Limit: no wait will help
+}
+
+// Numbers is the answer as redis-cell prints it: limited 0 or 1, limit,
+// remaining, retry after and reset after in seconds. Seconds are rounded up,
+// so that who waits that long is not early.
+func (c Cell) Numbers() [5]int64 {
+	limited := int64(0)
+	if c.Limited {
+		limited = 1
+	}
+	return [5]int64{limited, int64(c.Limit), int64(c.Remaining), ceilSeconds(c.RetryAfter), ceilSeconds(c.ResetAfter)}
+}
+
+// ceilSeconds is whole seconds, rounded up; -1 stays what it is.
+func ceilSeconds(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return int64(math.Ceil(d.Seconds()))
+}
+
+// validCell reports what is wrong with a call of Throttle: its numbers have the
+// bounds of a Limit's.
+func validCell(key string, maxBurst, count int, period time.Duration, quantity int) error {
+	switch {
+	case !isKey(key):
+		return keyError(key)
+	case maxBurst < 0 || maxBurst >= maxPermits:
+		return fieldError("max_burst", maxBurst, "want 0 to %d", maxPermits-1)
+	case quantity < 0 || quantity > math.MaxInt32:
+		return fieldError("quantity", quantity, "want 0 to %d", math.MaxInt32)
+	}
+	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()
 }

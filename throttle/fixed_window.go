@@ -1,5 +1,7 @@
 package throttle
 
+import "sort"
+
 // fixedWindow counts for a fixed window: n permits in each aligned period. A
 // window opens margin after its start and closes margin before its end, so that
 // no call arrives in another one than it was counted in. What was counted stays as
@@ -16,7 +18,8 @@ func (f *fixedWindow) define(r *activeLimit) { f.limit = r }
 
 // n is how many permits a window has, and margin how much later it opens and
 // earlier it closes.
-func (f *fixedWindow) n() int64      { return int64(f.limit.Rate.N) }
+func (f *fixedWindow) n() int64 { return int64(f.limit.Rate.N) }
+
 func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
 // current is the meter's own time, the start of its window and what was taken
@@ -93,4 +96,31 @@ func (f *fixedWindow) fullAt(now int64) int64 {
 		return now
 	}
 	return f.limit.windowStart(at, 1)
+}
+
+// windowStart is the start of the window that lies `ahead` windows after the
+// one which holds a moment. Windows beyond the part of a calendar that was
+// looked up are taken to be of the mean length: they are for estimates. A part is
+// looked up when a moment lies outside the last one, so one call in calendarLength
+// windows pays for it.
+func (r *activeLimit) windowStart(at, ahead int64) int64 {
+	period := r.periodUS()
+	if !r.followsCalendar() {
+		into := (at - r.offsetUS()) % period
+		if into < 0 {
+			into += period
+		}
+		on, _ := span(ahead, 1, period)
+		return at - into + on
+	}
+	if len(r.windows) == 0 || at < r.windows[0] || at >= r.windows[len(r.windows)-1] {
+		r.windows = r.edges(at, calendarLength)
+	}
+	last := int64(len(r.windows) - 1)
+	here := int64(sort.Search(len(r.windows), func(i int) bool { return r.windows[i] > at })) - 1
+	if here+ahead <= last {
+		return r.windows[here+ahead]
+	}
+	on, _ := span(here+ahead-last, 1, period)
+	return r.windows[last] + on
 }

@@ -126,6 +126,3 @@ func (g *gcra) fullAt(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return tat + ceilDiv(rest, g.n)
 }
-
-// ceilDiv is a/b rounded up, for a from 0 on.
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

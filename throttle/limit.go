@@ -42,6 +42,18 @@ const (
 
 var kinds = []Kind{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency}
 
+// MarshalText writes the kind's name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
+
+// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i, err := choose("kind", text, kinds)
+	if err == nil {
+		*k = kinds[i]
+	}
+	return err
+}
+
 // DefaultLease is how long a concurrency permit outlives its last extension.
 const DefaultLease = 30 * time.Second
 
@@ -94,31 +106,6 @@ type Limit struct {
 	// Paused is whether the limit hands out nothing at present. Set it with
 	// Pause and Resume; Define and Set leave it as it is.
 	Paused bool
-}
-
-// isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
-// for every need of every call, so it is no regular expression. What it leaves out
-// separates: | a limit from its key, line breaks meters, commas apps.
-func isName(text string) bool {
-	for i := range len(text) {
-		c := text[i] | 0x20 // a letter's lower case
-		if (c < 'a' || c > 'z') && (text[i] < '0' || text[i] > ':') && text[i] != '_' && text[i] != '.' && text[i] != '-' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= 100
-}
-
-// MarshalText writes the kind's name.
-func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
-
-// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
-func (k *Kind) UnmarshalText(text []byte) error {
-	i, err := choose("kind", text, kinds)
-	if err == nil {
-		*k = kinds[i]
-	}
-	return err
 }
 
 // Validate reports everything that is wrong with the limit: each of the errors
@@ -183,9 +170,6 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
-// wantName says what isName takes.
-const wantName = "want 1 to 100 letters, digits, or _ . : -"
-
 // validateKind reports what is wrong with the kind, and with what only some
 // kinds have.
 func (l Limit) validateKind(wrong func(field string, value any, format string, args ...any)) {
@@ -213,6 +197,56 @@ func (l Limit) validateKind(wrong func(field string, value any, format string, a
 	default:
 		wrong("kind", string(l.Kind), "want one of %s", strings.Join(texts(kinds), ", "))
 	}
+}
+
+// validateAdapt reports what is wrong with Adapt. Where the limit's own rate is wrong
+// Min is held against nothing: that rate's error is enough.
+func (l Limit) validateAdapt(wrong func(field string, value any, format string, args ...any)) {
+	switch l.Kind {
+	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
+	default:
+		wrong("adapt", l.Adapt.String(), "a %s limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window", l.Kind)
+		return
+	}
+	if l.Adapt.Latency < 0 || l.Adapt.Latency%time.Microsecond != 0 {
+		wrong("adapt.latency", l.Adapt.Latency, "want how long a call may take, in whole microseconds")
+	}
+	if l.Adapt.Min == (Rate{}) || l.Rate.validate() != nil {
+		return
+	}
+	if err := l.Adapt.Min.validate(); err != nil || perSecond(l.Adapt.Min) > perSecond(l.Rate) {
+		wrong("adapt.min", l.Adapt.Min, "want a rate, at most the limit's own %s", l.Rate)
+	}
+}
+
+// validate reports what is wrong with an override of a limit that is valid itself:
+// with its own words, and with the limit that the key would have. A capacity is
+// handed on as it was given, so that the kinds that have none refuse it.
+func (o Override) validate(l Limit) error {
+	var errs []error
+	if o.Rate == (Rate{}) && o.Capacity == 0 {
+		errs = append(errs, &FieldError{"rate", "missing", "want the key's own rate, such as 1/10s, or its capacity"})
+	}
+	if l.Kind == FixedWindow && o.Rate != (Rate{}) && o.Rate.Per != l.Rate.Per {
+		per := Rate{1, l.Rate.Per}.String()
+		errs = append(errs, fieldError("rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:]))
+	}
+	if o.For != 0 && o.For < time.Microsecond || o.For > maxFill {
+		errs = append(errs, fieldError("for", o.For, "want a microsecond to a hundred years"))
+	}
+	l.Overrides, l.Adapt = nil, nil
+	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
+		l.Capacity = o.Capacity
+	}
+	return errors.Join(append(errs, l.Validate())...)
+}
+
+// validateKey is validate, for a key that is named beside it.
+func (o Override) validateKey(l Limit, key string) error {
+	if err := validMeter(l.Name, key); err != nil {
+		return err
+	}
+	return o.validate(l)
 }
 
 // maxFill bounds how long an empty meter takes to fill, a lease, a block and an
@@ -257,6 +291,20 @@ func (l Limit) String() string {
 		b.WriteString(" (paused)")
 	}
 	return b.String()
+}
+
+// With is the limit as a key with the override counts it. A FixedWindow keeps its
+// period whatever the override says, since windows are the limit's and not a key's.
+func (l Limit) With(o Override) Limit {
+	if per := l.Rate.Per; o.Rate != (Rate{}) {
+		if l.Rate = o.Rate; l.Kind == FixedWindow {
+			l.Rate.Per = per
+		}
+	}
+	if o.Capacity != 0 {
+		l.Capacity = o.Capacity
+	}
+	return l
 }
 
 // MaxCost is the most permits that one call can ever take: Capacity, or what that is

@@ -1,6 +1,9 @@
 package throttle
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // A meter counts for one limit and one key. It is plain arithmetic on the time
 // that is passed in, in microseconds, and the twin of the Lua meter of its
@@ -56,25 +59,9 @@ type activeLimit struct {
 	windows  []int64             // the calendar's boundaries around the last time asked
 }
 
-// newMeter is the unused meter of a limit. A funnel and a token bucket are one kind
-// of meter, told apart only by how people see them.
-func newMeter(r *activeLimit) meter {
-	var m meter
-	switch r.Kind {
-	case FixedWindow:
-		m = &fixedWindow{}
-	case SlidingLog:
-		m = &slidingLog{}
-	case SlidingWindow:
-		m = &slidingWindow{}
-	case Concurrency:
-		m = &concurrency{leases: make(map[string]lease)}
-	default:
-		m = &gcra{}
-	}
-	m.define(r)
-	return m
-}
+// grace is how long a meter is kept after it has become as if never used, so
+// that a clock which is set back by less still finds what was counted.
+const grace = int64(time.Minute / time.Microsecond)
 
 // far is the last moment there is, in the year 2255: to here the numbers of the
 // Lua meters are exact. What would be later is then.
@@ -115,3 +102,6 @@ func rounds(k, n, period int64) (within, wait int64) {
 	wait, _ = span((k-within)/n, 1, period)
 	return within, wait
 }
+
+// ceilDiv is a/b rounded up, for a from 0 on.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

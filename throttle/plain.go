@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate/lua"
 )
@@ -20,26 +17,9 @@ type plains struct {
 	known map[string]*plainLimit // by name
 }
 
-// plainLimit is what is known of a limit.
-type plainLimit struct {
-	summary string       // as lua/limits/include/summary.lua writes it
-	limit   *activeLimit // nil if it is not plain
-	skip    int          // calls that go the long way, since one had to
-}
-
 // skipped is for how many calls a limit is left alone that was changed, or for which
 // somebody waits: to find that out costs a round trip.
 const skipped = 64
-
-// plainCall is one call of the plain way.
-type plainCall struct {
-	needs  []Need
-	limits []plainLimit
-
-	decision Decision
-	decided  bool // else the whole script must be asked
-	err      error
-}
 
 // takePlainly decides a call the plain way, together with others. It is not ok where the
 // whole script must be asked; then nothing was taken.
@@ -210,29 +190,4 @@ func (p *plains) leave(needs []Need) {
 			known.skip = skipped
 		}
 	}
-}
-
-// parsePlain reads a limit's summary: kind, n, microseconds and capacity, and a mark
-// where there is more.
-func parsePlain(name, summary string) *plainLimit {
-	p := &plainLimit{summary: summary, skip: skipped}
-	words := strings.Fields(summary)
-	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
-		return p
-	}
-	var numbers [3]int64
-	for i, word := range words[1:] {
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return p
-		}
-		numbers[i] = n
-	}
-	limit := &activeLimit{Limit: Limit{
-		Name: name, Kind: Kind(words[0]), Rate: Rate{int(numbers[0]), time.Duration(numbers[1]) * time.Microsecond}, Capacity: int(numbers[2]),
-	}}
-	if us, _ := span(numbers[2], numbers[0], limit.periodUS()); us < far/2 { // so that no TAT comes near it
-		p.skip, p.limit = 0, limit
-	}
-	return p
 }

@@ -5,9 +5,84 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/lua"
 )
+
+// plainLimit is what is known of a limit.
+type plainLimit struct {
+	summary string       // as lua/limits/include/summary.lua writes it
+	limit   *activeLimit // nil if it is not plain
+	skip    int          // calls that go the long way, since one had to
+}
+
+// meter is the meter of a need, by the name of its kind.
+func (p plainLimit) meter(need Need) string {
+	return string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
+}
+
+// rate is the limit's rate as the meter's state has it.
+func (p plainLimit) rate() string {
+	return strconv.Itoa(p.limit.Rate.N) + " " + strconv.FormatInt(p.limit.periodUS(), 10)
+}
+
+// appendCost appends what a cost stands for, as the script takes it.
+func (p plainLimit) appendCost(args []any, cost int) []any {
+	n, period := int64(p.limit.Rate.N), p.limit.periodUS()
+	aheadUS, ahead := span(int64(p.limit.Capacity-cost), n, period)
+	costUS, part := span(int64(cost), n, period)
+	parts := ""
+	if ahead > 0 || part > 0 {
+		parts = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(part, 10)
+	}
+	return append(args, aheadUS, costUS, parts)
+}
+
+// gcra is a meter as the script found it. A state that the script could not use is one of
+// which nobody asks.
+func (p plainLimit) gcra(state string) *gcra {
+	g := &gcra{n: int64(p.limit.Rate.N), period: p.limit.periodUS(), capacity: int64(p.limit.Capacity)}
+	tat, rest, _ := strings.Cut(state, " ")
+	part, _, _ := strings.Cut(rest, " ")
+	g.tat, g.rest = number(tat), number(part)
+	return g
+}
+
+// parsePlain reads a limit's summary: kind, n, microseconds and capacity, and a mark
+// where there is more.
+func parsePlain(name, summary string) *plainLimit {
+	p := &plainLimit{summary: summary, skip: skipped}
+	words := strings.Fields(summary)
+	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
+		return p
+	}
+	var numbers [3]int64
+	for i, word := range words[1:] {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return p
+		}
+		numbers[i] = n
+	}
+	limit := &activeLimit{Limit: Limit{
+		Name: name, Kind: Kind(words[0]), Rate: Rate{int(numbers[0]), time.Duration(numbers[1]) * time.Microsecond}, Capacity: int(numbers[2]),
+	}}
+	if us, _ := span(numbers[2], numbers[0], limit.periodUS()); us < far/2 { // so that no TAT comes near it
+		p.skip, p.limit = 0, limit
+	}
+	return p
+}
+
+// plainCall is one call of the plain way.
+type plainCall struct {
+	needs  []Need
+	limits []plainLimit
+
+	decision Decision
+	decided  bool // else the whole script must be asked
+	err      error
+}
 
 // plainBatch is calls of the plain way that are sent in one script: what
 // lua/limits/plain.lua takes, and what it said.
@@ -126,38 +201,6 @@ func (b *plainBatch) decide(call *plainCall, i int) {
 			call.decision.Taken[i].Mark = mark{}
 		}
 	}
-}
-
-// meter is the meter of a need, by the name of its kind.
-func (p plainLimit) meter(need Need) string {
-	return string(p.limit.Kind) + ":" + need.Limit + "|" + need.Key
-}
-
-// rate is the limit's rate as the meter's state has it.
-func (p plainLimit) rate() string {
-	return strconv.Itoa(p.limit.Rate.N) + " " + strconv.FormatInt(p.limit.periodUS(), 10)
-}
-
-// appendCost appends what a cost stands for, as the script takes it.
-func (p plainLimit) appendCost(args []any, cost int) []any {
-	n, period := int64(p.limit.Rate.N), p.limit.periodUS()
-	aheadUS, ahead := span(int64(p.limit.Capacity-cost), n, period)
-	costUS, part := span(int64(cost), n, period)
-	parts := ""
-	if ahead > 0 || part > 0 {
-		parts = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(part, 10)
-	}
-	return append(args, aheadUS, costUS, parts)
-}
-
-// gcra is a meter as the script found it. A state that the script could not use is one of
-// which nobody asks.
-func (p plainLimit) gcra(state string) *gcra {
-	g := &gcra{n: int64(p.limit.Rate.N), period: p.limit.periodUS(), capacity: int64(p.limit.Capacity)}
-	tat, rest, _ := strings.Cut(state, " ")
-	part, _, _ := strings.Cut(rest, " ")
-	g.tat, g.rest = number(tat), number(part)
-	return g
 }
 
 // number is what the script has written as one.

@@ -155,3 +155,18 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err
 }
+
+// perSecond makes rates of different periods comparable.
+func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
+
+// pace is a share of a rate, for people: "4.5/s". It takes the shortest period in
+// which there is at least one permit.
+func pace(r Rate, share float64) string {
+	times := share * float64(r.N)
+	for _, u := range units {
+		if n := times * float64(u.per) / float64(r.Per); n >= 1 || u.per == Month {
+			return fmt.Sprintf("%.3g/%s", n, u.names[0])
+		}
+	}
+	return ""
+}

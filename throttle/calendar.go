@@ -1,39 +1,9 @@
 package throttle
 
-import (
-	"sort"
-	"time"
-)
+import "time"
 
 // mondayUS is the first Monday after the Unix epoch, which was a Thursday.
 const mondayUS = int64(4 * Day / time.Microsecond)
-
-// windowStart is the start of the window that lies `ahead` windows after the
-// one which holds a moment. Windows beyond the part of a calendar that was
-// looked up are taken to be of the mean length: they are for estimates. A part is
-// looked up when a moment lies outside the last one, so one call in calendarLength
-// windows pays for it.
-func (r *activeLimit) windowStart(at, ahead int64) int64 {
-	period := r.periodUS()
-	if !r.followsCalendar() {
-		into := (at - r.offsetUS()) % period
-		if into < 0 {
-			into += period
-		}
-		on, _ := span(ahead, 1, period)
-		return at - into + on
-	}
-	if len(r.windows) == 0 || at < r.windows[0] || at >= r.windows[len(r.windows)-1] {
-		r.windows = r.edges(at, calendarLength)
-	}
-	last := int64(len(r.windows) - 1)
-	here := int64(sort.Search(len(r.windows), func(i int) bool { return r.windows[i] > at })) - 1
-	if here+ahead <= last {
-		return r.windows[here+ahead]
-	}
-	on, _ := span(here+ahead-last, 1, period)
-	return r.windows[last] + on
-}
 
 // followsCalendar reports whether windows are not just multiples of the period. In
 // UTC hours, days and weeks are; only months need a calendar.
@@ -58,6 +28,11 @@ func (l Limit) offsetUS() int64 {
 	}
 	return 0
 }
+
+// calendarLength is how many windows of a calendar limit Redis knows ahead: two
+// days of hours, or four years of months. The scripts ask for more when they come
+// to the last.
+const calendarLength = 48
 
 // edges is the starts of `count` windows of a valid limit, ascending, the first
 // not after now; or nil if the limit does not follow a calendar.

@@ -1,11 +1,31 @@
 package throttle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// ErrUnavailable is wrapped by every error that means Redis could not be
+// asked or did not answer. Whether the permits were taken is then unknown. [Local]
+// never returns it.
+var ErrUnavailable = errors.New("limiter unavailable")
+
+// ErrNoLimit is wrapped by the errors of methods that change a limit where there
+// is none of that name. To ask for its permits is no error: the Outcome says
+// NoLimit.
+var ErrNoLimit = errors.New("no such limit")
+
+// unavailable marks an error of Redis or of the way there, once. What it wraps can
+// still be asked for, such as context.DeadlineExceeded.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
 
 // FieldError is one thing that is wrong with a value that was given, such as a
 // field of a [Limit]. Its parts are apart so that a program can say it in its own

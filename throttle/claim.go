@@ -1,0 +1,135 @@
+package throttle
+
+import (
+	"crypto/rand"
+	"time"
+)
+
+// newMeter is the unused meter of a limit. A funnel and a token bucket are one kind
+// of meter, told apart only by how people see them.
+func newMeter(r *activeLimit) meter {
+	var m meter
+	switch r.Kind {
+	case FixedWindow:
+		m = &fixedWindow{}
+	case SlidingLog:
+		m = &slidingLog{}
+	case SlidingWindow:
+		m = &slidingWindow{}
+	case Concurrency:
+		m = &concurrency{leases: make(map[string]lease)}
+	default:
+		m = &gcra{}
+	}
+	m.define(r)
+	return m
+}
+
+// A meterKey is one limit and one key.
+type meterKey struct{ limit, key string }
+
+// A meterID names a meter's state. A limit that changes its kind gets new
+// meters, and the old ones back if it changes back.
+type meterID struct {
+	kind Kind
+	meterKey
+}
+
+// A claim is one need at one moment, with the meter that answers it. Where the key
+// has an override that ends, it knows both rates: a job that is denied now can be
+// due after the end.
+type claim struct {
+	need    Need
+	limit   *activeLimit // the limit's own
+	own     *activeLimit // the key's
+	ends    int64        // when the key goes by next instead; 0 if it does not
+	next    *activeLimit
+	id      meterID
+	meter   meter
+	now     int64
+	blocked int64 // when the block ends, if there is one
+}
+
+// pausedUS is how long from now a paused limit says to come back: long enough
+// to cost little, short enough to notice Resume.
+const pausedUS = 60_000_000
+
+// readyAt is when the need could be met: not before the end of a pause, which
+// nobody knows, or of a block. What the key's own rate puts after its end is as the
+// limit's rate has it from then on, which may be later still, but not sooner than
+// the end.
+func (c *claim) readyAt() int64 {
+	if c.limit.Paused {
+		return max(c.now+pausedUS, c.blocked)
+	}
+	at := max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
+	if c.ends > 0 && at >= c.ends {
+		return max(c.after().readyAt(c.ends, int64(c.need.Cost)), c.blocked)
+	}
+	return at
+}
+
+// after is the meter as it will be when the key's rate ends, if nothing is taken
+// before.
+func (c *claim) after() meter {
+	m := c.meter.clone()
+	m.define(c.next)
+	return m
+}
+
+// fullAt is when the meter will be as if never used, by whatever rate holds then.
+func (c *claim) fullAt() int64 {
+	at := c.meter.fullAt(c.now)
+	if c.ends > 0 && at >= c.ends {
+		return c.after().fullAt(c.ends)
+	}
+	return at
+}
+
+// left is how many permits the meter has, and none while it is shut.
+func (c *claim) left() int64 {
+	if c.limit.Paused || c.blocked > c.now {
+		return 0
+	}
+	return c.meter.left(c.now)
+}
+
+// decision is the answer if this claim is the one that decides. Its numbers are
+// after what was taken.
+func (c *claim) decision(outcome Outcome) Decision {
+	d := Decision{
+		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
+		Capacity: c.own.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
+		ResetAfter: microseconds(c.fullAt() - c.now),
+	}
+	if outcome == Denied {
+		d.RetryAfter = microseconds(c.readyAt() - c.now)
+	}
+	return d
+}
+
+// takeAll takes the permits of all claims. The one with the fewest left decides. All
+// leases of the call are one holder's; a call without any has none.
+func takeAll(claims []claim) Decision {
+	var tightest *claim
+	holder, lease := "", time.Duration(0)
+	var taken []Taken
+	for i := range claims {
+		c := &claims[i]
+		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
+			if holder == "" {
+				holder, lease = rand.Text(), c.limit.lease()
+			}
+			held.holder, lease = holder, min(lease, c.limit.lease())
+		}
+		if c.need.Cost > 0 {
+			taken = append(taken, Taken{c.need, c.meter.take(c.now, int64(c.need.Cost))})
+		}
+		if tightest == nil || c.left() < tightest.left() {
+			tightest = c
+		}
+	}
+	d := tightest.decision(Allowed)
+	d.Holder, d.Lease, d.Taken = holder, lease, taken
+	return d
+}

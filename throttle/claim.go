@@ -35,60 +35,73 @@ type meterID struct {
 	meterKey
 }
 
-// A claim is one need at one moment, with the meter that answers it. Where the key
-// has an override that ends, it knows both rates: a job that is denied now can be
-// due after the end.
-type claim struct {
-	need    Need
-	limit   *activeLimit // the limit's own
-	own     *activeLimit // the key's
-	ends    int64        // when the key goes by next instead; 0 if it does not
-	next    *activeLimit
-	id      meterID
+// A gate is a meter as it stands, with what shuts it. Where the key has an override
+// that ends, it knows both rates: what is denied now can be due after the end.
+type gate struct {
 	meter   meter
-	now     int64
-	blocked int64 // when the block ends, if there is one
+	paused  bool
+	blocked int64        // when the block ends, if there is one
+	ends    int64        // when the key goes by next instead; 0 if it does not
+	next    *activeLimit // the limit as it is from then on
 }
 
-// pausedUS is how long from now a paused limit says to come back: long enough
-// to cost little, short enough to notice Resume.
-const pausedUS = 60_000_000
-
-// readyAt is when the need could be met: not before the end of a pause, which
-// nobody knows, or of a block. What the key's own rate puts after its end is as the
-// limit's rate has it from then on, which may be later still, but not sooner than
-// the end.
-func (c *claim) readyAt() int64 {
-	if c.limit.Paused {
-		return max(c.now+pausedUS, c.blocked)
-	}
-	at := max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
-	if c.ends > 0 && at >= c.ends {
-		return max(c.after().readyAt(c.ends, int64(c.need.Cost)), c.blocked)
+// readyAt is when k permits could be taken, were the limit not paused: not before the
+// end of a block. What the key's own rate puts after its end is as the limit's rate has
+// it from then on, which may be later still, but not sooner than the end.
+func (g *gate) readyAt(now, k int64) int64 {
+	at := max(g.meter.readyAt(now, k), g.blocked)
+	if g.ends > 0 && at >= g.ends {
+		return max(g.after().readyAt(g.ends, k), g.blocked)
 	}
 	return at
 }
 
 // after is the meter as it will be when the key's rate ends, if nothing is taken
 // before.
-func (c *claim) after() meter {
-	m := c.meter.clone()
-	m.define(c.next)
+func (g *gate) after() meter {
+	m := g.meter.clone()
+	m.define(g.next)
 	return m
 }
 
 // fullAt is when the meter will be as if never used, by whatever rate holds then.
-func (c *claim) fullAt() int64 {
-	at := c.meter.fullAt(c.now)
-	if c.ends > 0 && at >= c.ends {
-		return c.after().fullAt(c.ends)
+func (g *gate) fullAt(now int64) int64 {
+	at := g.meter.fullAt(now)
+	if g.ends > 0 && at >= g.ends {
+		return g.after().fullAt(g.ends)
 	}
 	return at
 }
 
+// shut reports whether the limit is paused or the key blocked.
+func (g *gate) shut(now int64) bool { return g.paused || g.blocked > now }
+
+// A claim is one need at one moment, with the meter that answers it.
+type claim struct {
+	gate
+	need  Need
+	limit *activeLimit // the limit's own
+	own   *activeLimit // the key's
+	id    meterID
+	now   int64
+}
+
+// pausedUS is how long from now a paused limit says to come back: long enough
+// to cost little, short enough to notice Resume.
+const pausedUS = 60_000_000
+
+// ready is when the need could be met, and not before the end of a pause, which
+// nobody knows.
+func (c *claim) ready() int64 {
+	if c.paused {
+		return max(c.now+pausedUS, c.blocked)
+	}
+	return c.readyAt(c.now, int64(c.need.Cost))
+}
+
 // left is how many permits the meter has, and none while it is shut.
 func (c *claim) left() int64 {
-	if c.limit.Paused || c.blocked > c.now {
+	if c.shut(c.now) {
 		return 0
 	}
 	return c.meter.left(c.now)
@@ -100,10 +113,10 @@ func (c *claim) decision(outcome Outcome) Decision {
 	d := Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
 		Capacity: c.own.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
-		ResetAfter: microseconds(c.fullAt() - c.now),
+		ResetAfter: microseconds(c.fullAt(c.now) - c.now),
 	}
 	if outcome == Denied {
-		d.RetryAfter = microseconds(c.readyAt() - c.now)
+		d.RetryAfter = microseconds(c.ready() - c.now)
 	}
 	return d
 }

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,15 +22,10 @@ type Course struct {
 	// About is whether permits come back as jobs end, so that moments are estimates.
 	About bool
 
-	meter     meter // nil where there is no such limit
+	gate      // without a meter where there is no such limit
 	kind      Kind
 	n, period int64
 	lease     int64 // of a concurrency limit
-
-	paused  bool
-	blocked int64        // until when it is shut
-	ends    int64        // when it goes by next; 0 if it does not
-	next    *activeLimit // the limit as it is from then on
 }
 
 // NewCourse is the meter of a limit for one key that nobody has used. Runs is for how long
@@ -65,26 +59,25 @@ func (c *Course) hold(now, held, slots int64, runs time.Duration) {
 	if runs > 0 {
 		period, c.About = max(1, runs.Microseconds()), true
 	}
-	c.n, c.period, c.Capacity = slots, period, slots
-	held = min(held, slots)
+	kind := SlidingLog
 	if slots > maxLog {
-		w := &slidingWindow{n: slots, period: period, width: ceilDiv(period, windowParts)}
-		w.wasWidth = w.width
-		c.meter = w
-		if held > 0 {
-			w.take(now, held)
-		}
+		kind = SlidingWindow
+	}
+	r := &activeLimit{Limit: Limit{Kind: kind, Rate: Rate{int(slots), microseconds(period)}}}
+	c.meter = newMeter(r)
+	c.define(r)
+	held = min(held, slots)
+	if kind == SlidingWindow && held > 0 {
+		c.meter.take(now, held)
 		return
 	}
-	l := &slidingLog{n: slots, period: period}
 	for i := range held { // they end one after the other
 		ago := int64(0)
 		if runs > 0 {
 			ago, _ = span(held-1-i, held, period)
 		}
-		l.times = append(l.times, now-ago)
+		c.meter.take(now-ago, 1)
 	}
-	c.meter = l
 }
 
 // ReadyAt is when k permits could be taken, and 1<<53, the last moment there is, where
@@ -96,22 +89,11 @@ func (c *Course) ReadyAt(now, k int64) int64 {
 	if c.paused {
 		return far
 	}
-	c.advance(now)
-	at := max(c.meter.readyAt(now, k), c.blocked)
-	if c.ends > 0 && at >= c.ends {
-		m := c.meter.clone()
-		m.define(c.next)
-		at = max(m.readyAt(c.ends, k), c.blocked)
-	}
-	return at
-}
-
-// advance has the meter count as it does by now.
-func (c *Course) advance(now int64) {
 	if c.ends > 0 && now >= c.ends {
 		c.ends = 0
 		c.define(c.next)
 	}
+	return c.readyAt(now, k)
 }
 
 // Take takes k permits, which ReadyAt allows.
@@ -125,7 +107,7 @@ func (c *Course) Take(now, k int64) {
 func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
 
 // Shut reports whether the limit is paused or the key blocked.
-func (c *Course) Shut(now int64) bool { return c.paused || c.blocked > now }
+func (c *Course) Shut(now int64) bool { return c.shut(now) }
 
 // Unknown reports whether nobody can say when permits come back.
 func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.period >= far) }
@@ -210,8 +192,7 @@ func readState(r *activeLimit, state []any) meter {
 			words = append(words, part)
 		case string:
 			for word := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == ' ' || r == ';' }) {
-				n, _ := strconv.ParseInt(word, 10, 64)
-				words = append(words, n)
+				words = append(words, number(word))
 			}
 		}
 	}
@@ -241,9 +222,10 @@ func readState(r *activeLimit, state []any) meter {
 		}
 		return m
 	}
-	m := &gcra{n: int64(r.Rate.N), period: r.periodUS()}
+	m := &gcra{}
 	if len(words) >= 4 {
 		m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
 	}
+	m.define(r)
 	return m
 }

@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -202,6 +203,12 @@ const memory = int64(time.Hour / time.Microsecond)
 // where n does not fit one.
 func microseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}
+
+// number is what a script has written as one, or 0.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
 }
 
 // Cell is redis-cell's answer to CL.THROTTLE in five numbers, plus Never,

@@ -113,14 +113,19 @@ func (r *activeLimit) windowStart(at, ahead int64) int64 {
 		on, _ := span(ahead, 1, period)
 		return at - into + on
 	}
-	if len(r.windows) == 0 || at < r.windows[0] || at >= r.windows[len(r.windows)-1] {
-		r.windows = r.edges(at, calendarLength)
+	if r.calendar == nil {
+		r.calendar = new([]int64)
 	}
-	last := int64(len(r.windows) - 1)
-	here := int64(sort.Search(len(r.windows), func(i int) bool { return r.windows[i] > at })) - 1
+	windows := *r.calendar
+	if len(windows) == 0 || at < windows[0] || at >= windows[len(windows)-1] {
+		windows = r.edges(at, calendarLength)
+		*r.calendar = windows
+	}
+	last := int64(len(windows) - 1)
+	here := int64(sort.Search(len(windows), func(i int) bool { return windows[i] > at })) - 1
 	if here+ahead <= last {
-		return r.windows[here+ahead]
+		return windows[here+ahead]
 	}
 	on, _ := span(here+ahead-last, 1, period)
-	return r.windows[last] + on
+	return windows[last] + on
 }

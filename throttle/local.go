@@ -45,8 +45,11 @@ type override struct {
 	file        bool
 	kind        Kind
 	since, ends int64 // in microseconds; ends is 0 if it does not
+}
 
-	base, with, without *activeLimit // what with and without were made of
+// holds reports whether a limit's key goes by the override at a moment.
+func (o *override) holds(r *activeLimit, now int64) bool {
+	return o.kind == r.Kind && (o.ends == 0 || now < o.ends)
 }
 
 // Allow implements Limiter.
@@ -95,11 +98,11 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 		if need.Cost > c.own.MaxCost() {
 			return c.decision(Never)
 		}
-		if bind == nil || c.readyAt() > bind.readyAt() {
+		if bind == nil || c.ready() > bind.ready() {
 			bind = c
 		}
 	}
-	if bind.readyAt() > now {
+	if bind.ready() > now {
 		return bind.decision(Denied)
 	}
 	d := takeAll(claims)
@@ -115,7 +118,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 // are taken: a key that is merely looked at costs no memory.
 func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
-	c := claim{need: need, limit: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
+	c := claim{gate: gate{paused: r.Paused, blocked: l.blocks[key]}, need: need, limit: r, id: meterID{r.Kind, key}, now: now}
 	if c.own, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
 		c.next, _ = l.limitOf(r, need.Key, c.ends)
 	}
@@ -142,7 +145,7 @@ func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, per
 	c := l.claim(now, r, Need{Key: key, Cost: quantity})
 
 	cell := Cell{Limit: maxBurst + 1, RetryAfter: -1}
-	switch at := c.readyAt(); {
+	switch at := c.ready(); {
 	case quantity > cell.Limit:
 		cell.Limited, cell.Never = true, true
 	case at > now:
@@ -229,33 +232,24 @@ func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// at is the rate that a key goes by at a moment, and when that ends: 0 if it does
-// not. Both rates are made once for each change of the limit and not in each call. A
-// rate holds since the limit or the override was said last, and the limit's own
+// limitOf is the limit that a key goes by at a moment, and when that ends: 0 if it does
+// not. A rate holds since the limit or the override was said last, and the limit's own
 // again since the override has ended.
-func (o *override) at(r *activeLimit, now int64) (_ *activeLimit, ends int64) {
-	if o.base != r {
-		with, without := *r, *r
-		with.Limit, with.since = r.With(o.Override), max(r.since, o.since)
-		without.since = max(r.since, o.since)
-		o.base, o.with, o.without = r, &with, &without
-	}
-	switch {
-	case o.kind != r.Kind || o.ends > 0 && o.ends <= now:
-		if o.ends <= now {
-			o.without.since = max(o.without.since, o.ends)
-		}
-		return o.without, 0
-	}
-	return o.with, o.ends
-}
-
-// limitOf is the limit that a key goes by at a moment, and when that ends.
 func (l *Local) limitOf(r *activeLimit, key string, now int64) (_ *activeLimit, ends int64) {
-	if o := l.overrides[meterKey{r.Name, key}]; o != nil {
-		return o.at(r, now)
+	o := l.overrides[meterKey{r.Name, key}]
+	if o == nil {
+		return r, 0
 	}
-	return r, 0
+	own := *r
+	own.since = max(r.since, o.since)
+	if o.holds(r, now) {
+		own.Limit = r.With(o.Override)
+		return &own, o.ends
+	}
+	if o.ends <= now {
+		own.since = max(own.since, o.ends)
+	}
+	return &own, 0
 }
 
 // recount has a key's meter count by the rate of now. What it owes stays owed.

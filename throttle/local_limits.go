@@ -71,7 +71,7 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	if was != nil && was.String() == limit.String() {
 		since = was.since
 	}
-	r := &activeLimit{Limit: limit, words: words, since: since}
+	r := &activeLimit{Limit: limit, words: words, since: since, calendar: new([]int64)}
 	if was != nil {
 		r.keys, r.keysKind = was.keys, was.keysKind
 	}
@@ -227,7 +227,7 @@ func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
 	now := l.begin()
 	var keys []KeyState
 	for key, o := range l.overrides {
-		if key.limit != limit || o.kind != l.limits[limit].Kind || o.ends > 0 && o.ends <= now {
+		if key.limit != limit || !o.holds(l.limits[limit], now) {
 			continue
 		}
 		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}

@@ -47,16 +47,14 @@ type spent struct {
 	mark     mark
 }
 
-// An activeLimit is a limit in use. A change of the limit makes a new one, by which
-// an override sees that the rates it has made of the old one are out of date. Only
-// the pause, the calendar and what was said of keys change in place.
+// An activeLimit is a limit in use, for all of its keys or for one.
 type activeLimit struct {
 	Limit
+	since    int64               // when it was defined so, in microseconds
 	words    string              // as Define said it last; empty if only Set did
 	keys     map[string]Override // as Define said them last
 	keysKind Kind                // for a limit of that kind
-	since    int64               // when it was defined so, in microseconds
-	windows  []int64             // the calendar's boundaries around the last time asked
+	calendar *[]int64            // the boundaries around the last time asked, for all keys
 }
 
 // grace is how long a meter is kept after it has become as if never used, so

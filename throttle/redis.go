@@ -78,7 +78,8 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	}
 	prefix := lua.Prefix(opts.Scope)
 	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers()}
-	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
+	r.plainCalls = together.New(func(ctx context.Context, calls []*plainCall) { r.sendPlainly(ctx, calls, "") })
+	r.allowCalls = together.New(r.sendAllows)
 	return r
 }
 

@@ -1,6 +1,10 @@
 package throttle
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // mondayUS is the first Monday after the Unix epoch, which was a Thursday.
 const mondayUS = int64(4 * Day / time.Microsecond)
@@ -59,6 +63,12 @@ func (l Limit) edges(now int64, count int) []int64 {
 		}
 	}
 	return edges
+}
+
+// edgesText is the windows around a moment as the scripts read them, or nothing if the
+// limit does not follow a calendar.
+func (l Limit) edgesText(now int64) string {
+	return strings.Trim(fmt.Sprint(l.edges(now, calendarLength)), "[]")
 }
 
 // startOf is what the wall clock of t's zone read when the hour, day, week or

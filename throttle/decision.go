@@ -46,7 +46,7 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // UnmarshalText reads what String writes. Its error, a [*FieldError], lists the
 // outcomes.
 func (o *Outcome) UnmarshalText(text []byte) error {
-	i, err := choose("outcome", text, outcomes)
+	i, err := choose("outcome", string(text), outcomes)
 	if err == nil {
 		*o = Outcome(i)
 	}

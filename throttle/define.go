@@ -3,10 +3,8 @@ package throttle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +21,8 @@ import (
 // in between, those before have changed. To call it again with all is safe. A change
 // of a rate looks through all keys of the Redis once: see carry.
 func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
-	for _, l := range limits {
-		if err := l.Validate(); err != nil {
-			return fmt.Errorf("limit %s: %w", l.Name, err)
-		}
+	if err := validate(limits...); err != nil {
+		return err
 	}
 	for _, l := range limits {
 		r.remember(l)
@@ -81,8 +77,8 @@ func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 // Set implements Limiter. What a config file says later in the same words as before
 // does not undo it; other words do, and a line in the log says so.
 func (r *Redis) Set(ctx context.Context, l Limit) error {
-	if err := l.Validate(); err != nil {
-		return fmt.Errorf("limit %s: %w", l.Name, err)
+	if err := validate(l); err != nil {
+		return err
 	}
 	_, err := r.define(ctx, "set", l)
 	return err
@@ -110,8 +106,8 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 	}
 	if l.Kind == FixedWindow {
 		args = append(args, "offset_us", l.offsetUS())
-		if edges := l.edges(time.Now().UnixMicro(), calendarLength); edges != nil {
-			args = append(args, "edges", joinInts(edges))
+		if edges := l.edgesText(time.Now().UnixMicro()); edges != "" {
+			args = append(args, "edges", edges)
 		}
 	}
 	if l.MaxBlock != 0 {
@@ -171,42 +167,37 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	var limits []Limit
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if errors.Is(err, redis.Nil) { // deleted since
+		if errors.Is(err, ErrNoLimit) { // deleted since
 			continue
 		}
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, err
 		}
 		limits = append(limits, l)
 	}
 	return limits, nil
 }
 
-// definition reads one limit, or fails with redis.Nil. Other errors are the
-// client's own, without ErrUnavailable. The limit writes itself with the words that
-// it was defined in, which ExtendCalendars counts on.
+// definition reads one limit. It writes itself with the words that it was defined in,
+// which ExtendCalendars counts on.
 func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
 	if err != nil {
-		return Limit{}, err
+		return Limit{}, unavailable(err)
 	}
 	if len(fields) == 0 {
-		return Limit{}, redis.Nil
+		return Limit{}, noLimit(name)
 	}
-	number := func(field string) int64 {
-		n, _ := strconv.ParseInt(fields[field], 10, 64)
-		return n
-	}
-	us := func(field string) time.Duration { return time.Duration(number(field)) * time.Microsecond }
+	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
 	l := Limit{
-		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number("rate_n")), us("per_us")},
+		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number(fields["rate_n"])), us("per_us")},
 		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), MaxBlock: us("max_block_us"), Paused: fields["paused"] != "",
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
-		l.Capacity = int(number("capacity"))
+		l.Capacity = int(number(fields["capacity"]))
 	}
 	if fields["adapt_n"] != "" {
-		l.Adapt = &Adapt{Rate{int(number("adapt_n")), us("adapt_per_us")}, us("adapt_latency_us")}
+		l.Adapt = &Adapt{Rate{int(number(fields["adapt_n"])), us("adapt_per_us")}, us("adapt_latency_us")}
 	}
 	if fields["apps"] != "" {
 		l.Apps = strings.Split(fields["apps"], ",")
@@ -221,28 +212,19 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if errors.Is(err, redis.Nil) {
+		if errors.Is(err, ErrNoLimit) {
 			continue
 		}
 		if err != nil {
-			return unavailable(err)
+			return err
 		}
 		l.Paused = false
-		edges := joinInts(l.edges(nowUS, calendarLength))
+		edges := l.edgesText(nowUS)
 		if err := r.run(ctx, lua.Edges, name, l.String(), edges).Err(); err != nil {
 			return unavailable(err)
 		}
 	}
 	return nil
-}
-
-// joinInts writes numbers as the scripts read lists: separated by spaces.
-func joinInts(numbers []int64) string {
-	texts := make([]string, len(numbers))
-	for i, n := range numbers {
-		texts[i] = strconv.FormatInt(n, 10)
-	}
-	return strings.Join(texts, " ")
 }
 
 // carryBatch is how many meters one call of the script carries over: less than

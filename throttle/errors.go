@@ -18,6 +18,9 @@ var ErrUnavailable = errors.New("limiter unavailable")
 // NoLimit.
 var ErrNoLimit = errors.New("no such limit")
 
+// noLimit says that there is no limit of that name.
+func noLimit(name string) error { return fmt.Errorf("%w: %s", ErrNoLimit, name) }
+
 // unavailable marks an error of Redis or of the way there, once. What it wraps can
 // still be asked for, such as context.DeadlineExceeded.
 func unavailable(err error) error {
@@ -53,20 +56,21 @@ func fieldError(field string, value any, format string, args ...any) *FieldError
 	return &FieldError{field, text, fmt.Sprintf(format, args...)}
 }
 
-// choose finds a text among the names of an enumeration, and fails with a
-// [*FieldError] that lists them.
-func choose[T ~string](field string, text []byte, names []T) (int, error) {
-	if i := slices.Index(names, T(text)); i >= 0 {
-		return i, nil
+// faults is what is wrong with a value, a FieldError each.
+type faults []error
+
+// want notes what would be right unless it is so.
+func (f *faults) want(so bool, field string, value any, format string, args ...any) {
+	if !so {
+		*f = append(*f, fieldError(field, value, format, args...))
 	}
-	return 0, fieldError(field, string(text), "want one of %s", strings.Join(texts(names), ", "))
 }
 
-// texts is the names as plain strings.
-func texts[T ~string](names []T) []string {
-	list := make([]string, len(names))
-	for i, name := range names {
-		list[i] = string(name)
+// choose finds a text among the names of an enumeration, and fails with a
+// [*FieldError] that lists them.
+func choose(field, text string, names []string) (int, error) {
+	if i := slices.Index(names, text); i >= 0 {
+		return i, nil
 	}
-	return list
+	return 0, fieldError(field, text, "want one of %s", strings.Join(names, ", "))
 }

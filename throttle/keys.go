@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,13 +22,10 @@ func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error
 		return err
 	}
 	l, err := r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
+	if err == nil {
+		err = o.validate(l)
 	}
 	if err != nil {
-		return unavailable(err)
-	}
-	if err := o.validate(l); err != nil {
 		return err
 	}
 	n, perUS, capacity := o.permits()
@@ -68,11 +64,11 @@ func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 		return nil, unavailable(err)
 	}
 	l, err := r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) { // deleted since
+	if errors.Is(err, ErrNoLimit) { // deleted since
 		return nil, nil
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
@@ -92,11 +88,8 @@ func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 // with an error that wraps ErrNoLimit where there is no such limit.
 func (r *Redis) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
 	l, err = r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) {
-		return l, state, fmt.Errorf("%w: %s", ErrNoLimit, limit)
-	}
 	if err != nil {
-		return l, state, unavailable(err)
+		return l, state, err
 	}
 	record, err := r.rdb.HGet(ctx, r.prefix+"overrides:"+limit, key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -110,28 +103,27 @@ func (r *Redis) Key(ctx context.Context, limit, key string) (l Limit, state KeyS
 // here. Of anything else it says that nothing differs.
 func readKey(l Limit, key, record string, now time.Time) KeyState {
 	words := strings.Fields(record)
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return n
-	}
 	k := KeyState{Key: key, Share: 1}
 	if len(words) < 14 {
 		return k
 	}
-	until := time.UnixMicro(number(5))
-	if ends := number(5) > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
+	var n [14]int64
+	for i := range n {
+		n[i] = number(words[i])
+	}
+	until := time.UnixMicro(n[5])
+	if ends := n[5] > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
 		k.File = words[0] == "file"
-		k.Override = Override{Rate: Rate{int(number(2)), time.Duration(number(3)) * time.Microsecond}, Capacity: int(number(4))}
+		k.Override = Override{Rate: Rate{int(n[2]), microseconds(n[3])}, Capacity: int(n[4])}
 		if ends {
 			k.Until, k.For = until, until.Sub(now)
 		}
 	}
-	k.Refused = int(number(8))
+	k.Refused = int(n[8])
 	if l.Adapt == nil {
 		return k
 	}
-	k.Share, k.Slowed = float64(number(7))/wholeShare, number(10) < wholeShare
-	k.Latency = time.Duration(number(11)) * time.Microsecond
+	k.Share, k.Slowed, k.Latency = float64(n[7])/wholeShare, n[10] < wholeShare, microseconds(n[11])
 	if k.Share < 1 {
 		k.Now = pace(l.With(k.Override).Rate, k.Share)
 	}
@@ -178,18 +170,12 @@ func (r *Redis) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	}
 	var blocks []Blocked
 	for _, end := range ends {
-		if b := blocked(end, now); b.For > 0 {
-			blocks = append(blocks, b)
+		if until := time.UnixMicro(int64(end.Score)); until.After(now) {
+			key, _ := end.Member.(string)
+			blocks = append(blocks, Blocked{key, until, until.Sub(now)})
 		}
 	}
 	return blocks, nil
-}
-
-// blocked reads an entry of the zset: its score is the end in microseconds.
-func blocked(end redis.Z, now time.Time) Blocked {
-	until := time.UnixMicro(int64(end.Score))
-	key, _ := end.Member.(string)
-	return Blocked{key, until, until.Sub(now)}
 }
 
 // BlockFor shuts meters for a while by Redis's clock, and never shorter than they are

@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -226,7 +225,7 @@ func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
 	now := l.begin()
 	r := l.limits[name]
 	if r == nil {
-		return fmt.Errorf("%w: %s", ErrNoLimit, name)
+		return noLimit(name)
 	}
 	do(r, now)
 	return nil

@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -12,10 +11,8 @@ import (
 // Define implements Limiter. All limits are checked before the first is put in use,
 // and then all are at once.
 func (l *Local) Define(_ context.Context, limits ...Limit) error {
-	for _, limit := range limits {
-		if err := limit.Validate(); err != nil {
-			return fmt.Errorf("limit %s: %w", limit.Name, err)
-		}
+	if err := validate(limits...); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,8 +31,8 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 
 // Set implements Limiter.
 func (l *Local) Set(_ context.Context, limit Limit) error {
-	if err := limit.Validate(); err != nil {
-		return fmt.Errorf("limit %s: %w", limit.Name, err)
+	if err := validate(limit); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -98,7 +98,7 @@ func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, a
 		return unavailable(err)
 	}
 	if found == 0 {
-		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
+		return noLimit(limit)
 	}
 	return nil
 }
@@ -337,7 +337,7 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 		case err != nil:
 			return unavailable(err)
 		case reply[0] == -1:
-			return fmt.Errorf("%w: %s", ErrNoLimit, limit)
+			return noLimit(limit)
 		case reply[0] == 0:
 			t.charged(cost, reply[1])
 			return nil

@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,16 +166,19 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// spent finds what a decision took of a meter, in the slice that all copies of the
+// settles finds what a decision took of a meter, in the slice that all copies of the
 // decision share. It fails where that is nothing, so that nobody settles what was never
-// allowed.
-func (d Decision) spent(limit, key string) (*Taken, error) {
-	for i, t := range d.Taken {
-		if t.Limit == limit && t.Key == key {
-			return &d.Taken[i], nil
-		}
+// allowed, and where the true cost is out of bounds. 0 is within: such a call is given
+// back whole.
+func (d Decision) settles(limit, key string, cost int) (*Taken, error) {
+	i := slices.IndexFunc(d.Taken, func(t Taken) bool { return t.Limit == limit && t.Key == key })
+	if i < 0 {
+		return nil, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
 	}
-	return nil, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
+	if cost < 0 || cost > maxPermits {
+		return nil, fieldError("cost", cost, "want 0 to %d of limit %s", maxPermits, limit)
+	}
+	return &d.Taken[i], nil
 }
 
 // charged notes what a call counts as now. What was charged for longer of a funnel is its
@@ -183,15 +187,6 @@ func (t *Taken) charged(cost int, longer int64) {
 	if t.Cost = cost; t.Mark[0] > 0 {
 		t.Mark[0] += longer
 	}
-}
-
-// validCost refuses a true cost that is out of bounds. 0 is within: such a call is
-// given back whole.
-func validCost(limit string, cost int) error {
-	if cost < 0 || cost > maxPermits {
-		return fieldError("cost", cost, "want 0 to %d of limit %s", maxPermits, limit)
-	}
-	return nil
 }
 
 // memory is for how long it is known that a key's rate has changed; nothing comes
@@ -221,6 +216,19 @@ type Cell struct {
 	RetryAfter time.Duration // until the same call is allowed; -1 when it was, or never will be
 	ResetAfter time.Duration // until the key is as if never used
 	Never      bool          // the quantity is above Limit: no wait will help
+}
+
+// newCell is the answer of a meter that has so many permits left, and at those moments what
+// was asked for and all.
+func newCell(outcome Outcome, limit int, now, readyAt, left, fullAt int64) Cell {
+	c := Cell{
+		Limited: outcome != Allowed, Limit: limit, Remaining: int(left), RetryAfter: -1,
+		ResetAfter: microseconds(fullAt - now), Never: outcome == Never,
+	}
+	if outcome == Denied {
+		c.RetryAfter = microseconds(readyAt - now)
+	}
+	return c
 }
 
 // Numbers is the answer as redis-cell prints it: limited 0 or 1, limit,

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -77,9 +76,9 @@ func (l *Local) allow(needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	l.mu.Lock()
+	now := l.begin()
 	defer l.mu.Unlock()
-	return l.decide(l.begin(), needs), nil
+	return l.decide(now, needs), nil
 }
 
 // decide looks at all meters before it takes from any. Needs come sorted, so where
@@ -137,33 +136,29 @@ func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, per
 	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
 		return Cell{}, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
+	defer l.mu.Unlock()
 	r := &activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
 	c := l.claim(now, r, Need{Key: key, Cost: quantity})
 
-	cell := Cell{Limit: maxBurst + 1, RetryAfter: -1}
-	switch at := c.ready(); {
-	case quantity > cell.Limit:
-		cell.Limited, cell.Never = true, true
+	outcome, at := Allowed, c.ready()
+	switch {
+	case quantity > r.Capacity:
+		outcome = Never
 	case at > now:
-		cell.Limited, cell.RetryAfter = true, microseconds(at-now)
+		outcome = Denied
 	case quantity > 0:
 		c.meter.take(now, int64(quantity))
 		l.meters[c.id] = c.meter
 	}
-	cell.Remaining = int(c.left())
-	cell.ResetAfter = microseconds(c.meter.fullAt(now) - now)
-	return cell, nil
+	return newCell(outcome, r.Capacity, now, at, c.left(), c.fullAt(now)), nil
 }
 
 // Extend implements Limiter. It extends what is still held even where it reports
 // false: the holder is to stop, and frees the rest in its own time.
 func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
+	defer l.mu.Unlock()
 	held := true
 	for _, need := range needs {
 		r := l.limits[need.Limit]
@@ -179,9 +174,8 @@ func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, e
 // Free implements Limiter. It asks for no limit of that name and kind, so a lease is
 // given back also where the limit has been changed or deleted since.
 func (l *Local) Free(_ context.Context, holder string, needs ...Need) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.begin()
+	defer l.mu.Unlock()
 	for _, need := range needs {
 		if c, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*concurrency); ok {
 			c.free(holder)
@@ -192,8 +186,8 @@ func (l *Local) Free(_ context.Context, holder string, needs ...Need) error {
 
 // Settle implements Limiter.
 func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost int) error {
-	t, err := d.spent(limit, key)
-	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
+	t, err := d.settles(limit, key, cost)
+	if err != nil {
 		return err
 	}
 	return l.change(limit, func(r *activeLimit, now int64) {
@@ -220,9 +214,8 @@ func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost in
 // change does something to a limit that exists, at a moment, with the lock held. Of
 // one that does not exist it returns an error that wraps ErrNoLimit.
 func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
+	defer l.mu.Unlock()
 	r := l.limits[name]
 	if r == nil {
 		return noLimit(name)
@@ -259,12 +252,12 @@ func (l *Local) recount(r *activeLimit, key string, now int64) {
 	}
 }
 
-// begin starts a call: it returns the time in microseconds and, once in as many
+// begin starts a call, with the lock held: it returns the time in microseconds and, once in as many
 // calls as there are meters, drops those that count nothing any more. So a cold
 // key costs no memory, and sweeping costs a call constant time on average, without
 // a goroutine that would have to be stopped. It also makes the maps of a zero Local.
-// The caller holds mu.
 func (l *Local) begin() int64 {
+	l.mu.Lock()
 	if l.meters == nil {
 		l.limits = make(map[string]*activeLimit)
 		l.meters = make(map[meterID]meter)

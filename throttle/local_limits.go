@@ -14,17 +14,17 @@ func (l *Local) Define(_ context.Context, limits ...Limit) error {
 	if err := validate(limits...); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
+	defer l.mu.Unlock()
 	for _, limit := range limits {
 		limit.Paused = false
 		words := limit.String()
-		was := l.limits[limit.Name]
-		if was == nil || was.words != words {
-			l.put(limit, words, now)
+		r := l.limits[limit.Name]
+		if r == nil || r.words != words {
+			r = l.put(limit, now)
+			r.words = words
 		}
-		l.defineKeys(l.limits[limit.Name], limit.Kind, limit.Overrides, now)
+		l.defineKeys(r, limit.Kind, limit.Overrides, now)
 	}
 	return nil
 }
@@ -34,14 +34,9 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 	if err := validate(limit); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
-	words := ""
-	if r := l.limits[limit.Name]; r != nil {
-		words = r.words
-	}
-	l.put(limit, words, now)
+	defer l.mu.Unlock()
+	l.put(limit, now)
 	return nil
 }
 
@@ -49,12 +44,17 @@ func (l *Local) Set(_ context.Context, limit Limit) error {
 // spells out the defaults, as Redis does. Its meters count by the new words from now
 // on; those whose own rate has ended first count by the old words up to now, as a
 // meter that nobody asked does not know yet that it has.
-func (l *Local) put(limit Limit, words string, now int64) {
+func (l *Local) put(limit Limit, now int64) *activeLimit {
 	was := l.limits[limit.Name]
-	limit.Paused = was != nil && was.Paused
+	if was == nil {
+		was = &activeLimit{}
+	}
+	limit.Paused = was.Paused
 	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
-	if was != nil {
-		l.recountEnded(was, now)
+	for key, o := range l.overrides {
+		if key.limit == limit.Name && o.ends > 0 && o.ends <= now {
+			l.recount(was, key.key, now)
+		}
 	}
 	switch limit.Kind {
 	case Funnel, TokenBucket:
@@ -64,20 +64,18 @@ func (l *Local) put(limit Limit, words string, now int64) {
 	default:
 		limit.Capacity = 0
 	}
-	since := now
-	if was != nil && was.String() == limit.String() {
-		since = was.since
+	r := *was
+	r.Limit, r.calendar = limit, new([]int64)
+	if was.String() != limit.String() {
+		r.since = now
 	}
-	r := &activeLimit{Limit: limit, words: words, since: since, calendar: new([]int64)}
-	if was != nil {
-		r.keys, r.keysKind = was.keys, was.keysKind
-	}
-	l.limits[limit.Name] = r
+	l.limits[limit.Name] = &r
 	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
-			l.recount(r, id.key, now) // what is owed now is owed at the new rate
+			l.recount(&r, id.key, now) // what is owed now is owed at the new rate
 		}
 	}
+	return &r
 }
 
 // Delete implements Limiter. What its meters counted stays, so that deleting a
@@ -92,7 +90,7 @@ func (l *Local) Delete(_ context.Context, name string) error {
 
 // Limits implements Limiter.
 func (l *Local) Limits(context.Context) ([]Limit, error) {
-	l.mu.Lock()
+	l.begin()
 	defer l.mu.Unlock()
 	var limits []Limit
 	for _, r := range l.limits {
@@ -207,21 +205,10 @@ func (l *Local) defineKeys(r *activeLimit, kind Kind, keys map[string]Override, 
 	r.keys, r.keysKind = maps.Clone(keys), kind
 }
 
-// recountEnded has meters whose own rate has ended count by the limit's before that
-// changes.
-func (l *Local) recountEnded(r *activeLimit, now int64) {
-	for key, o := range l.overrides {
-		if key.limit == r.Name && o.ends > 0 && o.ends <= now {
-			l.recount(r, key.key, now)
-		}
-	}
-}
-
 // Keys implements Limiter. It looks at the overrides of all limits.
 func (l *Local) Keys(_ context.Context, limit string) ([]KeyState, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.begin()
+	defer l.mu.Unlock()
 	var keys []KeyState
 	for key, o := range l.overrides {
 		if key.limit != limit || !o.holds(l.limits[limit], now) {

@@ -293,15 +293,7 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 	if err != nil {
 		return Cell{}, unavailable(err)
 	}
-	c := Cell{Limit: maxBurst + 1, Remaining: int(reply[3]), RetryAfter: -1}
-	c.ResetAfter = microseconds(reply[4] - reply[1])
-	switch Outcome(reply[0]) {
-	case Denied:
-		c.Limited, c.RetryAfter = true, microseconds(reply[2]-reply[1])
-	case Never:
-		c.Limited, c.Never = true, true
-	}
-	return c, nil
+	return newCell(Outcome(reply[0]), maxBurst+1, reply[1], reply[2], reply[3], reply[4]), nil
 }
 
 // Extend implements Limiter. Leases last from now on for as long as their limit
@@ -323,8 +315,8 @@ func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
 // difference was charged: said again, it can be charged twice, and is never given back
 // twice. A call that go-redis repeats, because its answer got lost, charges once.
 func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
-	t, err := d.spent(limit, key)
-	if err = cmp.Or(err, validCost(limit, cost)); err != nil {
+	t, err := d.settles(limit, key, cost)
+	if err != nil {
 		return err
 	}
 	c := r.callers.Next()

@@ -93,7 +93,7 @@ func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
-// newChange reads an entry as lua/limits/include/note.lua writes it. Its time is that of
+// newChange reads an entry as lua/limits/include/change.lua writes it. Its time is that of
 // the entry's ID, to the millisecond.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {

@@ -29,7 +29,7 @@ func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error
 		return err
 	}
 	n, perUS, capacity := o.permits()
-	return r.known(ctx, limit, lua.SetKey, limit, key, string(l.Kind), n, perUS, capacity, o.For.Microseconds(), by(ctx), o.String())
+	return r.known(ctx, limit, lua.SetKey, limit, key, by(ctx), o.String(), string(l.Kind), n, perUS, capacity, o.For.Microseconds())
 }
 
 // UnsetKey implements Limiter.
@@ -37,7 +37,7 @@ func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.UnsetKey, limit, key, by(ctx))
+	return r.known(ctx, limit, lua.SetKey, limit, key, by(ctx), "")
 }
 
 // defineKeys makes the overrides of a limit known that its definition has. It sends

@@ -36,9 +36,7 @@ local function overloaded(name, key)
   local least, wanted_us = adapts(name)
   local r = read_record(name, key)
   if not least or at_us <= r.refused_us then return 0 end
-  r.refused, r.refused_us = r.refused + 1, now_us
-  fall(r)
-  adapt(name, key, r, least, wanted_us)
+  fall(name, key, r, least, wanted_us)
   return 1
 end
 

@@ -59,7 +59,7 @@ local function load_meter(name, key, app, holder, at)
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
+    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
     n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
     ready_at = false, take = false, left = false, full_at = false,
   }

@@ -22,7 +22,7 @@
 -- @include gcra
 -- @include fixed_window
 -- @include leases
--- @include parts
+-- @include sliding_window
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])

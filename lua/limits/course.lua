@@ -11,7 +11,7 @@
 --   some of its permits, each with how many it stands for; of a concurrency limit how
 --   many permits are held; of the others their words}
 -- @include meter
--- @include counted
+-- @include count
 
 -- Some of the times of a log, a thousand at most, each with how many it stands for.
 local function log_of(state)

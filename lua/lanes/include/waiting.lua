@@ -4,6 +4,14 @@
 -- @include count
 -- @include next_ticket
 
+-- The first of the meters at which a lane waits, or nil.
+local function contended(ids)
+  local marks = call('HMGET', hg('contended'), unpack(ids))
+  for i = 1, #marks do
+    if marks[i] then return ids[i] end
+  end
+end
+
 -- Puts a job in its lane. The first there is news.
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)

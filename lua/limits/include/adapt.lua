@@ -32,10 +32,6 @@ local function rise(r)
   r.heard_us = now_us - us % GAIN_US
 end
 
-local function slow_down(r, latency_us)
-  r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2))
-end
-
 -- Has a key go by what its record has learned now.
 local function adapt(name, key, r, least, wanted_us)
   r.bearable = math.max(r.bearable, least)

@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"crypto/rand"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,46 @@ func newMeter(r *activeLimit) meter {
 		m = &gcra{}
 	}
 	m.define(r)
+	return m
+}
+
+// readState is a meter of what Redis keeps of it, under the limit that wrote it.
+func readState(r *activeLimit, state []any) meter {
+	var words []int64
+	for _, part := range state {
+		switch part := part.(type) {
+		case int64:
+			words = append(words, part)
+		case string:
+			for word := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == ' ' || r == ';' }) {
+				words = append(words, number(word))
+			}
+		}
+	}
+	m := newMeter(r)
+	switch m := m.(type) {
+	case *fixedWindow:
+		if len(words) >= 2 {
+			m.last, m.count = words[0], words[1]
+		}
+	case *slidingLog:
+		for i := 0; i+1 < len(words); i += 2 {
+			m.times = append(m.times, slices.Repeat(words[i:i+1], int(words[i+1]))...)
+		}
+	case *slidingWindow:
+		if len(words) >= 4 { // the sum of all is not needed, and the newest part stands first
+			m.wasWidth = words[0]
+			for i := 4; i+1 < len(words); i += 2 {
+				m.parts = append(m.parts, part{words[i], words[i+1]})
+			}
+			m.parts = append(m.parts, part{words[2], words[3]})
+		}
+	case *gcra:
+		if len(words) >= 4 {
+			m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
+			m.define(r)
+		}
+	}
 	return m
 }
 

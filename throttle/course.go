@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/lua"
@@ -181,51 +180,4 @@ func readCourse(n Need, row []any, now int64, runs time.Duration) *Course {
 		c.meter.charge(now, c.Reserved)
 	}
 	return c
-}
-
-// readState is a meter of what Redis keeps of it, under the limit that wrote it.
-func readState(r *activeLimit, state []any) meter {
-	var words []int64
-	for _, part := range state {
-		switch part := part.(type) {
-		case int64:
-			words = append(words, part)
-		case string:
-			for word := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == ' ' || r == ';' }) {
-				words = append(words, number(word))
-			}
-		}
-	}
-	switch r.Kind {
-	case FixedWindow:
-		m := &fixedWindow{limit: r}
-		if len(words) >= 2 {
-			m.last, m.count = words[0], words[1]
-		}
-		return m
-	case SlidingLog:
-		m := &slidingLog{}
-		for i := 0; i+1 < len(words); i += 2 {
-			for range words[i+1] {
-				m.times = append(m.times, words[i])
-			}
-		}
-		return m
-	case SlidingWindow:
-		m := &slidingWindow{}
-		if len(words) >= 4 { // the sum of all is not needed, and the newest part stands first
-			m.wasWidth = words[0]
-			for i := 4; i+1 < len(words); i += 2 {
-				m.parts = append(m.parts, part{words[i], words[i+1]})
-			}
-			m.parts = append(m.parts, part{words[2], words[3]})
-		}
-		return m
-	}
-	m := &gcra{}
-	if len(words) >= 4 {
-		m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
-	}
-	m.define(r)
-	return m
 }

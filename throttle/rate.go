@@ -98,14 +98,13 @@ func parsePeriod(text string) (time.Duration, error) {
 	}
 	unit := strings.ToLower(strings.TrimSpace(text[digits:]))
 	for _, u := range units {
-		for _, name := range u.names {
-			if unit == name {
-				if times > int(100*365*Day/u.per) {
-					return 0, fmt.Errorf("period %q is longer than a hundred years", text)
-				}
-				return time.Duration(times) * u.per, nil
-			}
+		if !slices.Contains(u.names, unit) {
+			continue
 		}
+		if times > int(100*365*Day/u.per) {
+			return 0, fmt.Errorf("period %q is longer than a hundred years", text)
+		}
+		return time.Duration(times) * u.per, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -27,6 +27,17 @@ func newMeter(r *activeLimit) meter {
 	return m
 }
 
+// charge takes k permits more than were allowed: a debt, which readyAt waits for as for
+// any other permit. A log does not keep a debt of more than all permits of the limit,
+// which would make it as long as the cost is wrong.
+func charge(m meter, now, k int64) {
+	if log, ok := m.(*slidingLog); ok {
+		log.record(now, min(k, log.n+log.left(now)))
+	} else {
+		m.take(now, k)
+	}
+}
+
 // readState is a meter of what Redis keeps of it, under the limit that wrote it.
 func readState(r *activeLimit, state []any) meter {
 	var words []int64

@@ -177,7 +177,7 @@ func readCourse(n Need, row []any, now int64, runs time.Duration) *Course {
 	c.Reserved, c.Wanted, c.Sharing = number(4), number(5), number(6)
 	c.paused, c.blocked = number(7) == 1, number(8)
 	if c.Reserved > 0 {
-		c.meter.charge(now, c.Reserved)
+		charge(c.meter, now, c.Reserved)
 	}
 	return c
 }

@@ -253,12 +253,13 @@ func ceilSeconds(d time.Duration) int64 {
 // validCell reports what is wrong with a call of Throttle: its numbers have the
 // bounds of a Limit's.
 func validCell(key string, maxBurst, count int, period time.Duration, quantity int) error {
-	switch {
-	case !isKey(key):
-		return keyError(key)
-	case maxBurst < 0 || maxBurst >= maxPermits:
+	if err := validKey(key); err != nil {
+		return err
+	}
+	if maxBurst < 0 || maxBurst >= maxPermits {
 		return fieldError("max_burst", maxBurst, "want 0 to %d", maxPermits-1)
-	case quantity < 0 || quantity > math.MaxInt32:
+	}
+	if quantity < 0 || quantity > math.MaxInt32 {
 		return fieldError("quantity", quantity, "want 0 to %d", math.MaxInt32)
 	}
 	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()

@@ -43,9 +43,6 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 func (r *Redis) remember(l Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = make(map[string]Limit)
-	}
 	l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
 	r.told[l.Name] = l
 }

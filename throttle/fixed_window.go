@@ -68,9 +68,6 @@ func (f *fixedWindow) take(now, k int64) mark {
 	return mark{at}
 }
 
-// charge is take: the count may go above n.
-func (f *fixedWindow) charge(now, k int64) { f.take(now, k) }
-
 // giveBack uncounts permits that were taken in the present window. What was taken in
 // one before no longer counts.
 func (f *fixedWindow) giveBack(now, k int64, of spent) {

@@ -199,7 +199,7 @@ func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost in
 		case leased:
 			held.resize(now, d.Holder, int64(cost))
 		case more > 0:
-			c.meter.charge(now, more)
+			charge(c.meter, now, more)
 			l.meters[c.id] = c.meter
 			if g, ok := c.meter.(*gcra); ok {
 				longer, _ = span(more, g.n, g.period)

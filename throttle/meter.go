@@ -21,9 +21,6 @@ type meter interface {
 	// take takes k permits. The caller has seen that readyAt allows it. The mark is
 	// by what giveBack knows them again: see Taken.
 	take(now, k int64) mark
-	// charge takes k permits more than were allowed: a debt, which readyAt waits
-	// for as for any other permit.
-	charge(now, k int64)
 	// giveBack returns k of the permits of a call, as far as that is safe: as if
 	// the call had never taken them, and not as if new ones came. The caller has
 	// seen that the limit has not changed since the call.

@@ -102,21 +102,17 @@ func validMeter(limit, key string) error {
 	if !isName(limit) {
 		return fieldError("limit", limit, wantName)
 	}
-	if !isKey(key) {
-		return keyError(key)
-	}
-	return nil
+	return validKey(key)
 }
 
 // maxKey bounds a meter's key, which becomes part of the name of a Redis key.
 const maxKey = 200
 
-// isKey reports whether a text is at most 200 bytes without control characters.
-func isKey(text string) bool {
-	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
-}
-
-// keyError is about a key, of which it shows only the beginning: it may be long.
-func keyError(key string) error {
-	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
+// validKey refuses a key that is too long or has control characters. It shows only the
+// beginning.
+func validKey(key string) error {
+	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' }) {
+		return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
+	}
+	return nil
 }

@@ -91,9 +91,6 @@ func (p *plains) of(needs []Need) (limits []plainLimit, unknown []string) {
 func (p *plains) learn(names []string, summaries []any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = map[string]*plainLimit{}
-	}
 	for i, name := range names {
 		summary, _ := summaries[i].(string)
 		p.known[name] = parsePlain(name, summary)

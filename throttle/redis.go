@@ -77,7 +77,10 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		opts.Logger = slog.Default()
 	}
 	prefix := lua.Prefix(opts.Scope)
-	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers()}
+	r := &Redis{
+		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
+		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
+	}
 	r.plainCalls = together.New(func(ctx context.Context, calls []*plainCall) { r.sendPlainly(ctx, calls, "") })
 	r.allowCalls = together.New(r.sendAllows)
 	return r

@@ -111,7 +111,8 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		args = append(args, "max_block_us", l.MaxBlock.Microseconds())
 	}
 	if l.Adapt != nil {
-		args = append(args, l.Adapt.fields(l.Rate)...)
+		args = append(args, "adapt_n", l.Adapt.Min.N, "adapt_per_us", l.Adapt.Min.Per.Microseconds(),
+			"adapt_share", l.Adapt.share(l.Rate), "adapt_latency_us", l.Adapt.Latency.Microseconds())
 	}
 	if l.Zone != "" {
 		args = append(args, "zone", l.Zone)

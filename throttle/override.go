@@ -137,11 +137,3 @@ func (a Adapt) share(rate Rate) int {
 	}
 	return max(1, min(wholeShare, int(wholeShare*perSecond(a.Min)/perSecond(rate))))
 }
-
-// fields are those of the definition in Redis.
-func (a Adapt) fields(rate Rate) []any {
-	return []any{
-		"adapt_n", a.Min.N, "adapt_per_us", a.Min.Per.Microseconds(),
-		"adapt_share", a.share(rate), "adapt_latency_us", a.Latency.Microseconds(),
-	}
-}

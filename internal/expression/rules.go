@@ -149,18 +149,15 @@ func (p Priority) Of(job *Job) (lanes.Priority, error) {
 		return priorityEnv{env, "high", "normal", "low"}, err
 	}
 	return answer(p.formula, see, func(value any) (priority lanes.Priority, err error) {
-		if text, ok := value.(string); ok && priority.UnmarshalText([]byte(text)) == nil {
-			return priority, nil
+		text, ok := value.(string)
+		switch {
+		case !ok:
+			err = fmt.Errorf("it gives %s: want high, normal or low", describe(value))
+		case priority.UnmarshalText([]byte(text)) != nil:
+			err = fmt.Errorf("it gives %q: want high, normal or low", text)
 		}
-		return lanes.Normal, fmt.Errorf("it gives %s: want high, normal or low", quoted(value))
+		return priority, err
 	})
-}
-
-func quoted(value any) string {
-	if text, ok := value.(string); ok {
-		return fmt.Sprintf("%q", text)
-	}
-	return describe(value)
 }
 
 // Weight says how many turns a job's fairness key has while one of weight 1 has one: 3, or

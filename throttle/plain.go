@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,7 +161,7 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call
 	}
 	c := r.callers.Next()
 	defer r.callers.Done(c)
-	r.sendPlainly(ctx, plain, &stamp{caller: c})
+	r.sendPlainly(ctx, plain, c.Name, c.Calls, new(lua.Sent))
 	for i, call := range plain {
 		if d, decided, err := r.plainDecision(call); decided || err != nil {
 			answer(numbers[i], d, err)
@@ -178,21 +177,14 @@ func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) 
 	return call.decision, call.decided, unavailable(call.err)
 }
 
-// stamp names a script of jobs' calls, and says how often it was sent: so they are known
-// where it is repeated, and nobody takes there what one before did not get.
-type stamp struct {
-	caller *lua.Caller
-	sent   int
+// allowPlainly sends calls of Allow in one script.
+func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
+	r.sendPlainly(ctx, calls, "", 0, 1)
 }
 
-// MarshalBinary implements encoding.BinaryMarshaler: go-redis calls it each time it sends.
-func (s *stamp) MarshalBinary() ([]byte, error) {
-	s.sent++
-	return fmt.Appendf(nil, "%s %d %d", s.caller.Name, s.caller.Calls, s.sent), nil
-}
-
-// sendPlainly sends calls in one script; the stamp is "" where they are not jobs'.
-func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp any) {
+// sendPlainly sends calls in one script. The stamp is who sends it, the number of this one
+// and how often it was sent: so jobs' calls are known where it is repeated.
+func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp ...any) {
 	b := plainBatch{places: map[string]int{}}
 	var sent []*plainCall
 	for _, call := range calls {
@@ -251,8 +243,8 @@ func (b *plainBatch) add(call *plainCall) bool {
 }
 
 // send asks Redis for the verdicts.
-func (b *plainBatch) send(ctx context.Context, r *Redis, stamp any) error {
-	keys, args := slices.Clone(r.keys), []any{stamp}
+func (b *plainBatch) send(ctx context.Context, r *Redis, args []any) error {
+	keys := slices.Clone(r.keys)
 	for i, id := range b.ids {
 		keys, args = append(keys, r.prefix+"m:"+id), append(args, b.limits[i].limit.Name)
 	}

@@ -81,8 +81,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
 		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
 	}
-	r.plainCalls = together.New(func(ctx context.Context, calls []*plainCall) { r.sendPlainly(ctx, calls, "") })
-	r.allowCalls = together.New(r.sendAllows)
+	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
 	return r
 }
 

@@ -1,9 +1,6 @@
 package throttle
 
-import (
-	"slices"
-	"sort"
-)
+import "slices"
 
 // slidingLog counts for a sliding log: at most n permits in every window of one
 // period, exactly. It keeps the times of the last n permits, oldest first. A
@@ -72,7 +69,7 @@ func (l *slidingLog) giveBack(_, k int64, of spent) {
 
 // left is n less the times that still are in the window.
 func (l *slidingLog) left(now int64) int64 {
-	gone := sort.Search(len(l.times), func(i int) bool { return l.times[i]+l.period > now })
+	gone, _ := slices.BinarySearch(l.times, now-l.period+1)
 	return max(0, l.n-int64(len(l.times)-gone))
 }
 

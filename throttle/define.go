@@ -239,39 +239,39 @@ const carryBatch = 50
 // changes again, as a meter knows only the last change. There is no list of a
 // limit's meters, as every call would have to keep it.
 func (r *Redis) carry(ctx context.Context, l Limit) error {
-	node, err := r.node(ctx)
-	if err != nil {
-		return err
+	var node redis.Cmdable = r.rdb
+	if cluster, ok := r.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
+		master, err := cluster.MasterForKey(ctx, r.prefix)
+		if err != nil {
+			return err
+		}
+		node = master
 	}
 	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
-	var keys []string
-	scan := node.Scan(ctx, 0, lua.Literal(prefix)+"*", 1000).Iterator()
-	for scan.Next(ctx) {
-		keys = append(keys, strings.TrimPrefix(scan.Val(), prefix))
-		if len(keys) == carryBatch {
-			if err := r.carryKeys(ctx, l.Name, keys); err != nil {
+	for cursor := uint64(0); ; {
+		states, next, err := node.Scan(ctx, cursor, lua.Literal(prefix)+"*", 1000).Result()
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(states, carryBatch) {
+			args := []any{l.Name}
+			for _, state := range some {
+				args = append(args, strings.TrimPrefix(state, prefix))
+			}
+			if err := r.carryKeys(ctx, l.Name, args); err != nil {
 				return err
 			}
-			keys = keys[:0]
+		}
+		if cursor = next; cursor == 0 {
+			return nil
 		}
 	}
-	if scan.Err() != nil {
-		return scan.Err()
-	}
-	return r.carryKeys(ctx, l.Name, keys)
 }
 
 // carryKeys does that for some keys. Where the script says that the calendar of
 // the limit ends before, it extends that and runs the script again: to do both in
 // one script would need Go's time zones in Lua.
-func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	args := []any{limit}
-	for _, key := range keys {
-		args = append(args, key)
-	}
+func (r *Redis) carryKeys(ctx context.Context, limit string, args []any) error {
 	for range 3 {
 		now, err := r.run(ctx, lua.Carry, args...).Int64()
 		if err != nil || now == 0 {
@@ -282,13 +282,4 @@ func (r *Redis) carryKeys(ctx context.Context, limit string, keys []string) erro
 		}
 	}
 	return errCalendar
-}
-
-// node is the Redis that has the keys of the scope: of a cluster, where SCAN goes to
-// any node, the master of the scope's slot.
-func (r *Redis) node(ctx context.Context) (redis.Cmdable, error) {
-	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, r.prefix)
-	}
-	return r.rdb, nil
 }

@@ -93,12 +93,11 @@ func (l *Local) Limits(context.Context) ([]Limit, error) {
 	l.begin()
 	defer l.mu.Unlock()
 	var limits []Limit
-	for _, r := range l.limits {
-		limit := r.Limit
-		limit.Apps = slices.Clone(r.Apps)
+	for _, name := range slices.Sorted(maps.Keys(l.limits)) {
+		limit := l.limits[name].Limit
+		limit.Apps = slices.Clone(limit.Apps)
 		limits = append(limits, limit)
 	}
-	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Name, b.Name) })
 	return limits, nil
 }
 

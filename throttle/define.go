@@ -225,6 +225,26 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 	return nil
 }
 
+// runExtended runs a script that replies at first whose calendars must be extended, and
+// when that was: it extends them and runs the script again. To do both in one script would
+// need Go's time zones in Lua. Nothing has changed before, so to ask again is safe.
+func (r *Redis) runExtended(ctx context.Context, script *redis.Script, args ...any) (rest []any, err error) {
+	for range 3 {
+		reply, err := r.run(ctx, script, args...).Slice()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		names := strings.Fields(reply[0].(string))
+		if len(names) == 0 {
+			return reply[1:], nil
+		}
+		if err := r.ExtendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errCalendar
+}
+
 // carryBatch is how many meters one call of the script carries over: less than
 // a millisecond of Redis.
 const carryBatch = 50
@@ -258,7 +278,7 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 			for _, state := range some {
 				args = append(args, strings.TrimPrefix(state, prefix))
 			}
-			if err := r.carryKeys(ctx, l.Name, args); err != nil {
+			if _, err := r.runExtended(ctx, lua.Carry, args...); err != nil {
 				return err
 			}
 		}
@@ -266,20 +286,4 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 			return nil
 		}
 	}
-}
-
-// carryKeys does that for some keys. Where the script says that the calendar of
-// the limit ends before, it extends that and runs the script again: to do both in
-// one script would need Go's time zones in Lua.
-func (r *Redis) carryKeys(ctx context.Context, limit string, args []any) error {
-	for range 3 {
-		now, err := r.run(ctx, lua.Carry, args...).Int64()
-		if err != nil || now == 0 {
-			return err
-		}
-		if err := r.ExtendCalendars(ctx, []string{limit}, now); err != nil {
-			return err
-		}
-	}
-	return errCalendar
 }

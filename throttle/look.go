@@ -2,8 +2,6 @@ package throttle
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/lua"
@@ -48,25 +46,15 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
 	}
-	for range 3 {
-		reply, err := r.run(ctx, lua.Look, args...).Slice()
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		names, now := strings.Fields(reply[0].(string)), reply[1].(int64)
-		if len(names) > 0 {
-			if err := r.ExtendCalendars(ctx, slices.Compact(names), now); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		meters := make([]Meter, len(needs))
-		for i, n := range needs {
-			meters[i] = readMeter(n, reply[i+2].([]any), now)
-		}
-		return meters, nil
+	reply, err := r.runExtended(ctx, lua.Look, args...)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errCalendar
+	meters := make([]Meter, len(needs))
+	for i, n := range needs {
+		meters[i] = readMeter(n, reply[1+i].([]any), reply[0].(int64))
+	}
+	return meters, nil
 }
 
 // readMeter reads the reply of lua/limits/look.lua for one meter. Moments that are past by

@@ -325,20 +325,13 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 	defer r.callers.Done(c)
 	was := t.Cost
 	t.Cost = min(was, cost) // whatever becomes of the call
-	for range 3 {
-		reply, err := r.run(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls).Int64Slice()
-		switch {
-		case err != nil:
-			return unavailable(err)
-		case reply[0] == -1:
-			return noLimit(limit)
-		case reply[0] == 0:
-			t.charged(cost, reply[1])
-			return nil
-		}
-		if err := r.ExtendCalendars(ctx, []string{limit}, reply[0]); err != nil {
-			return err
-		}
+	reply, err := r.runExtended(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
+	if err != nil {
+		return err
 	}
-	return errCalendar
+	if reply[1].(int64) == 0 {
+		return noLimit(limit)
+	}
+	t.charged(cost, reply[2].(int64))
+	return nil
 }

@@ -17,8 +17,8 @@
 -- ARGV[8] holder of a lease on a concurrency limit
 -- ARGV[9] caller: a name of who makes one call at a time
 -- ARGV[10] number of its call, which only repeats of this very call share
--- Returns {0, for how long a funnel owes what it has charged}; {-1} if there is no
---   such limit; or {now_us} where its calendar must be extended first
+-- Returns the limit where its calendar must be extended first, or '', and now_us; then 1, or
+--   0 if there is no such limit, and for how long a funnel owes what it has charged
 -- @include gcra
 -- @include fixed_window
 -- @include leases
@@ -29,12 +29,12 @@ local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonum
 local mark, given_then, holder, caller, number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
 
 local m, keep = load_meter(name, key)
-if not m then return { -1 } end
-if m.stale then return { now_us } end
+if not m then return { '', now_us, 0 } end
+if m.stale then return { name, now_us } end
 local kind, more = m.kind, cost - taken
 
-local done = { 0, 0 }
-if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[2] = span(more, m.n, m.period_us) end
+local done = { '', now_us, 1, 0 }
+if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[4] = span(more, m.n, m.period_us) end
 if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return done end
 
 local function give_back(k)

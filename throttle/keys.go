@@ -183,13 +183,12 @@ func (r *Redis) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 // longest. Of limits that do not exist it does nothing. The needs' costs do not
 // matter.
 func (r *Redis) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
-	args := []any{min(d, maxFill).Microseconds()}
 	for _, n := range needs {
 		if err := validMeter(n.Limit, n.Key); err != nil {
 			return err
 		}
-		args = append(args, n.Limit, n.Key)
 	}
+	args := appendMeters([]any{min(d, maxFill).Microseconds()}, needs)
 	return unavailable(r.run(ctx, lua.BlockFor, args...).Err())
 }
 
@@ -209,9 +208,6 @@ func (r *Redis) Accepted(ctx context.Context, d Decision, latency time.Duration)
 // meters of limits that adapt slow down as by a refusal. Nothing is shut, and what
 // becomes of the job is not the limiter's. The needs' costs do not matter.
 func (r *Redis) Overloaded(ctx context.Context, at time.Time, needs ...Need) error {
-	args := []any{at.UnixMicro(), -1}
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
+	args := appendMeters([]any{at.UnixMicro(), -1}, needs)
 	return unavailable(r.run(ctx, lua.Accepted, args...).Err())
 }

@@ -42,11 +42,7 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}
-	args := make([]any, 0, 2*len(needs))
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
-	reply, err := r.runExtended(ctx, lua.Look, args...)
+	reply, err := r.runExtended(ctx, lua.Look, appendMeters(nil, needs)...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +193,7 @@ func (c *Course) Refill(k int64) int64 {
 // limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
 // does nothing else meanwhile.
 func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
-	args := make([]any, 0, 2*len(needs))
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
-	reply, err := r.run(ctx, lua.Course, args...).Slice()
+	reply, err := r.run(ctx, lua.Course, appendMeters(nil, needs)...).Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -73,10 +73,10 @@ func merge(needs []Need) []Need {
 	return merged
 }
 
-// appendNeeds are needs as the scripts take them: triples of limit, key and cost.
-func appendNeeds(args []any, needs []Need) []any {
+// appendMeters appends the meters of needs as the scripts take them: limit and key.
+func appendMeters(args []any, needs []Need) []any {
 	for _, n := range needs {
-		args = append(args, n.Limit, n.Key, n.Cost)
+		args = append(args, n.Limit, n.Key)
 	}
 	return args
 }

@@ -164,7 +164,10 @@ type allowCall struct {
 func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 	args := []any{r.app}
 	for _, c := range calls {
-		args = appendNeeds(append(args, c.holder, len(c.needs)), c.needs)
+		args = append(args, c.holder, len(c.needs))
+		for _, n := range c.needs {
+			args = append(args, n.Limit, n.Key, n.Cost)
+		}
 	}
 	replies, err := r.run(ctx, lua.Allow, args...).Slice()
 	if len(calls) > 1 && lua.IsOnes(err) {
@@ -301,14 +304,14 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 // Extend implements Limiter. Leases last from now on for as long as their limit
 // says; those that have ended are not brought back.
 func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
-	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Int()
+	held, err := r.run(ctx, lua.Extend, appendMeters([]any{holder}, needs)...).Int()
 	return held == 1, unavailable(err)
 }
 
 // Free implements Limiter. A holder that holds nothing any more is no error: its
 // leases may have ended by themselves.
 func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
-	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Err())
+	return unavailable(r.run(ctx, lua.Free, appendMeters([]any{holder}, needs)...).Err())
 }
 
 // Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the

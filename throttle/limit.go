@@ -300,8 +300,3 @@ func (l Limit) LongestBlock() time.Duration {
 	}
 	return l.MaxBlock
 }
-
-// allows reports whether an app may use the limit.
-func (l Limit) allows(app string) bool {
-	return len(l.Apps) == 0 || slices.Contains(l.Apps, app)
-}

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -88,7 +89,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	var bind *claim
 	for i, need := range needs {
 		r := l.limits[need.Limit]
-		if r == nil || !r.allows(l.App) {
+		if r == nil || len(r.Apps) > 0 && !slices.Contains(r.Apps, l.App) {
 			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, ForOthers: r != nil, At: time.UnixMicro(now)}
 		}
 		c := &claims[i]

@@ -260,9 +260,13 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.BeginIn = microseconds(max(0, n[3]-n[2]))
 	}
 	if d.Outcome == Allowed && len(reply) > 8 {
-		after := 9 + 2*len(needs)
-		d.Heard, d.Taken = n[8] == 1, taken(n[9:after], needs)
-		if waited := n[after:]; len(waited) > 0 {
+		d.Heard = n[8] == 1
+		for i, need := range needs {
+			if need.Cost > 0 {
+				d.Taken = append(d.Taken, Taken{need, mark(n[9+2*i:])})
+			}
+		}
+		if waited := n[9+2*len(needs):]; len(waited) > 0 {
 			d.Waited, d.Denials = microseconds(n[2]-waited[0]), int(waited[1])
 			if d.Late = -1; waited[2] > 0 {
 				d.Late = microseconds(n[2] - waited[2])
@@ -276,17 +280,6 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
 	}
 	return d
-}
-
-// taken is what the scripts say of each need: its mark, in two numbers.
-func taken(marks []int64, needs []Need) []Taken {
-	var all []Taken
-	for i, need := range needs {
-		if need.Cost > 0 {
-			all = append(all, Taken{need, mark(marks[2*i:])})
-		}
-	}
-	return all
 }
 
 // Throttle implements Limiter.

@@ -25,7 +25,7 @@ type formula struct {
 	what    string // such as "key expression", for errors
 	text    string
 	program *vm.Program
-	names   names
+	names   map[string]bool
 	byHost  bool // whether it takes the host of payload.url
 	bounded bool // whether it has a loop or a function that may make much of little
 	// foreign is a regular expression that does not stand in the formula: a short one that
@@ -36,7 +36,7 @@ type formula struct {
 // compile reports what is wrong with the text, as one line. env is a struct
 // whose expr tags are the names that the text may use.
 func compile(what, text string, env environment) (*formula, error) {
-	f := &formula{what: what, text: strings.TrimSpace(text), names: names{}}
+	f := &formula{what: what, text: strings.TrimSpace(text), names: map[string]bool{}}
 	if f.text == "" {
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
 	}
@@ -156,8 +156,6 @@ func example(env any) string {
 	}
 	return "host(payload.url)"
 }
-
-type names map[string]bool
 
 // Visit is called for every part of a formula.
 func (f *formula) Visit(node *ast.Node) {

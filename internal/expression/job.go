@@ -102,31 +102,40 @@ func decode(what string, payload []byte) (any, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("the %s is not JSON: something follows the first value", what)
 	}
-	return numbers(value), nil
+	return each(value, number), nil
 }
 
-// numbers replaces each json.Number by an int where it is one, otherwise by a
-// float64, and where that is too small for it, leaves it as text.
-func numbers(value any) any {
+// number is an int for a json.Number that is one, otherwise a float64, and where that is
+// too small for it, text. Any other value it leaves as it is.
+func number(value any) any {
+	n, ok := value.(json.Number)
+	if !ok {
+		return value
+	}
+	if whole, err := n.Int64(); err == nil {
+		return int(whole)
+	}
+	if float, err := n.Float64(); err == nil {
+		return float
+	}
+	return n.String()
+}
+
+// each replaces what is in JSON, and in that, but for the lists and objects themselves.
+func each(value any, by func(any) any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			v[key] = numbers(inner)
+			v[key] = each(inner, by)
 		}
+		return v
 	case []any:
 		for i, inner := range v {
-			v[i] = numbers(inner)
+			v[i] = each(inner, by)
 		}
-	case json.Number:
-		if whole, err := v.Int64(); err == nil {
-			return int(whole)
-		}
-		if float, err := v.Float64(); err == nil {
-			return float
-		}
-		return v.String()
+		return v
 	}
-	return value
+	return by(value)
 }
 
 var hostFunction = expr.Function("host", func(args ...any) (any, error) {

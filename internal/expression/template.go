@@ -1,7 +1,6 @@
 package expression
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,28 +168,13 @@ func (q Quote) In(value any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
-		return nil, err
-	}
-	return q.walk(value), nil
-}
-
-func (q Quote) walk(value any) any {
-	switch v := value.(type) {
-	case string:
-		return q(v)
-	case map[string]any:
-		for key := range v {
-			v[key] = q.walk(v[key])
+	value, err = decode("value", text)
+	return each(value, func(inner any) any {
+		if text, ok := inner.(string); ok {
+			return q(text)
 		}
-	case []any:
-		for i := range v {
-			v[i] = q.walk(v[i])
-		}
-	}
-	return value
+		return inner
+	}), err
 }
 
 // Between are the texts of the template around its expressions and whole ${…}.

@@ -96,29 +96,22 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
 		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
 	}
-	if l.Kind == Concurrency {
-		args = append(args, "lease_us", l.lease().Microseconds())
-	} else {
-		args = append(args, "n", l.Rate.N, "period_us", l.periodUS())
-	}
-	if l.Kind == FixedWindow {
-		args = append(args, "offset_us", l.offsetUS())
-		if edges := l.edgesText(time.Now().UnixMicro()); edges != "" {
-			args = append(args, "edges", edges)
+	add := func(has bool, fields ...any) {
+		if has {
+			args = append(args, fields...)
 		}
 	}
-	if l.MaxBlock != 0 {
-		args = append(args, "max_block_us", l.MaxBlock.Microseconds())
-	}
-	if l.Adapt != nil {
-		args = append(args, "adapt_n", l.Adapt.Min.N, "adapt_per_us", l.Adapt.Min.Per.Microseconds(),
-			"adapt_share", l.Adapt.share(l.Rate), "adapt_latency_us", l.Adapt.Latency.Microseconds())
-	}
-	if l.Zone != "" {
-		args = append(args, "zone", l.Zone)
-	}
-	if len(l.Apps) > 0 {
-		args = append(args, "apps", strings.Join(l.Apps, ","))
+	edges := l.edgesText(time.Now().UnixMicro())
+	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
+	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", l.periodUS())
+	add(l.Kind == FixedWindow, "offset_us", l.offsetUS())
+	add(edges != "", "edges", edges)
+	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
+	add(l.Zone != "", "zone", l.Zone)
+	add(len(l.Apps) > 0, "apps", strings.Join(l.Apps, ","))
+	if a := l.Adapt; a != nil {
+		add(true, "adapt_n", a.Min.N, "adapt_per_us", a.Min.Per.Microseconds())
+		add(true, "adapt_share", a.share(l.Rate), "adapt_latency_us", a.Latency.Microseconds())
 	}
 	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
 	if err != nil {

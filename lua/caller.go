@@ -1,11 +1,14 @@
 package lua
 
 import (
+	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 )
 
 // Callers have names of their own. Make them with NewCallers. They are safe for concurrent
@@ -47,3 +50,21 @@ func (c *Callers) Next() *Caller {
 
 // Done takes a caller back.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
+
+// Sent counts how often a command was sent that has it for an argument. go-redis writes
+// the arguments anew each time, also where it repeats a command by itself: when the
+// answer got lost, and when Redis did not have the script's text.
+type Sent int
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (s *Sent) MarshalBinary() ([]byte, error) {
+	*s++
+	return strconv.AppendInt(nil, int64(*s), 10), nil
+}
+
+// IsOnes reports whether a script failed at what only one of its calls may need, such as a
+// meter that somebody has damaged. Then each is made alone.
+func IsOnes(err error) bool {
+	said, ok := errors.AsType[redis.Error](err)
+	return ok && (strings.HasPrefix(said.Error(), "ERR ") || strings.HasPrefix(said.Error(), "WRONGTYPE "))
+}

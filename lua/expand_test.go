@@ -66,7 +66,6 @@ var scripts = map[string]*redis.Script{
 	"limits/set_key":       SetKey,
 	"lanes/publish_shares": PublishShares,
 	"lanes/presume_dead":   PresumeDead,
-	"limits/unset_key":     UnsetKey,
 	"lanes/waiting":        Waiting,
 }
 

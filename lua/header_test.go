@@ -51,7 +51,7 @@ func matches(pattern, text string) []string {
 }
 
 // The forms in which code takes all arguments from one on.
-const restForm = `for \w+ = (\d+), #ARGV|unpack\(ARGV, (\d+)(?:, n \+ 1)?\)|load_needs\((\d+), #ARGV|read_groups\((\d+)\)|, i = .*, (\d+)\n(?:for|while)`
+const restForm = `for \w+ = (\d+), #ARGV|unpack\(ARGV, (\d+)(?:, n \+ 3)?\)|load_needs\((\d+), #ARGV|read_groups\((\d+)\)|, i = .*, (\d+)\n(?:for|while)`
 
 func TestHeaderNamesWhatTheCodeReads(t *testing.T) {
 	commands(t, func(t *testing.T, name string, s source) {

@@ -77,7 +77,6 @@ var (
 	Reset         = script("limits/reset")
 	Resign        = script("lanes/resign")
 	SetKey        = script("limits/set_key")
-	UnsetKey      = script("limits/unset_key")
 	Waiting       = script("lanes/waiting")
 )
 

@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +93,7 @@ func (r *Redis) Changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
-// newChange reads an entry as lua/limits/include/note.lua writes it. Its time is that of
+// newChange reads an entry as lua/limits/include/change.lua writes it. Its time is that of
 // the entry's ID, to the millisecond.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
@@ -102,14 +101,12 @@ func newChange(entry redis.XMessage) Change {
 		return value
 	}
 	at, _, _ := strings.Cut(entry.ID, "-")
-	ms, _ := strconv.ParseInt(at, 10, 64)
 	c := Change{
-		ID: entry.ID, At: time.UnixMilli(ms), What: text("what"), Limit: text("limit"), Key: text("key"),
+		ID: entry.ID, At: time.UnixMilli(number(at)), What: text("what"), Limit: text("limit"), Key: text("key"),
 		By: text("by"), From: text("from"), To: text("to"),
-		Schedule: text("schedule"), Job: JobID{text("queue"), text("job")},
+		Schedule: text("schedule"), Job: JobID{text("queue"), text("job")}, Jobs: int(number(text("jobs"))),
 	}
-	c.Jobs, _ = strconv.Atoi(text("jobs"))
-	if us, err := strconv.ParseInt(text("until"), 10, 64); err == nil {
+	if us := number(text("until")); us > 0 {
 		c.Until = time.UnixMicro(us)
 	}
 	return c

@@ -71,9 +71,8 @@ func (c *concurrency) take(now, k int64) mark {
 	return mark{}
 }
 
-// charge and giveBack change nothing: permits that are held do not come back by
-// themselves, so it is the holder's own lease that must change, which resize does.
-func (c *concurrency) charge(_, _ int64)            {}
+// giveBack changes nothing: permits that are held do not come back by themselves, so it
+// is the holder's own lease that must change, which resize does.
 func (c *concurrency) giveBack(_, _ int64, _ spent) {}
 
 // resize has a holder hold that many permits, one at least: in Redis a lease of none

@@ -2,6 +2,9 @@ package throttle
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -44,7 +47,7 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // UnmarshalText reads what String writes. Its error, a [*FieldError], lists the
 // outcomes.
 func (o *Outcome) UnmarshalText(text []byte) error {
-	i, err := choose("outcome", text, outcomes)
+	i, err := choose("outcome", string(text), outcomes)
 	if err == nil {
 		*o = Outcome(i)
 	}
@@ -161,4 +164,103 @@ func (d Decision) String() string {
 		return fmt.Sprintf("limit %s did not let it run within the time that it may wait", meter)
 	}
 	return d.Outcome.String()
+}
+
+// settles finds what a decision took of a meter, in the slice that all copies of the
+// decision share. It fails where that is nothing, so that nobody settles what was never
+// allowed, and where the true cost is out of bounds. 0 is within: such a call is given
+// back whole.
+func (d Decision) settles(limit, key string, cost int) (*Taken, error) {
+	i := slices.IndexFunc(d.Taken, func(t Taken) bool { return t.Limit == limit && t.Key == key })
+	if i < 0 {
+		return nil, fmt.Errorf("settle: nothing was taken of limit %s for key %q", limit, key)
+	}
+	if cost < 0 || cost > maxPermits {
+		return nil, fieldError("cost", cost, "want 0 to %d of limit %s", maxPermits, limit)
+	}
+	return &d.Taken[i], nil
+}
+
+// charged notes what a call counts as now. What was charged for longer of a funnel is its
+// own, and not what others took since.
+func (t *Taken) charged(cost int, longer int64) {
+	if t.Cost = cost; t.Mark[0] > 0 {
+		t.Mark[0] += longer
+	}
+}
+
+// memory is for how long it is known that a key's rate has changed; nothing comes
+// back that was taken longer ago. Without that, what was taken at one rate could be
+// given back at another, as more permits than it was.
+const memory = int64(time.Hour / time.Microsecond)
+
+// microseconds is n microseconds, or the longest duration there is, some 292 years,
+// where n does not fit one.
+func microseconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}
+
+// number is what a script has written as one, or 0.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// Cell is redis-cell's answer to CL.THROTTLE in five numbers, plus Never,
+// which redis-cell does not tell from a denial with a retry. Only where Limited is
+// false may the caller go on.
+type Cell struct {
+	Limited    bool
+	Limit      int           // max_burst + 1
+	Remaining  int           // permits left
+	RetryAfter time.Duration // until the same call is allowed; -1 when it was, or never will be
+	ResetAfter time.Duration // until the key is as if never used
+	Never      bool          // the quantity is above Limit: no wait will help
+}
+
+// newCell is the answer of a meter that has so many permits left, and at those moments what
+// was asked for and all.
+func newCell(outcome Outcome, limit int, now, readyAt, left, fullAt int64) Cell {
+	c := Cell{
+		Limited: outcome != Allowed, Limit: limit, Remaining: int(left), RetryAfter: -1,
+		ResetAfter: microseconds(fullAt - now), Never: outcome == Never,
+	}
+	if outcome == Denied {
+		c.RetryAfter = microseconds(readyAt - now)
+	}
+	return c
+}
+
+// Numbers is the answer as redis-cell prints it: limited 0 or 1, limit,
+// remaining, retry after and reset after in seconds. Seconds are rounded up,
+// so that who waits that long is not early.
+func (c Cell) Numbers() [5]int64 {
+	limited := int64(0)
+	if c.Limited {
+		limited = 1
+	}
+	return [5]int64{limited, int64(c.Limit), int64(c.Remaining), ceilSeconds(c.RetryAfter), ceilSeconds(c.ResetAfter)}
+}
+
+// ceilSeconds is whole seconds, rounded up; -1 stays what it is.
+func ceilSeconds(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return int64(math.Ceil(d.Seconds()))
+}
+
+// validCell reports what is wrong with a call of Throttle: its numbers have the
+// bounds of a Limit's.
+func validCell(key string, maxBurst, count int, period time.Duration, quantity int) error {
+	if err := validKey(key); err != nil {
+		return err
+	}
+	if maxBurst < 0 || maxBurst >= maxPermits {
+		return fieldError("max_burst", maxBurst, "want 0 to %d", maxPermits-1)
+	}
+	if quantity < 0 || quantity > math.MaxInt32 {
+		return fieldError("quantity", quantity, "want 0 to %d", math.MaxInt32)
+	}
+	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()
 }

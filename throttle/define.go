@@ -3,10 +3,8 @@ package throttle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +21,8 @@ import (
 // in between, those before have changed. To call it again with all is safe. A change
 // of a rate looks through all keys of the Redis once: see carry.
 func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
-	for _, l := range limits {
-		if err := l.Validate(); err != nil {
-			return fmt.Errorf("limit %s: %w", l.Name, err)
-		}
+	if err := validate(limits...); err != nil {
+		return err
 	}
 	for _, l := range limits {
 		r.remember(l)
@@ -47,9 +43,6 @@ func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
 func (r *Redis) remember(l Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = make(map[string]Limit)
-	}
 	l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
 	r.told[l.Name] = l
 }
@@ -81,8 +74,8 @@ func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
 // Set implements Limiter. What a config file says later in the same words as before
 // does not undo it; other words do, and a line in the log says so.
 func (r *Redis) Set(ctx context.Context, l Limit) error {
-	if err := l.Validate(); err != nil {
-		return fmt.Errorf("limit %s: %w", l.Name, err)
+	if err := validate(l); err != nil {
+		return err
 	}
 	_, err := r.define(ctx, "set", l)
 	return err
@@ -103,28 +96,22 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
 		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
 	}
-	if l.Kind == Concurrency {
-		args = append(args, "lease_us", l.lease().Microseconds())
-	} else {
-		args = append(args, "n", l.Rate.N, "period_us", l.periodUS())
-	}
-	if l.Kind == FixedWindow {
-		args = append(args, "offset_us", l.offsetUS())
-		if edges := l.edges(time.Now().UnixMicro(), calendarLength); edges != nil {
-			args = append(args, "edges", joinInts(edges))
+	add := func(has bool, fields ...any) {
+		if has {
+			args = append(args, fields...)
 		}
 	}
-	if l.MaxBlock != 0 {
-		args = append(args, "max_block_us", l.MaxBlock.Microseconds())
-	}
-	if l.Adapt != nil {
-		args = append(args, l.Adapt.fields(l.Rate)...)
-	}
-	if l.Zone != "" {
-		args = append(args, "zone", l.Zone)
-	}
-	if len(l.Apps) > 0 {
-		args = append(args, "apps", strings.Join(l.Apps, ","))
+	edges := l.edgesText(time.Now().UnixMicro())
+	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
+	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", l.periodUS())
+	add(l.Kind == FixedWindow, "offset_us", l.offsetUS())
+	add(edges != "", "edges", edges)
+	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
+	add(l.Zone != "", "zone", l.Zone)
+	add(len(l.Apps) > 0, "apps", strings.Join(l.Apps, ","))
+	if a := l.Adapt; a != nil {
+		add(true, "adapt_n", a.Min.N, "adapt_per_us", a.Min.Per.Microseconds())
+		add(true, "adapt_share", a.share(l.Rate), "adapt_latency_us", a.Latency.Microseconds())
 	}
 	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
 	if err != nil {
@@ -171,53 +158,43 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	var limits []Limit
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if errors.Is(err, redis.Nil) { // deleted since
+		if errors.Is(err, ErrNoLimit) { // deleted since
 			continue
 		}
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, err
 		}
 		limits = append(limits, l)
 	}
 	return limits, nil
 }
 
-// definition reads one limit, or fails with redis.Nil. Other errors are the
-// client's own, without ErrUnavailable. The limit writes itself with the words that
-// it was defined in, which ExtendCalendars counts on.
+// definition reads one limit. It writes itself with the words that it was defined in,
+// which ExtendCalendars counts on.
 func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
 	if err != nil {
-		return Limit{}, err
+		return Limit{}, unavailable(err)
 	}
 	if len(fields) == 0 {
-		return Limit{}, redis.Nil
+		return Limit{}, noLimit(name)
 	}
-	number := func(field string) int64 {
-		n, _ := strconv.ParseInt(fields[field], 10, 64)
-		return n
-	}
-	us := func(field string) time.Duration { return time.Duration(number(field)) * time.Microsecond }
+	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
 	l := Limit{
-		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number("rate_n")), us("per_us")},
+		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number(fields["rate_n"])), us("per_us")},
 		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), MaxBlock: us("max_block_us"), Paused: fields["paused"] != "",
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
-		l.Capacity = int(number("capacity"))
+		l.Capacity = int(number(fields["capacity"]))
 	}
 	if fields["adapt_n"] != "" {
-		l.Adapt = &Adapt{Rate{int(number("adapt_n")), us("adapt_per_us")}, us("adapt_latency_us")}
+		l.Adapt = &Adapt{Rate{int(number(fields["adapt_n"])), us("adapt_per_us")}, us("adapt_latency_us")}
 	}
 	if fields["apps"] != "" {
 		l.Apps = strings.Split(fields["apps"], ",")
 	}
 	return l, nil
 }
-
-// calendarLength is how many windows of a calendar limit Redis knows ahead: two
-// days of hours, or four years of months. The scripts ask for more when they come
-// to the last.
-const calendarLength = 48
 
 // ExtendCalendars stores the windows around a moment, in microseconds of Redis's clock,
 // for limits that follow a calendar, where a script says that it comes to their last. The
@@ -226,14 +203,14 @@ const calendarLength = 48
 func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := r.definition(ctx, name)
-		if errors.Is(err, redis.Nil) {
+		if errors.Is(err, ErrNoLimit) {
 			continue
 		}
 		if err != nil {
-			return unavailable(err)
+			return err
 		}
 		l.Paused = false
-		edges := joinInts(l.edges(nowUS, calendarLength))
+		edges := l.edgesText(nowUS)
 		if err := r.run(ctx, lua.Edges, name, l.String(), edges).Err(); err != nil {
 			return unavailable(err)
 		}
@@ -241,11 +218,65 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 	return nil
 }
 
-// joinInts writes numbers as the scripts read lists: separated by spaces.
-func joinInts(numbers []int64) string {
-	texts := make([]string, len(numbers))
-	for i, n := range numbers {
-		texts[i] = strconv.FormatInt(n, 10)
+// runExtended runs a script that replies at first whose calendars must be extended, and
+// when that was: it extends them and runs the script again. To do both in one script would
+// need Go's time zones in Lua. Nothing has changed before, so to ask again is safe.
+func (r *Redis) runExtended(ctx context.Context, script *redis.Script, args ...any) (rest []any, err error) {
+	for range 3 {
+		reply, err := r.run(ctx, script, args...).Slice()
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		names := strings.Fields(reply[0].(string))
+		if len(names) == 0 {
+			return reply[1:], nil
+		}
+		if err := r.ExtendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
+			return nil, err
+		}
 	}
-	return strings.Join(texts, " ")
+	return nil, errCalendar
+}
+
+// carryBatch is how many meters one call of the script carries over: less than
+// a millisecond of Redis.
+const carryBatch = 50
+
+// carry has the meters of a limit whose rate was changed live for as long as
+// they matter at the new one. It looks through the names of all keys of the
+// Redis, a part at a time. A meter outlives what it counts by a minute, so
+// nothing is forgotten if this takes less.
+//
+// A meter that is asked reads what it counts by the new rate anyhow. This is for
+// those that nobody asks: before they expire by the old rate, and before the rate
+// changes again, as a meter knows only the last change. There is no list of a
+// limit's meters, as every call would have to keep it.
+func (r *Redis) carry(ctx context.Context, l Limit) error {
+	var node redis.Cmdable = r.rdb
+	if cluster, ok := r.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
+		master, err := cluster.MasterForKey(ctx, r.prefix)
+		if err != nil {
+			return err
+		}
+		node = master
+	}
+	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
+	for cursor := uint64(0); ; {
+		states, next, err := node.Scan(ctx, cursor, lua.Literal(prefix)+"*", 1000).Result()
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(states, carryBatch) {
+			args := []any{l.Name}
+			for _, state := range some {
+				args = append(args, strings.TrimPrefix(state, prefix))
+			}
+			if _, err := r.runExtended(ctx, lua.Carry, args...); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
 }

@@ -85,9 +85,6 @@ func (g *gcra) take(now, k int64) mark {
 	return mark{g.tat, g.given}
 }
 
-// charge is take: tat may lie any number of intervals ahead.
-func (g *gcra) charge(now, k int64) { g.take(now, k) }
-
 // giveBack moves tat back by k intervals, and leaves owed what others took since: they
 // may have taken all of it just now.
 //
@@ -126,6 +123,3 @@ func (g *gcra) fullAt(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return tat + ceilDiv(rest, g.n)
 }
-
-// ceilDiv is a/b rounded up, for a from 0 on.
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -40,7 +41,19 @@ const (
 	Concurrency Kind = "concurrency"
 )
 
-var kinds = []Kind{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency}
+var kinds = []string{string(Funnel), string(TokenBucket), string(FixedWindow), string(SlidingLog), string(SlidingWindow), string(Concurrency)}
+
+// MarshalText writes the kind's name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
+
+// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
+func (k *Kind) UnmarshalText(text []byte) error {
+	i, err := choose("kind", string(text), kinds)
+	if err == nil {
+		*k = Kind(kinds[i])
+	}
+	return err
+}
 
 // DefaultLease is how long a concurrency permit outlives its last extension.
 const DefaultLease = 30 * time.Second
@@ -96,123 +109,112 @@ type Limit struct {
 	Paused bool
 }
 
-// isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
-// for every need of every call, so it is no regular expression. What it leaves out
-// separates: | a limit from its key, line breaks meters, commas apps.
-func isName(text string) bool {
-	for i := range len(text) {
-		c := text[i] | 0x20 // a letter's lower case
-		if (c < 'a' || c > 'z') && (text[i] < '0' || text[i] > ':') && text[i] != '_' && text[i] != '.' && text[i] != '-' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= 100
-}
-
-// MarshalText writes the kind's name.
-func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
-
-// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
-func (k *Kind) UnmarshalText(text []byte) error {
-	i, err := choose("kind", text, kinds)
-	if err == nil {
-		*k = kinds[i]
-	}
-	return err
-}
-
 // Validate reports everything that is wrong with the limit: each of the errors
 // that it joins is a [*FieldError]. What is wrong with an override has the field
 // "overrides" and the key as its value.
 func (l Limit) Validate() error {
-	var errs []error
-	wrong := func(field string, value any, format string, args ...any) {
-		errs = append(errs, fieldError(field, value, format, args...))
-	}
-	if !isName(l.Name) {
-		wrong("name", l.Name, wantName)
-	}
-	l.validateKind(wrong)
+	var f faults
+	f.want(isName(l.Name), "name", l.Name, wantName)
+	l.validateKind(&f)
 	if l.Kind != Concurrency {
-		if err := l.Rate.validate(); err != nil {
-			errs = append(errs, err)
-		}
-		if l.Lease != 0 {
-			wrong("lease", l.Lease, "only a concurrency limit has leases")
-		}
+		f = append(f, l.Rate.validate())
+		f.want(l.Lease == 0, "lease", l.Lease, "only a concurrency limit has leases")
 	}
-	if l.Lease != 0 && l.Lease < time.Second {
-		wrong("lease", l.Lease, "want at least 1s")
-	} else if l.Lease > maxFill {
-		wrong("lease", l.Lease, "want at most a hundred years")
-	}
-	if l.MaxBlock != 0 && (l.MaxBlock < time.Second || l.MaxBlock > maxFill) {
-		wrong("max_block", l.MaxBlock, "want at least 1s and at most a hundred years")
-	}
+	f.want(l.Lease == 0 || l.Lease >= time.Second, "lease", l.Lease, "want at least 1s")
+	f.want(l.Lease <= maxFill, "lease", l.Lease, "want at most a hundred years")
+	blocks := l.MaxBlock >= time.Second && l.MaxBlock <= maxFill
+	f.want(l.MaxBlock == 0 || blocks, "max_block", l.MaxBlock, "want at least 1s and at most a hundred years")
 	bound, words := l.Rate.Per, "the period"
 	if l.Kind == FixedWindow {
 		bound, words = l.Rate.Per/2, "half of the period"
 	}
-	if l.Margin < 0 || l.Margin%time.Microsecond != 0 || (l.Rate.Per > 0 && l.Margin >= bound) {
-		wrong("margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, l.Rate.Per)
-	}
-	if l.Zone != "" {
-		if l.Kind != FixedWindow {
-			wrong("zone", l.Zone, "only a fixed_window limit follows a calendar")
-		}
-		if _, err := time.LoadLocation(l.Zone); err != nil || l.Zone == "Local" {
-			wrong("zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
-		}
-	}
+	margin := l.Margin >= 0 && l.Margin%time.Microsecond == 0 && (l.Rate.Per <= 0 || l.Margin < bound)
+	f.want(margin, "margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, l.Rate.Per)
+	f.want(l.Zone == "" || l.Kind == FixedWindow, "zone", l.Zone, "only a fixed_window limit follows a calendar")
+	_, err := time.LoadLocation(l.Zone)
+	f.want(err == nil && l.Zone != "Local", "zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
 	if l.Adapt != nil {
-		l.validateAdapt(wrong)
+		l.validateAdapt(&f)
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 		o := l.Overrides[key]
 		if o.For != 0 {
-			wrong("overrides", key, "an end makes sense for SetKey alone: leave For out")
-		} else if err := o.validateKey(l, key); err != nil {
-			wrong("overrides", key, "%v", strings.ReplaceAll(err.Error(), "\n", "; "))
+			f.want(false, "overrides", key, "an end makes sense for SetKey alone: leave For out")
+		} else if err := cmp.Or(validMeter(l.Name, key), o.validate(l)); err != nil {
+			f.want(false, "overrides", key, "%v", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
 	for _, app := range l.Apps {
-		if !isName(app) {
-			wrong("apps", app, wantName)
-		}
+		f.want(isName(app), "apps", app, wantName)
 	}
-	return errors.Join(errs...)
+	return errors.Join(f...)
 }
 
-// wantName says what isName takes.
-const wantName = "want 1 to 100 letters, digits, or _ . : -"
+// validate reports what is wrong with the first of the limits that is not valid.
+func validate(limits ...Limit) error {
+	for _, l := range limits {
+		if err := l.Validate(); err != nil {
+			return fmt.Errorf("limit %s: %w", l.Name, err)
+		}
+	}
+	return nil
+}
 
 // validateKind reports what is wrong with the kind, and with what only some
 // kinds have.
-func (l Limit) validateKind(wrong func(field string, value any, format string, args ...any)) {
+func (l Limit) validateKind(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket:
-		if l.Capacity < 0 || l.Capacity > maxPermits {
-			wrong("capacity", l.Capacity, "want 1 to %d", maxPermits)
-		} else if l.Rate.N > 0 && float64(l.MaxCost())*l.Rate.Per.Hours()/float64(l.Rate.N) > maxFill.Hours() {
-			wrong("capacity", l.Capacity, "at %s it takes over a hundred years to fill; want less", l.Rate)
-		}
+		within := l.Capacity >= 0 && l.Capacity <= maxPermits
+		f.want(within, "capacity", l.Capacity, "want 1 to %d", maxPermits)
+		fills := !within || l.Rate.N <= 0 || float64(l.MaxCost())*l.Rate.Per.Hours()/float64(l.Rate.N) <= maxFill.Hours()
+		f.want(fills, "capacity", l.Capacity, "at %s it takes over a hundred years to fill; want less", l.Rate)
 	case FixedWindow, SlidingLog, SlidingWindow:
-		if l.Capacity != 0 && l.Capacity != l.Rate.N {
-			wrong("capacity", l.Capacity, "a %s limit has the capacity of its rate, %d; leave it out", l.Kind, l.Rate.N)
-		}
-		if l.Kind == SlidingLog && l.Rate.N > maxLog {
-			wrong("rate", l.Rate, "a sliding_log keeps every time, at most %d; use sliding_window", maxLog)
-		}
+		f.want(l.Capacity == 0 || l.Capacity == l.Rate.N, "capacity", l.Capacity, "a %s limit has the capacity of its rate, %d; leave it out", l.Kind, l.Rate.N)
+		f.want(l.Kind != SlidingLog || l.Rate.N <= maxLog, "rate", l.Rate, "a sliding_log keeps every time, at most %d; use sliding_window", maxLog)
 	case Concurrency:
-		if l.Capacity < 1 || l.Capacity > maxPermits {
-			wrong("capacity", l.Capacity, "want how many may run at once, 1 to %d", maxPermits)
-		}
-		if l.Rate != (Rate{}) {
-			wrong("rate", l.Rate, "a concurrency limit has no rate, only a capacity")
-		}
+		f.want(l.Capacity >= 1 && l.Capacity <= maxPermits, "capacity", l.Capacity, "want how many may run at once, 1 to %d", maxPermits)
+		f.want(l.Rate == Rate{}, "rate", l.Rate, "a concurrency limit has no rate, only a capacity")
 	default:
-		wrong("kind", string(l.Kind), "want one of %s", strings.Join(texts(kinds), ", "))
+		f.want(false, "kind", string(l.Kind), "want one of %s", strings.Join(kinds, ", "))
 	}
+}
+
+// validateAdapt reports what is wrong with Adapt. Where the limit's own rate is wrong
+// Min is held against nothing: that rate's error is enough.
+func (l Limit) validateAdapt(f *faults) {
+	switch l.Kind {
+	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
+	default:
+		f.want(false, "adapt", l.Adapt.String(), "a %s limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window", l.Kind)
+		return
+	}
+	latency := l.Adapt.Latency
+	f.want(latency >= 0 && latency%time.Microsecond == 0, "adapt.latency", latency, "want how long a call may take, in whole microseconds")
+	if least := l.Adapt.Min; least != (Rate{}) && l.Rate.validate() == nil {
+		slower := least.validate() == nil && perSecond(least) <= perSecond(l.Rate)
+		f.want(slower, "adapt.min", least, "want a rate, at most the limit's own %s", l.Rate)
+	}
+}
+
+// validate reports what is wrong with an override of a limit that is valid itself:
+// with its own words, and with the limit that the key would have. A capacity is
+// handed on as it was given, so that the kinds that have none refuse it.
+func (o Override) validate(l Limit) error {
+	var f faults
+	if o.Rate == (Rate{}) && o.Capacity == 0 {
+		f = append(f, &FieldError{"rate", "missing", "want the key's own rate, such as 1/10s, or its capacity"})
+	}
+	if l.Kind == FixedWindow && o.Rate != (Rate{}) {
+		per := Rate{1, l.Rate.Per}.String()
+		f.want(o.Rate.Per == l.Rate.Per, "rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:])
+	}
+	f.want(o.For == 0 || o.For >= time.Microsecond && o.For <= maxFill, "for", o.For, "want a microsecond to a hundred years")
+	l.Overrides, l.Adapt = nil, nil
+	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
+		l.Capacity = o.Capacity
+	}
+	return errors.Join(append(f, l.Validate())...)
 }
 
 // maxFill bounds how long an empty meter takes to fill, a lease, a block and an
@@ -227,36 +229,38 @@ const maxLog = 100_000
 // America/New_York". Two limits of one name are the same words for Define if these
 // are, so all is in it that decides, but for the overrides.
 func (l Limit) String() string {
-	var b strings.Builder
-	b.WriteString(string(l.Kind))
-	if l.Rate != (Rate{}) {
-		b.WriteString(" " + l.Rate.String())
+	text := string(l.Kind)
+	add := func(there bool, format string, value any) {
+		if there {
+			text += fmt.Sprintf(format, value)
+		}
 	}
-	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
-		fmt.Fprintf(&b, " capacity %d", l.MaxCost())
-	}
-	if l.Margin > 0 {
-		b.WriteString(" margin " + l.Margin.String())
-	}
-	if l.Zone != "" {
-		b.WriteString(" zone " + l.Zone)
-	}
-	if len(l.Apps) > 0 {
-		b.WriteString(" apps " + strings.Join(l.Apps, ","))
-	}
-	if l.Lease != 0 && l.Lease != DefaultLease {
-		b.WriteString(" lease " + l.Lease.String())
-	}
-	if l.MaxBlock != 0 {
-		b.WriteString(" max_block " + l.MaxBlock.String())
-	}
-	if l.Adapt != nil {
-		b.WriteString(" " + l.Adapt.String())
-	}
+	add(l.Rate != Rate{}, " %v", l.Rate)
+	add(l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency, " capacity %d", l.MaxCost())
+	add(l.Margin > 0, " margin %v", l.Margin)
+	add(l.Zone != "", " zone %s", l.Zone)
+	add(len(l.Apps) > 0, " apps %s", strings.Join(l.Apps, ","))
+	add(l.Lease != 0 && l.Lease != DefaultLease, " lease %v", l.Lease)
+	add(l.MaxBlock != 0, " max_block %v", l.MaxBlock)
+	add(l.Adapt != nil, " %v", l.Adapt)
 	if l.Paused {
-		b.WriteString(" (paused)")
+		text += " (paused)"
 	}
-	return b.String()
+	return text
+}
+
+// With is the limit as a key with the override counts it. A FixedWindow keeps its
+// period whatever the override says, since windows are the limit's and not a key's.
+func (l Limit) With(o Override) Limit {
+	if per := l.Rate.Per; o.Rate != (Rate{}) {
+		if l.Rate = o.Rate; l.Kind == FixedWindow {
+			l.Rate.Per = per
+		}
+	}
+	if o.Capacity != 0 {
+		l.Capacity = o.Capacity
+	}
+	return l
 }
 
 // MaxCost is the most permits that one call can ever take: Capacity, or what that is
@@ -295,9 +299,4 @@ func (l Limit) LongestBlock() time.Duration {
 		return max(Day, l.Rate.Per)
 	}
 	return l.MaxBlock
-}
-
-// allows reports whether an app may use the limit.
-func (l Limit) allows(app string) bool {
-	return len(l.Apps) == 0 || slices.Contains(l.Apps, app)
 }

@@ -1,20 +1,20 @@
+// Package throttle decides whether a job may run.
+//
+// A limit is a named bound, such as 2000 a day. One limit and one key (a host,
+// an account) make a meter, which hands out permits. A Limiter answers at once:
+// allowed, with the permits taken, or denied, with how long until the same call
+// could be allowed. Most callers want Allow; several limits at once are
+// AllowAll, all or none.
+//
+// Redis is the limiter that all processes share, and Local the same within one.
+// Package scheduler/lanes has queued jobs wait for permits, and package scheduler
+// asynq's jobs.
 package throttle
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// ErrUnavailable is wrapped by every error that means Redis could not be
-// asked or did not answer. Whether the permits were taken is then unknown. [Local]
-// never returns it.
-var ErrUnavailable = errors.New("limiter unavailable")
-
-// ErrNoLimit is wrapped by the errors of methods that change a limit where there
-// is none of that name. To ask for its permits is no error: the Outcome says
-// NoLimit.
-var ErrNoLimit = errors.New("no such limit")
 
 // Limiter decides whether a call may go out now. [Redis] shares its meters among
 // all processes; [Local] keeps them in this one. Both decide alike, to the

@@ -2,8 +2,8 @@ package throttle
 
 import (
 	"context"
-	"crypto/rand"
-	"math"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,14 +36,19 @@ type Local struct {
 
 var _ Limiter = (*Local)(nil)
 
-// A meterKey is one limit and one key.
-type meterKey struct{ limit, key string }
+// override is what a key counts by, as long as its limit is of that kind. One that
+// was taken back stays for a while, without a kind: that the key's rate has changed
+// since is what keeps Settle from giving back what was taken at the old one.
+type override struct {
+	Override
+	file        bool
+	kind        Kind
+	since, ends int64 // in microseconds; ends is 0 if it does not
+}
 
-// A meterID names a meter's state. A limit that changes its kind gets new
-// meters, and the old ones back if it changes back.
-type meterID struct {
-	kind Kind
-	meterKey
+// holds reports whether a limit's key goes by the override at a moment.
+func (o *override) holds(r *activeLimit, now int64) bool {
+	return o.kind == r.Kind && (o.ends == 0 || now < o.ends)
 }
 
 // Allow implements Limiter.
@@ -72,9 +77,9 @@ func (l *Local) allow(needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	l.mu.Lock()
+	now := l.begin()
 	defer l.mu.Unlock()
-	return l.decide(l.begin(), needs), nil
+	return l.decide(now, needs), nil
 }
 
 // decide looks at all meters before it takes from any. Needs come sorted, so where
@@ -84,7 +89,7 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	var bind *claim
 	for i, need := range needs {
 		r := l.limits[need.Limit]
-		if r == nil || !r.allows(l.App) {
+		if r == nil || len(r.Apps) > 0 && !slices.Contains(r.Apps, l.App) {
 			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, ForOthers: r != nil, At: time.UnixMicro(now)}
 		}
 		c := &claims[i]
@@ -92,11 +97,11 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 		if need.Cost > c.own.MaxCost() {
 			return c.decision(Never)
 		}
-		if bind == nil || c.readyAt() > bind.readyAt() {
+		if bind == nil || c.ready() > bind.ready() {
 			bind = c
 		}
 	}
-	if bind.readyAt() > now {
+	if bind.ready() > now {
 		return bind.decision(Denied)
 	}
 	d := takeAll(claims)
@@ -108,52 +113,11 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 	return d
 }
 
-// takeAll takes the permits of all claims. The one with the fewest left decides. All
-// leases of the call are one holder's; a call without any has none.
-func takeAll(claims []claim) Decision {
-	var tightest *claim
-	holder, lease := "", time.Duration(0)
-	var taken []Taken
-	for i := range claims {
-		c := &claims[i]
-		if held, ok := c.meter.(*concurrency); ok && c.need.Cost > 0 {
-			if holder == "" {
-				holder, lease = rand.Text(), c.limit.lease()
-			}
-			held.holder, lease = holder, min(lease, c.limit.lease())
-		}
-		if c.need.Cost > 0 {
-			taken = append(taken, Taken{c.need, c.meter.take(c.now, int64(c.need.Cost))})
-		}
-		if tightest == nil || c.left() < tightest.left() {
-			tightest = c
-		}
-	}
-	d := tightest.decision(Allowed)
-	d.Holder, d.Lease, d.Taken = holder, lease, taken
-	return d
-}
-
-// A claim is one need at one moment, with the meter that answers it. Where the key
-// has an override that ends, it knows both rates: a job that is denied now can be
-// due after the end.
-type claim struct {
-	need    Need
-	limit   *activeLimit // the limit's own
-	own     *activeLimit // the key's
-	ends    int64        // when the key goes by next instead; 0 if it does not
-	next    *activeLimit
-	id      meterID
-	meter   meter
-	now     int64
-	blocked int64 // when the block ends, if there is one
-}
-
 // claim finds the meter of a need, or makes one that is only kept if permits
 // are taken: a key that is merely looked at costs no memory.
 func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
-	c := claim{need: need, limit: r, id: meterID{r.Kind, key}, now: now, blocked: l.blocks[key]}
+	c := claim{gate: gate{paused: r.Paused, blocked: l.blocks[key]}, need: need, limit: r, id: meterID{r.Kind, key}, now: now}
 	if c.own, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
 		c.next, _ = l.limitOf(r, need.Key, c.ends)
 	}
@@ -166,66 +130,176 @@ func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
 	return c
 }
 
-// pausedUS is how long from now a paused limit says to come back: long enough
-// to cost little, short enough to notice Resume.
-const pausedUS = 60_000_000
+// Throttle implements Limiter. Its meters are those of a limit without a name,
+// and so apart from those of every other: no other limit can have that name. Since
+// the limit comes with each call, a change of its numbers is one that was made now.
+func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
+	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
+		return Cell{}, err
+	}
+	now := l.begin()
+	defer l.mu.Unlock()
+	r := &activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
+	c := l.claim(now, r, Need{Key: key, Cost: quantity})
 
-// readyAt is when the need could be met: not before the end of a pause, which
-// nobody knows, or of a block. What the key's own rate puts after its end is as the
-// limit's rate has it from then on, which may be later still, but not sooner than
-// the end.
-func (c *claim) readyAt() int64 {
-	if c.limit.Paused {
-		return max(c.now+pausedUS, c.blocked)
+	outcome, at := Allowed, c.ready()
+	switch {
+	case quantity > r.Capacity:
+		outcome = Never
+	case at > now:
+		outcome = Denied
+	case quantity > 0:
+		c.meter.take(now, int64(quantity))
+		l.meters[c.id] = c.meter
 	}
-	at := max(c.meter.readyAt(c.now, int64(c.need.Cost)), c.blocked)
-	if c.ends > 0 && at >= c.ends {
-		return max(c.after().readyAt(c.ends, int64(c.need.Cost)), c.blocked)
-	}
-	return at
+	return newCell(outcome, r.Capacity, now, at, c.left(), c.fullAt(now)), nil
 }
 
-// after is the meter as it will be when the key's rate ends, if nothing is taken
-// before.
-func (c *claim) after() meter {
-	m := c.meter.clone()
-	m.define(c.next)
-	return m
+// Extend implements Limiter. It extends what is still held even where it reports
+// false: the holder is to stop, and frees the rest in its own time.
+func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, error) {
+	now := l.begin()
+	defer l.mu.Unlock()
+	held := true
+	for _, need := range needs {
+		r := l.limits[need.Limit]
+		if r == nil || r.Kind != Concurrency {
+			continue
+		}
+		c, found := l.claim(now, r, need).meter.(*concurrency)
+		held = found && c.extend(now, holder) && held
+	}
+	return held, nil
 }
 
-// fullAt is when the meter will be as if never used, by whatever rate holds then.
-func (c *claim) fullAt() int64 {
-	at := c.meter.fullAt(c.now)
-	if c.ends > 0 && at >= c.ends {
-		return c.after().fullAt(c.ends)
+// Free implements Limiter. It asks for no limit of that name and kind, so a lease is
+// given back also where the limit has been changed or deleted since.
+func (l *Local) Free(_ context.Context, holder string, needs ...Need) error {
+	l.begin()
+	defer l.mu.Unlock()
+	for _, need := range needs {
+		if c, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*concurrency); ok {
+			c.free(holder)
+		}
 	}
-	return at
+	return nil
 }
 
-// left is how many permits the meter has, and none while it is shut.
-func (c *claim) left() int64 {
-	if c.limit.Paused || c.blocked > c.now {
-		return 0
+// Settle implements Limiter.
+func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost int) error {
+	t, err := d.settles(limit, key, cost)
+	if err != nil {
+		return err
 	}
-	return c.meter.left(c.now)
+	return l.change(limit, func(r *activeLimit, now int64) {
+		c := l.claim(now, r, t.Need)
+		at, more := d.At.UnixMicro(), int64(cost-t.Cost)
+		held, leased := c.meter.(*concurrency)
+		longer := int64(0)
+		switch {
+		case leased:
+			held.resize(now, d.Holder, int64(cost))
+		case more > 0:
+			charge(c.meter, now, more)
+			l.meters[c.id] = c.meter
+			if g, ok := c.meter.(*gcra); ok {
+				longer, _ = span(more, g.n, g.period)
+			}
+		case more < 0 && t.Mark[0] > 0 && c.own.since <= at && at <= now && now-at < memory:
+			c.meter.giveBack(now, -more, spent{at, int64(t.Cost), t.Mark})
+		}
+		t.charged(cost, longer)
+	})
 }
 
-// decision is the answer if this claim is the one that decides. Its numbers are
-// after what was taken.
-func (c *claim) decision(outcome Outcome) Decision {
-	d := Decision{
-		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
-		Capacity: c.own.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
-		ResetAfter: microseconds(c.fullAt() - c.now),
+// change does something to a limit that exists, at a moment, with the lock held. Of
+// one that does not exist it returns an error that wraps ErrNoLimit.
+func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
+	now := l.begin()
+	defer l.mu.Unlock()
+	r := l.limits[name]
+	if r == nil {
+		return noLimit(name)
 	}
-	if outcome == Denied {
-		d.RetryAfter = microseconds(c.readyAt() - c.now)
-	}
-	return d
+	do(r, now)
+	return nil
 }
 
-// microseconds is n microseconds, or the longest duration there is, some 292 years,
-// where n does not fit one.
-func microseconds(n int64) time.Duration {
-	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+// limitOf is the limit that a key goes by at a moment, and when that ends: 0 if it does
+// not. A rate holds since the limit or the override was said last, and the limit's own
+// again since the override has ended.
+func (l *Local) limitOf(r *activeLimit, key string, now int64) (_ *activeLimit, ends int64) {
+	o := l.overrides[meterKey{r.Name, key}]
+	if o == nil {
+		return r, 0
+	}
+	own := *r
+	own.since = max(r.since, o.since)
+	if o.holds(r, now) {
+		own.Limit = r.With(o.Override)
+		return &own, o.ends
+	}
+	if o.ends <= now {
+		own.since = max(own.since, o.ends)
+	}
+	return &own, 0
+}
+
+// recount has a key's meter count by the rate of now. What it owes stays owed.
+func (l *Local) recount(r *activeLimit, key string, now int64) {
+	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
+		now, _ := l.limitOf(r, key, now)
+		m.define(now)
+	}
+}
+
+// begin starts a call, with the lock held: it returns the time in microseconds and, once in as many
+// calls as there are meters, drops those that count nothing any more. So a cold
+// key costs no memory, and sweeping costs a call constant time on average, without
+// a goroutine that would have to be stopped. It also makes the maps of a zero Local.
+func (l *Local) begin() int64 {
+	l.mu.Lock()
+	if l.meters == nil {
+		l.limits = make(map[string]*activeLimit)
+		l.meters = make(map[meterID]meter)
+		l.blocks = make(map[meterKey]int64)
+		l.overrides = make(map[meterKey]*override)
+	}
+	now := time.Now
+	if l.Clock != nil {
+		now = l.Clock
+	}
+	us := now().UnixMicro()
+	l.calls++
+	if l.calls > max(100, len(l.meters)+len(l.blocks)+len(l.overrides)) {
+		l.calls = 0
+		l.sweep(us)
+	}
+	return us
+}
+
+// sweep forgets the meters and blocks that say nothing any more. As in Redis they
+// are kept for a while longer: the clock may step back. A meter whose rate ends is
+// kept until that has gone, since by the limit's own rate it may owe for longer than
+// by the one that it was last told; and one that was given something back for as long as
+// calls can settle that took before.
+func (l *Local) sweep(now int64) {
+	before := len(l.meters)
+	for key, o := range l.overrides {
+		if o.ends > 0 && o.ends <= now-grace-memory {
+			l.recount(l.limits[key.limit], key.key, now)
+			delete(l.overrides, key)
+		}
+	}
+	maps.DeleteFunc(l.meters, func(id meterID, m meter) bool {
+		o := l.overrides[id.meterKey]
+		if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-grace-memory {
+			return false
+		}
+		return (o == nil || o.ends == 0) && m.fullAt(now-grace) <= now-grace
+	})
+	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now-grace })
+	if len(l.meters) < before/4 {
+		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself
+	}
 }

@@ -2,8 +2,6 @@ package throttle
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/lua"
@@ -44,29 +42,15 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}
-	args := make([]any, 0, 2*len(needs))
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
+	reply, err := r.runExtended(ctx, lua.Look, appendMeters(nil, needs)...)
+	if err != nil {
+		return nil, err
 	}
-	for range 3 {
-		reply, err := r.run(ctx, lua.Look, args...).Slice()
-		if err != nil {
-			return nil, unavailable(err)
-		}
-		names, now := strings.Fields(reply[0].(string)), reply[1].(int64)
-		if len(names) > 0 {
-			if err := r.ExtendCalendars(ctx, slices.Compact(names), now); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		meters := make([]Meter, len(needs))
-		for i, n := range needs {
-			meters[i] = readMeter(n, reply[i+2].([]any), now)
-		}
-		return meters, nil
+	meters := make([]Meter, len(needs))
+	for i, n := range needs {
+		meters[i] = readMeter(n, reply[1+i].([]any), reply[0].(int64))
 	}
-	return nil, errCalendar
+	return meters, nil
 }
 
 // readMeter reads the reply of lua/limits/look.lua for one meter. Moments that are past by
@@ -85,4 +69,174 @@ func readMeter(n Need, row []any, now int64) Meter {
 		m.PerSecond = float64(number(9)) / microseconds(period).Seconds()
 	}
 	return m
+}
+
+// A Course is a meter as a forecast follows it: from how it stands on, with what happens
+// to it by the clock alone. Moments are microseconds of Redis's clock. The zero value is of
+// a limit that does not exist: a job comes at once, to learn that.
+type Course struct {
+	// Need is which meter it is; the cost means nothing.
+	Need
+	// Capacity is the most permits that can be taken at once.
+	Capacity int64
+	// Reserved is how many permits are kept for called jobs, Wanted how many all want that
+	// wait, and Sharing how many lanes take turns there, as was counted last.
+	Reserved, Wanted, Sharing int64
+	// About is whether permits come back as jobs end, so that moments are estimates.
+	About bool
+
+	gate  // without a meter where there is no such limit
+	own   *activeLimit
+	lease int64 // of a concurrency limit, else 0
+}
+
+// NewCourse is the meter of a limit for one key that nobody has used. Runs is for how long
+// a job holds its permits of a concurrency limit, 0 where nobody knows.
+func NewCourse(l Limit, key string, now int64, runs time.Duration) *Course {
+	if o, differs := l.Overrides[key]; differs {
+		l = l.With(o)
+	}
+	c := &Course{Need: Need{Limit: l.Name, Key: key}}
+	if l.Kind == Concurrency {
+		c.lease = l.lease().Microseconds()
+		c.hold(now, 0, int64(l.Capacity), runs)
+		return c
+	}
+	r := &activeLimit{Limit: l}
+	c.meter = newMeter(r)
+	c.define(r)
+	return c
+}
+
+func (c *Course) define(r *activeLimit) {
+	c.meter.define(r)
+	c.own, c.Capacity = r, int64(r.MaxCost())
+}
+
+// hold has a concurrency meter follow jobs that run for so long in the mean: at most n
+// of them at once is at most n in any time of that length. Where nobody knows how long
+// they run, none ever ends.
+func (c *Course) hold(now, held, slots int64, runs time.Duration) {
+	period := int64(far)
+	if runs > 0 {
+		period, c.About = max(1, runs.Microseconds()), true
+	}
+	kind := SlidingLog
+	if slots > maxLog {
+		kind = SlidingWindow
+	}
+	r := &activeLimit{Limit: Limit{Kind: kind, Rate: Rate{int(slots), microseconds(period)}}}
+	c.meter = newMeter(r)
+	c.define(r)
+	held = min(held, slots)
+	if kind == SlidingWindow && held > 0 {
+		c.meter.take(now, held)
+		return
+	}
+	for i := range held { // they end one after the other
+		ago := int64(0)
+		if runs > 0 {
+			ago, _ = span(held-1-i, held, period)
+		}
+		c.meter.take(now-ago, 1)
+	}
+}
+
+// ReadyAt is when k permits could be taken, and 1<<53, the last moment there is, where
+// nobody knows.
+func (c *Course) ReadyAt(now, k int64) int64 {
+	if c.meter == nil {
+		return now
+	}
+	if c.paused {
+		return far
+	}
+	if c.ends > 0 && now >= c.ends {
+		c.ends = 0
+		c.define(c.next)
+	}
+	return c.readyAt(now, k)
+}
+
+// Take takes k permits, which ReadyAt allows.
+func (c *Course) Take(now, k int64) {
+	if c.meter != nil && k > 0 {
+		c.meter.take(now, k)
+	}
+}
+
+// Never reports whether k permits are more than it ever gives.
+func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
+
+// Shut reports whether the limit is paused or the key blocked.
+func (c *Course) Shut(now int64) bool { return c.shut(now) }
+
+// Unknown reports whether nobody can say when permits come back.
+func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.own.periodUS() >= far) }
+
+// Refill is how long k permits take to come again once they are used.
+func (c *Course) Refill(k int64) int64 {
+	switch {
+	case c.meter == nil:
+		return 1
+	case c.lease > 0:
+		return c.lease
+	case c.own.Kind == Funnel || c.own.Kind == TokenBucket:
+		n := int64(c.own.Rate.N)
+		us, rest := span(k, n, c.own.periodUS())
+		return us + ceilDiv(rest, n)
+	}
+	return c.own.periodUS()
+}
+
+// Courses follows meters from how they stand, in the order of the needs; nil are those whose
+// limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
+// does nothing else meanwhile.
+func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
+	reply, err := r.run(ctx, lua.Course, appendMeters(nil, needs)...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	courses := make([]*Course, len(needs))
+	for i, n := range needs {
+		if row := reply[i+1].([]any); len(row) > 0 {
+			courses[i] = readCourse(n, row, now, runs(n))
+		}
+	}
+	return courses, nil
+}
+
+// readCourse reads a row of lua/limits/course.lua.
+func readCourse(n Need, row []any, now int64, runs time.Duration) *Course {
+	number := func(i int) int64 { return row[i].(int64) }
+	state := row[17].([]any)
+	limit := func(i int) *activeLimit {
+		r := &activeLimit{Limit: Limit{Name: n.Limit, Kind: Kind(row[0].(string)), Rate: Rate{int(number(i)), microseconds(number(i + 1))}}, since: number(13)}
+		switch r.Kind {
+		case Funnel, TokenBucket:
+			r.Capacity = int(number(i + 2))
+		case FixedWindow:
+			r.Rate.Per, r.Margin, r.Zone = microseconds(number(14)), microseconds(number(15)), row[16].(string)
+		}
+		return r
+	}
+	c := &Course{Need: n}
+	if row[0].(string) == string(Concurrency) {
+		c.lease = number(2)
+		c.hold(now, state[0].(int64), number(3), runs)
+	} else {
+		r := limit(1)
+		c.meter = readState(r, state)
+		c.define(r)
+		if c.ends = number(9); c.ends > 0 {
+			c.next = limit(10)
+			c.next.since = c.ends
+		}
+	}
+	c.Reserved, c.Wanted, c.Sharing = number(4), number(5), number(6)
+	c.paused, c.blocked = number(7) == 1, number(8)
+	if c.Reserved > 0 {
+		charge(c.meter, now, c.Reserved)
+	}
+	return c
 }

@@ -1,6 +1,9 @@
 package throttle
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // A meter counts for one limit and one key. It is plain arithmetic on the time
 // that is passed in, in microseconds, and the twin of the Lua meter of its
@@ -18,9 +21,6 @@ type meter interface {
 	// take takes k permits. The caller has seen that readyAt allows it. The mark is
 	// by what giveBack knows them again: see Taken.
 	take(now, k int64) mark
-	// charge takes k permits more than were allowed: a debt, which readyAt waits
-	// for as for any other permit.
-	charge(now, k int64)
 	// giveBack returns k of the permits of a call, as far as that is safe: as if
 	// the call had never taken them, and not as if new ones came. The caller has
 	// seen that the limit has not changed since the call.
@@ -44,37 +44,19 @@ type spent struct {
 	mark     mark
 }
 
-// An activeLimit is a limit in use. A change of the limit makes a new one, by which
-// an override sees that the rates it has made of the old one are out of date. Only
-// the pause, the calendar and what was said of keys change in place.
+// An activeLimit is a limit in use, for all of its keys or for one.
 type activeLimit struct {
 	Limit
+	since    int64               // when it was defined so, in microseconds
 	words    string              // as Define said it last; empty if only Set did
 	keys     map[string]Override // as Define said them last
 	keysKind Kind                // for a limit of that kind
-	since    int64               // when it was defined so, in microseconds
-	windows  []int64             // the calendar's boundaries around the last time asked
+	calendar *[]int64            // the boundaries around the last time asked, for all keys
 }
 
-// newMeter is the unused meter of a limit. A funnel and a token bucket are one kind
-// of meter, told apart only by how people see them.
-func newMeter(r *activeLimit) meter {
-	var m meter
-	switch r.Kind {
-	case FixedWindow:
-		m = &fixedWindow{}
-	case SlidingLog:
-		m = &slidingLog{}
-	case SlidingWindow:
-		m = &slidingWindow{}
-	case Concurrency:
-		m = &concurrency{leases: make(map[string]lease)}
-	default:
-		m = &gcra{}
-	}
-	m.define(r)
-	return m
-}
+// grace is how long a meter is kept after it has become as if never used, so
+// that a clock which is set back by less still finds what was counted.
+const grace = int64(time.Minute / time.Microsecond)
 
 // far is the last moment there is, in the year 2255: to here the numbers of the
 // Lua meters are exact. What would be later is then.
@@ -115,3 +97,6 @@ func rounds(k, n, period int64) (within, wait int64) {
 	wait, _ = span((k-within)/n, 1, period)
 	return within, wait
 }
+
+// ceilDiv is a/b rounded up, for a from 0 on.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -118,7 +118,8 @@ func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 }
 
 func TestMeterThatIsFullIsAsNew(t *testing.T) {
-	for _, kind := range kinds {
+	for _, name := range kinds {
+		kind := Kind(name)
 		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
 			l := anyLimit(t, kind)
 			m := newMeter(&activeLimit{Limit: l})

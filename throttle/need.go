@@ -18,9 +18,6 @@ type Need struct {
 	Cost  int
 }
 
-// maxKey bounds a meter's key, which becomes part of the name of a Redis key.
-const maxKey = 200
-
 // withCosts gives every need that names no cost a cost of 1, in a copy: the slice
 // is the caller's.
 func withCosts(needs []Need) []Need {
@@ -54,27 +51,6 @@ func normalize(needs []Need) ([]Need, error) {
 	return merge(needs), nil
 }
 
-// validMeter refuses what cannot name a meter.
-func validMeter(limit, key string) error {
-	if !isName(limit) {
-		return fieldError("limit", limit, wantName)
-	}
-	if !isKey(key) {
-		return keyError(key)
-	}
-	return nil
-}
-
-// isKey reports whether a text is at most 200 bytes without control characters.
-func isKey(text string) bool {
-	return len(text) <= maxKey && !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' })
-}
-
-// keyError is about a key, of which it shows only the beginning: it may be long.
-func keyError(key string) error {
-	return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
-}
-
 // merge sorts needs and adds up those of the same meter: else each of them would be
 // held against the same permits, and together they could take more than there are.
 func merge(needs []Need) []Need {
@@ -97,10 +73,46 @@ func merge(needs []Need) []Need {
 	return merged
 }
 
-// appendNeeds are needs as the scripts take them: triples of limit, key and cost.
-func appendNeeds(args []any, needs []Need) []any {
+// appendMeters appends the meters of needs as the scripts take them: limit and key.
+func appendMeters(args []any, needs []Need) []any {
 	for _, n := range needs {
-		args = append(args, n.Limit, n.Key, n.Cost)
+		args = append(args, n.Limit, n.Key)
 	}
 	return args
+}
+
+// isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
+// for every need of every call, so it is no regular expression. What it leaves out
+// separates: | a limit from its key, line breaks meters, commas apps.
+func isName(text string) bool {
+	for i := range len(text) {
+		c := text[i] | 0x20 // a letter's lower case
+		if (c < 'a' || c > 'z') && (text[i] < '0' || text[i] > ':') && text[i] != '_' && text[i] != '.' && text[i] != '-' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 100
+}
+
+// wantName says what isName takes.
+const wantName = "want 1 to 100 letters, digits, or _ . : -"
+
+// validMeter refuses what cannot name a meter.
+func validMeter(limit, key string) error {
+	if !isName(limit) {
+		return fieldError("limit", limit, wantName)
+	}
+	return validKey(key)
+}
+
+// maxKey bounds a meter's key, which becomes part of the name of a Redis key.
+const maxKey = 200
+
+// validKey refuses a key that is too long or has control characters. It shows only the
+// beginning.
+func validKey(key string) error {
+	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' }) {
+		return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
+	}
+	return nil
 }

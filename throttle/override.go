@@ -1,18 +1,10 @@
 package throttle
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // Override is what one key of a limit counts by instead of the limit's own words,
@@ -66,99 +58,10 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// With is the limit as a key with the override counts it. A FixedWindow keeps its
-// period whatever the override says, since windows are the limit's and not a key's.
-func (l Limit) With(o Override) Limit {
-	if per := l.Rate.Per; o.Rate != (Rate{}) {
-		if l.Rate = o.Rate; l.Kind == FixedWindow {
-			l.Rate.Per = per
-		}
-	}
-	if o.Capacity != 0 {
-		l.Capacity = o.Capacity
-	}
-	return l
-}
-
-// validate reports what is wrong with an override of a limit that is valid itself:
-// with its own words, and with the limit that the key would have. A capacity is
-// handed on as it was given, so that the kinds that have none refuse it.
-func (o Override) validate(l Limit) error {
-	var errs []error
-	if o.Rate == (Rate{}) && o.Capacity == 0 {
-		errs = append(errs, &FieldError{"rate", "missing", "want the key's own rate, such as 1/10s, or its capacity"})
-	}
-	if l.Kind == FixedWindow && o.Rate != (Rate{}) && o.Rate.Per != l.Rate.Per {
-		per := Rate{1, l.Rate.Per}.String()
-		errs = append(errs, fieldError("rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:]))
-	}
-	if o.For != 0 && o.For < time.Microsecond || o.For > maxFill {
-		errs = append(errs, fieldError("for", o.For, "want a microsecond to a hundred years"))
-	}
-	l.Overrides, l.Adapt = nil, nil
-	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
-		l.Capacity = o.Capacity
-	}
-	return errors.Join(append(errs, l.Validate())...)
-}
-
-// validateKey is validate, for a key that is named beside it.
-func (o Override) validateKey(l Limit, key string) error {
-	if err := validMeter(l.Name, key); err != nil {
-		return err
-	}
-	return o.validate(l)
-}
-
 // permits are the numbers that the scripts want, the period in microseconds; 0 where
 // the limit's own count.
 func (o Override) permits() (n int, perUS int64, capacity int) {
 	return o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity
-}
-
-// SetKey implements Limiter. It takes two round trips, the first to hold the
-// override against the limit. Where the limit changes its kind in between the
-// override is stored, and without effect until it has the old kind again.
-func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error {
-	if err := validMeter(limit, key); err != nil {
-		return err
-	}
-	l, err := r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
-	}
-	if err != nil {
-		return unavailable(err)
-	}
-	if err := o.validate(l); err != nil {
-		return err
-	}
-	n, perUS, capacity := o.permits()
-	return r.known(ctx, limit, lua.SetKey, limit, key, string(l.Kind), n, perUS, capacity, o.For.Microseconds(), by(ctx), o.String())
-}
-
-// UnsetKey implements Limiter.
-func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
-	if err := validMeter(limit, key); err != nil {
-		return err
-	}
-	return r.known(ctx, limit, lua.UnsetKey, limit, key, by(ctx))
-}
-
-// defineKeys makes the overrides of a limit known that its definition has. It sends
-// them all, with the words that the script compares with those it was told last:
-// what is the same there stays, even where SetKey has changed it since.
-func (r *Redis) defineKeys(ctx context.Context, l Limit) error {
-	var words strings.Builder
-	args := []any{l.Name, string(l.Kind), ""}
-	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
-		o := l.Overrides[key]
-		fmt.Fprintf(&words, "%s\t%s %s\n", key, l.Kind, o)
-		n, perUS, capacity := o.permits()
-		args = append(args, key, n, perUS, capacity)
-	}
-	args[2] = words.String()
-	return unavailable(r.run(ctx, lua.FileKeys, args...).Err())
 }
 
 // KeyState is what differs for one key of a limit from what the limit says. A
@@ -183,84 +86,54 @@ type KeyState struct {
 	Latency time.Duration
 }
 
-// Keys implements Limiter. It reads all keys of the limit that differ in one reply,
-// and takes three round trips.
-func (r *Redis) Keys(ctx context.Context, limit string) ([]KeyState, error) {
-	records, err := r.rdb.HGetAll(ctx, r.prefix+"overrides:"+limit).Result()
-	if err != nil || len(records) == 0 {
-		return nil, unavailable(err)
-	}
-	l, err := r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) { // deleted since
-		return nil, nil
-	}
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	now, err := r.rdb.Time(ctx).Result()
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	var keys []KeyState
-	for _, key := range slices.Sorted(maps.Keys(records)) {
-		if k := readKey(l, key, records[key], now); k.differs() {
-			keys = append(keys, k)
-		}
-	}
-	return keys, nil
-}
-
-// Key returns a limit as it is in force, and what differs from it for a key: its
-// With(state.Override) is what the key counts by. It takes three round trips, and fails
-// with an error that wraps ErrNoLimit where there is no such limit.
-func (r *Redis) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
-	l, err = r.definition(ctx, limit)
-	if errors.Is(err, redis.Nil) {
-		return l, state, fmt.Errorf("%w: %s", ErrNoLimit, limit)
-	}
-	if err != nil {
-		return l, state, unavailable(err)
-	}
-	record, err := r.rdb.HGet(ctx, r.prefix+"overrides:"+limit, key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return l, state, unavailable(err)
-	}
-	now, err := r.rdb.Time(ctx).Result()
-	return l, readKey(l, key, record, now), unavailable(err)
-}
-
 // differs reports whether a record says anything of today. It is kept for an hour
 // after that, so that Settle gives nothing back at a rate that has changed since.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }
 
-// readKey reads a record as lua/limits/include/record.lua writes it: 14 words, by number
-// here. Of anything else it says that nothing differs.
-func readKey(l Limit, key, record string, now time.Time) KeyState {
-	words := strings.Fields(record)
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(words[i], 10, 64)
-		return n
+// Adapt has each key of a limit find the pace that the other side bears, never
+// beyond the limit's rate: it slows down when calls are refused, by half at first,
+// and speeds up a little at a time while they are accepted (AIMD); and it slows down
+// as far as they take longer than Latency, by the rule of Scrapy's AutoThrottle.
+// Jobs tell a Redis limiter how their calls go (package scheduler does it), and it
+// shares that among all processes; Local takes no notice. A fixed window and a
+// concurrency limit cannot adapt.
+//
+// The first refusal takes half of the pace, and so does each that follows in a row;
+// one that comes while a key was getting faster takes a tenth. Each second in which
+// calls are accepted gives back a thousandth of the whole rate. That is additive
+// increase and multiplicative decrease: with it many who share one capacity come to
+// share it evenly (Chiu and Jain, "Analysis of the increase and decrease algorithms
+// for congestion avoidance in computer networks", 1989). What was learned of a key of
+// which nothing was heard for an hour is forgotten at the next call, of whatever key of
+// the limit, of which something is heard, and when a key is set.
+type Adapt struct {
+	// Min is the slowest pace, at most the limit's rate. The zero value means a
+	// hundredth of the rate.
+	Min Rate
+	// Latency is how long calls may take before the key slows down. The zero value
+	// means that their time does not matter.
+	Latency time.Duration
+}
+
+// String is what adapts, such as "adapt min 1/10s latency 500ms".
+func (a Adapt) String() string {
+	text := "adapt"
+	if a.Min != (Rate{}) {
+		text += " min " + a.Min.String()
 	}
-	k := KeyState{Key: key, Share: 1}
-	if len(words) < 14 {
-		return k
+	if a.Latency > 0 {
+		text += " latency " + a.Latency.String()
 	}
-	until := time.UnixMicro(number(5))
-	if ends := number(5) > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
-		k.File = words[0] == "file"
-		k.Override = Override{Rate: Rate{int(number(2)), time.Duration(number(3)) * time.Microsecond}, Capacity: int(number(4))}
-		if ends {
-			k.Until, k.For = until, until.Sub(now)
-		}
+	return text
+}
+
+// wholeShare is all of a rate, as the scripts count its parts.
+const wholeShare = 1_000_000
+
+// share is the least part of the limit's rate, from 1 to wholeShare.
+func (a Adapt) share(rate Rate) int {
+	if a.Min == (Rate{}) {
+		return wholeShare / 100
 	}
-	k.Refused = int(number(8))
-	if l.Adapt == nil {
-		return k
-	}
-	k.Share, k.Slowed = float64(number(7))/wholeShare, number(10) < wholeShare
-	k.Latency = time.Duration(number(11)) * time.Microsecond
-	if k.Share < 1 {
-		k.Now = pace(l.With(k.Override).Rate, k.Share)
-	}
-	return k
+	return max(1, min(wholeShare, int(wholeShare*perSecond(a.Min)/perSecond(rate))))
 }

@@ -2,12 +2,10 @@ package throttle
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate/lua"
 )
@@ -23,6 +21,7 @@ type plains struct {
 // plainLimit is what is known of a limit.
 type plainLimit struct {
 	summary string       // as lua/limits/include/summary.lua writes it
+	rate    string       // of that n and period, as meters have them
 	limit   *activeLimit // nil if it is not plain
 	skip    int          // calls that go the long way, since one had to
 }
@@ -31,10 +30,89 @@ type plainLimit struct {
 // somebody waits: to find that out costs a round trip.
 const skipped = 64
 
+// parsePlain reads a limit's summary: kind, n, microseconds and capacity, and a mark
+// where there is more.
+func parsePlain(name, summary string) *plainLimit {
+	p := &plainLimit{summary: summary, skip: skipped}
+	words := strings.Fields(summary)
+	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
+		return p
+	}
+	n, period, capacity := number(words[1]), number(words[2]), number(words[3])
+	if us, _ := span(capacity, n, period); us < far/2 { // so that no TAT comes near it
+		limit := Limit{Name: name, Kind: Kind(words[0]), Rate: Rate{int(n), microseconds(period)}, Capacity: int(capacity)}
+		p.skip, p.limit, p.rate = 0, &activeLimit{Limit: limit}, words[1]+" "+words[2]
+	}
+	return p
+}
+
+// plain is what is known of the limits, or nil if the call must go the long way.
+// What is not known it asks Redis, which takes a round trip.
+func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
+	limits, unknown := r.plains.of(needs)
+	if len(unknown) == 0 {
+		return limits, nil
+	}
+	summaries, err := r.rdb.HMGet(ctx, r.prefix+"summaries", unknown...).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	r.plains.learn(unknown, summaries)
+	return r.plain(ctx, needs)
+}
+
+// of is what is known of the limits, and which are not known. Neither is there if the
+// call must go the long way.
+func (p *plains) of(needs []Need) (limits []plainLimit, unknown []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, need := range needs {
+		known := p.known[need.Limit]
+		if known == nil {
+			unknown = append(unknown, need.Limit)
+			continue
+		}
+		if known.skip > 0 {
+			if known.skip--; known.skip == 0 {
+				delete(p.known, need.Limit)
+			}
+			return nil, nil
+		}
+		if known.limit == nil || need.Cost == 0 || need.Cost > known.limit.Capacity {
+			return nil, nil
+		}
+		limits = append(limits, *known)
+	}
+	return limits, unknown
+}
+
+// learn notes summaries of limits.
+func (p *plains) learn(names []string, summaries []any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, name := range names {
+		summary, _ := summaries[i].(string)
+		p.known[name] = parsePlain(name, summary)
+	}
+}
+
+// leave has the next calls of these limits go the long way, and then Redis be asked
+// anew.
+func (p *plains) leave(needs []Need) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, need := range needs {
+		if known := p.known[need.Limit]; known != nil {
+			known.skip = skipped
+		}
+	}
+}
+
 // plainCall is one call of the plain way.
 type plainCall struct {
 	needs  []Need
 	limits []plainLimit
+	meters []int // their places in the batch
 
 	decision Decision
 	decided  bool // else the whole script must be asked
@@ -64,14 +142,16 @@ func (r *Redis) takePlainly(ctx context.Context, needs []Need) (d Decision, ok b
 func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call int, d Decision, err error)) {
 	var plain []*plainCall
 	var numbers []int
-	var rest [][]Need
+	rest := map[meterKey]bool{} // meters of calls that go the long way
 	for i, needs := range calls {
 		limits, err := r.plain(ctx, needs)
 		switch {
 		case err != nil:
 			answer(i, Decision{}, err)
-		case limits == nil || slices.ContainsFunc(rest, func(other []Need) bool { return meet(needs, other) }):
-			rest = append(rest, needs)
+		case limits == nil || slices.ContainsFunc(needs, func(n Need) bool { return rest[meterKey{n.Limit, n.Key}] }):
+			for _, n := range needs {
+				rest[meterKey{n.Limit, n.Key}] = true
+			}
 		default:
 			plain, numbers = append(plain, &plainCall{needs: needs, limits: limits}), append(numbers, i)
 		}
@@ -79,19 +159,14 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call
 	if len(plain) == 0 {
 		return
 	}
-	r.allowJobsPlainly(ctx, plain)
+	c := r.callers.Next()
+	defer r.callers.Done(c)
+	r.sendPlainly(ctx, plain, c.Name, c.Calls, new(lua.Sent))
 	for i, call := range plain {
 		if d, decided, err := r.plainDecision(call); decided || err != nil {
 			answer(numbers[i], d, err)
 		}
 	}
-}
-
-// meet reports whether two calls need the same meter.
-func meet(a, b []Need) bool {
-	return slices.ContainsFunc(a, func(n Need) bool {
-		return slices.ContainsFunc(b, func(m Need) bool { return n.Limit == m.Limit && n.Key == m.Key })
-	})
 }
 
 // plainDecision is what the script has said to a call. It is not ok where it said nothing.
@@ -104,135 +179,153 @@ func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) 
 
 // allowPlainly sends calls of Allow in one script.
 func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
-	r.sendPlainly(ctx, calls, "")
+	r.sendPlainly(ctx, calls, "", 0, 1)
 }
 
-// allowJobsPlainly sends calls of jobs in one script. They are known where it is repeated,
-// and nobody takes there what one before did not get.
-func (r *Redis) allowJobsPlainly(ctx context.Context, calls []*plainCall) {
-	c := r.callers.Next()
-	defer r.callers.Done(c)
-	r.sendPlainly(ctx, calls, &stamp{caller: c})
-}
-
-// stamp names a script of jobs' calls, and says how often it was sent.
-type stamp struct {
-	caller *lua.Caller
-	sent   int
-}
-
-// MarshalBinary implements encoding.BinaryMarshaler: go-redis calls it each time it sends.
-func (s *stamp) MarshalBinary() ([]byte, error) {
-	s.sent++
-	return fmt.Appendf(nil, "%s %d %d", s.caller.Name, s.caller.Calls, s.sent), nil
-}
-
-// sendPlainly sends calls in one script.
-func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp any) {
-	b := plainBatch{numbers: map[string]int{}}
+// sendPlainly sends calls in one script. The stamp is who sends it, the number of this one
+// and how often it was sent: so jobs' calls are known where it is repeated.
+func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp ...any) {
+	b := plainBatch{places: map[string]int{}}
 	var sent []*plainCall
 	for _, call := range calls {
 		if b.add(call) {
 			sent = append(sent, call)
 		}
 	}
-	if err := b.send(ctx, r, stamp); err != nil {
-		for _, call := range sent {
-			call.err = err
-		}
-		return
-	}
+	err := b.send(ctx, r, stamp)
 	for i, call := range sent {
-		b.decide(call, i)
+		if call.err = err; err == nil {
+			b.decide(call, i)
+		}
 	}
 }
 
-// plain returns what is known of the limits, or nil if the call must go the long way.
-// What is not known it asks Redis, which takes a round trip.
-func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
-	limits := make([]plainLimit, len(needs))
-	var unknown []string
-	r.plains.mu.Lock()
-	for i, need := range needs {
-		known := r.plains.known[need.Limit]
-		switch {
-		case known == nil:
-			unknown = append(unknown, need.Limit)
-		case known.skip > 0:
-			if known.skip--; known.skip == 0 {
-				delete(r.plains.known, need.Limit)
-			}
-			fallthrough
-		case known.limit == nil || need.Cost == 0 || need.Cost > known.limit.Capacity:
-			limits = nil
-		default:
-			limits[i] = *known
-		}
-		if limits == nil {
-			break
-		}
-	}
-	r.plains.mu.Unlock()
-	if limits == nil || len(unknown) == 0 {
-		return limits, nil
-	}
-	if err := r.learn(ctx, unknown); err != nil {
-		return nil, err
-	}
-	return r.plain(ctx, needs)
+// plainBatch is calls of the plain way that are sent in one script: what
+// lua/limits/plain.lua takes, and what it said.
+type plainBatch struct {
+	places map[string]int // of meters, by their ID
+	ids    []string
+	limits []plainLimit // of the meters
+	rows   []plainRow
+
+	now      int64
+	verdicts string
+	meters   []meter // as the calls that were decided have left them
 }
 
-// learn asks Redis for the summaries of limits.
-func (r *Redis) learn(ctx context.Context, names []string) error {
-	summaries, err := r.rdb.HMGet(ctx, r.prefix+"summaries", names...).Result()
-	if err != nil {
-		return unavailable(err)
+// plainRow is calls in a row that are alike.
+type plainRow struct {
+	*plainCall
+	alike int
+}
+
+// add adds a call, unless it knows a limit otherwise than another one does.
+func (b *plainBatch) add(call *plainCall) bool {
+	for i, need := range call.needs {
+		limit := call.limits[i]
+		id := string(limit.limit.Kind) + ":" + need.Limit + "|" + need.Key
+		place, known := b.places[id]
+		if !known {
+			place = len(b.ids)
+			b.places[id], b.ids, b.limits = place, append(b.ids, id), append(b.limits, limit)
+		}
+		if b.limits[place].summary != limit.summary {
+			return false
+		}
+		call.meters = append(call.meters, place)
 	}
-	r.plains.mu.Lock()
-	defer r.plains.mu.Unlock()
-	if r.plains.known == nil {
-		r.plains.known = map[string]*plainLimit{}
+	if n := len(b.rows); n > 0 && slices.Equal(b.rows[n-1].needs, call.needs) {
+		b.rows[n-1].alike++
+	} else {
+		b.rows = append(b.rows, plainRow{call, 1})
 	}
-	for i, name := range names {
-		summary, _ := summaries[i].(string)
-		r.plains.known[name] = parsePlain(name, summary)
+	return true
+}
+
+// send asks Redis for the verdicts.
+func (b *plainBatch) send(ctx context.Context, r *Redis, args []any) error {
+	keys := slices.Clone(r.keys)
+	for i, id := range b.ids {
+		keys, args = append(keys, r.prefix+"m:"+id), append(args, b.limits[i].limit.Name)
+	}
+	for _, limit := range b.limits {
+		args = append(args, limit.summary)
+	}
+	for _, limit := range b.limits {
+		args = append(args, limit.rate)
+	}
+	for _, row := range b.rows {
+		args = b.append(args, row)
+	}
+	reply, err := lua.Plain.Run(ctx, r.rdb, keys, args...).Text()
+	if err != nil || reply == "" {
+		return err
+	}
+	lines := strings.Split(reply, "\n")
+	said := strings.Fields(lines[0])
+	b.now, b.verdicts = number(said[0])*1e6+number(said[1]), said[2]
+	for i, limit := range b.limits { // of a state that the script could not use nobody asks
+		b.meters = append(b.meters, readState(limit.limit, []any{lines[1+i]}))
 	}
 	return nil
 }
 
-// leave has the next calls of these limits go the long way, and then Redis be asked
-// anew.
-func (p *plains) leave(needs []Need) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, need := range needs {
-		if known := p.known[need.Limit]; known != nil {
-			known.skip = skipped
+// append appends a row as the script takes it.
+func (b *plainBatch) append(args []any, row plainRow) []any {
+	all, head, times := len(row.meters) == len(b.ids) && slices.IsSorted(row.meters), any(""), 1
+	switch {
+	case !all:
+		head, times = len(row.meters), row.alike
+	case row.alike > 1:
+		head = -row.alike
+	}
+	for range times {
+		args = append(args, head)
+		for i, need := range row.needs {
+			if !all {
+				args = append(args, row.meters[i]+1)
+			}
+			args = appendCost(args, row.limits[i].limit, need.Cost)
 		}
 	}
+	return args
 }
 
-// parsePlain reads a limit's summary: kind, n, microseconds and capacity, and a mark
-// where there is more.
-func parsePlain(name, summary string) *plainLimit {
-	p := &plainLimit{summary: summary, skip: skipped}
-	words := strings.Fields(summary)
-	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
-		return p
+// appendCost appends what a cost stands for, as the script takes it.
+func appendCost(args []any, limit *activeLimit, cost int) []any {
+	n, period := int64(limit.Rate.N), limit.periodUS()
+	aheadUS, ahead := span(int64(limit.Capacity-cost), n, period)
+	costUS, part := span(int64(cost), n, period)
+	parts := ""
+	if ahead > 0 || part > 0 {
+		parts = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(part, 10)
 	}
-	var numbers [3]int64
-	for i, word := range words[1:] {
-		n, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return p
+	return append(args, aheadUS, costUS, parts)
+}
+
+// decide has a call know what the script said to the i-th.
+func (b *plainBatch) decide(call *plainCall, i int) {
+	if i >= len(b.verdicts) || b.verdicts[i] == '?' {
+		return
+	}
+	claims := make([]claim, len(call.needs))
+	bind := &claims[0]
+	for i, need := range call.needs {
+		limit := call.limits[i].limit
+		claims[i] = claim{gate: gate{meter: b.meters[call.meters[i]]}, need: need, limit: limit, own: limit, now: b.now}
+		if claims[i].ready() > bind.ready() {
+			bind = &claims[i]
 		}
-		numbers[i] = n
 	}
-	limit := &activeLimit{Limit: Limit{
-		Name: name, Kind: Kind(words[0]), Rate: Rate{int(numbers[0]), time.Duration(numbers[1]) * time.Microsecond}, Capacity: int(numbers[2]),
-	}}
-	if us, _ := span(numbers[2], numbers[0], limit.periodUS()); us < far/2 { // so that no TAT comes near it
-		p.skip, p.limit = 0, limit
+	call.decided = true
+	if b.verdicts[i] == '-' {
+		call.decision = bind.decision(Denied)
+		return
 	}
-	return p
+	call.decision = takeAll(claims)
+	if b.verdicts[i] == '=' { // what was taken since is not known
+		for i := range call.decision.Taken {
+			call.decision.Taken[i].Mark = mark{}
+		}
+	}
 }

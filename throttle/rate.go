@@ -98,14 +98,13 @@ func parsePeriod(text string) (time.Duration, error) {
 	}
 	unit := strings.ToLower(strings.TrimSpace(text[digits:]))
 	for _, u := range units {
-		for _, name := range u.names {
-			if unit == name {
-				if times > int(100*365*Day/u.per) {
-					return 0, fmt.Errorf("period %q is longer than a hundred years", text)
-				}
-				return time.Duration(times) * u.per, nil
-			}
+		if !slices.Contains(u.names, unit) {
+			continue
 		}
+		if times > int(100*365*Day/u.per) {
+			return 0, fmt.Errorf("period %q is longer than a hundred years", text)
+		}
+		return time.Duration(times) * u.per, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -154,4 +153,19 @@ func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err
+}
+
+// perSecond makes rates of different periods comparable.
+func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
+
+// pace is a share of a rate, for people: "4.5/s". It takes the shortest period in
+// which there is at least one permit.
+func pace(r Rate, share float64) string {
+	times := share * float64(r.N)
+	for _, u := range units {
+		if n := times * float64(u.per) / float64(r.Per); n >= 1 || u.per == Month {
+			return fmt.Sprintf("%.3g/%s", n, u.names[0])
+		}
+	}
+	return ""
 }

@@ -3,10 +3,9 @@ package throttle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,9 +77,38 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		opts.Logger = slog.Default()
 	}
 	prefix := lua.Prefix(opts.Scope)
-	r := &Redis{rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers()}
+	r := &Redis{
+		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
+		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
+	}
 	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
 	return r
+}
+
+// Scope is where the limiter's keys are: the client, and what their names begin with.
+// Whoever waits for its permits is kept beside them.
+func (r *Redis) Scope() (rdb redis.UniversalClient, prefix string) { return r.rdb, r.prefix }
+
+// App is the app that it asks as.
+func (r *Redis) App() string { return r.app }
+
+// known runs a script that replies 0 where the limit does not exist, which is an
+// error that wraps ErrNoLimit.
+func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, args ...any) error {
+	found, err := r.run(ctx, script, args...).Int()
+	if err != nil {
+		return unavailable(err)
+	}
+	if found == 0 {
+		return noLimit(limit)
+	}
+	return nil
+}
+
+// run runs a script. go-redis sends its digest, and its text only to a Redis that
+// does not have it.
+func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 
 // Allow implements Limiter: AllowN with 1.
@@ -136,7 +164,10 @@ type allowCall struct {
 func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 	args := []any{r.app}
 	for _, c := range calls {
-		args = appendNeeds(append(args, c.holder, len(c.needs)), c.needs)
+		args = append(args, c.holder, len(c.needs))
+		for _, n := range c.needs {
+			args = append(args, n.Limit, n.Key, n.Cost)
+		}
 	}
 	replies, err := r.run(ctx, lua.Allow, args...).Slice()
 	if len(calls) > 1 && lua.IsOnes(err) {
@@ -152,12 +183,104 @@ func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 	}
 }
 
-// Scope is where the limiter's keys are: the client, and what their names begin with.
-// Whoever waits for its permits is kept beside them.
-func (r *Redis) Scope() (rdb redis.UniversalClient, prefix string) { return r.rdb, r.prefix }
+// Decide asks for the reply of a script that decides as lua/limits/allow.lua does, and
+// whose leases are in it, and makes a decision of it. Where that says that a calendar
+// ends, it extends the calendar and asks again; where it says that Redis lost a limit, it
+// defines the limits again and asks once more. Neither has taken anything, so to ask
+// again is safe. Three tries are enough for one of each; what needs more is in a race with
+// somebody who changes the limit all the time.
+//
+// It is for scripts of other packages, such as those of scheduler/lanes.
+func (r *Redis) Decide(
+	ctx context.Context, needs []Need, ask func(context.Context) (reply []any, holder string, err error),
+) (Decision, error) {
+	for range 3 {
+		reply, holder, err := ask(ctx)
+		if err != nil {
+			return Decision{}, unavailable(err)
+		}
+		switch outcome := reply[0].(int64); {
+		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
+			again, err := r.defineAgain(ctx, needs[reply[1].(int64)].Limit)
+			if err != nil {
+				return Decision{}, err
+			}
+			if again {
+				continue
+			}
+			fallthrough
+		case outcome != stale:
+			return decision(reply, needs, holder), nil
+		}
+		names := strings.Fields(reply[1].(string))
+		if err := r.ExtendCalendars(ctx, names, reply[2].(int64)); err != nil {
+			return Decision{}, err
+		}
+	}
+	return Decision{}, errCalendar
+}
 
-// App is the app that it asks as.
-func (r *Redis) App() string { return r.app }
+// errCalendar is the error where others change a limit each time that its
+// calendar has been extended.
+var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
+
+// stale is the scripts' own outcome, past the last of Outcome: a calendar must be
+// extended first.
+const stale = 6
+
+// decision reads a script's reply: outcome, index of the need that decided, now,
+// ready at, remaining, full at, capacity, and the lease or how long to put the job
+// back for. Moments are microseconds of Redis's clock, and become lengths of time
+// here, so that this process's clock does not matter.
+//
+// What follows depends on the outcome: of a job that waits, whether anybody knows when
+// it will run; of an allowed call, whether the limiter is to hear how it goes, the mark
+// of each need, and of a job that waited since when, how often it was denied, and since
+// when its permits were reserved or 0. Allow's denials end
+// before that, and those that are Never or NoLimit sooner.
+func decision(reply []any, needs []Need, holder string) Decision {
+	n := make([]int64, max(9, len(reply)))
+	for i := range reply {
+		n[i] = reply[i].(int64)
+	}
+	need := needs[n[1]]
+	d := Decision{
+		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
+		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
+	}
+	if d.Outcome == NoLimit {
+		d.ForOthers = n[3] == 2
+		return d
+	}
+	if d.Outcome == Denied {
+		d.RetryAfter, d.PutBack = microseconds(max(0, n[3]-n[2])), microseconds(n[7])
+		d.Unknown = len(reply) > 8 && n[8] == 0
+	}
+	if d.Outcome == Allowed {
+		d.BeginIn = microseconds(max(0, n[3]-n[2]))
+	}
+	if d.Outcome == Allowed && len(reply) > 8 {
+		d.Heard = n[8] == 1
+		for i, need := range needs {
+			if need.Cost > 0 {
+				d.Taken = append(d.Taken, Taken{need, mark(n[9+2*i:])})
+			}
+		}
+		if waited := n[9+2*len(needs):]; len(waited) > 0 {
+			d.Waited, d.Denials = microseconds(n[2]-waited[0]), int(waited[1])
+			if d.Late = -1; waited[2] > 0 {
+				d.Late = microseconds(n[2] - waited[2])
+			}
+		}
+	}
+	if d.Outcome != Denied && n[7] > 0 {
+		d.Holder, d.Lease = holder, microseconds(n[7])
+	}
+	if n[5] > 0 {
+		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
+	}
+	return d
+}
 
 // Throttle implements Limiter.
 func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
@@ -168,85 +291,43 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 	if err != nil {
 		return Cell{}, unavailable(err)
 	}
-	c := Cell{Limit: maxBurst + 1, Remaining: int(reply[3]), RetryAfter: -1}
-	c.ResetAfter = microseconds(reply[4] - reply[1])
-	switch Outcome(reply[0]) {
-	case Denied:
-		c.Limited, c.RetryAfter = true, microseconds(reply[2]-reply[1])
-	case Never:
-		c.Limited, c.Never = true, true
-	}
-	return c, nil
-}
-
-// validCell reports what is wrong with a call of Throttle: its numbers have the
-// bounds of a Limit's.
-func validCell(key string, maxBurst, count int, period time.Duration, quantity int) error {
-	switch {
-	case !isKey(key):
-		return keyError(key)
-	case maxBurst < 0 || maxBurst >= maxPermits:
-		return fieldError("max_burst", maxBurst, "want 0 to %d", maxPermits-1)
-	case quantity < 0 || quantity > math.MaxInt32:
-		return fieldError("quantity", quantity, "want 0 to %d", math.MaxInt32)
-	}
-	return Limit{Name: "cell", Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}.Validate()
+	return newCell(Outcome(reply[0]), maxBurst+1, reply[1], reply[2], reply[3], reply[4]), nil
 }
 
 // Extend implements Limiter. Leases last from now on for as long as their limit
 // says; those that have ended are not brought back.
 func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
-	held, err := r.run(ctx, lua.Extend, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Int()
+	held, err := r.run(ctx, lua.Extend, appendMeters([]any{holder}, needs)...).Int()
 	return held == 1, unavailable(err)
 }
 
 // Free implements Limiter. A holder that holds nothing any more is no error: its
 // leases may have ended by themselves.
 func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
-	return unavailable(r.run(ctx, lua.Free, appendNeeds([]any{holder}, merge(withCosts(needs)))...).Err())
+	return unavailable(r.run(ctx, lua.Free, appendMeters([]any{holder}, needs)...).Err())
 }
 
-// Block implements Limiter. The moment is of this process's clock, and compared
-// with Redis's.
-func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) error {
-	if err := validMeter(limit, key); err != nil {
-		return err
-	}
-	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro(), by(ctx))
-}
-
-// Reset implements Limiter.
-func (r *Redis) Reset(ctx context.Context, limit, key string) error {
-	if err := validMeter(limit, key); err != nil {
-		return err
-	}
-	return r.known(ctx, limit, lua.Reset, limit, key, by(ctx))
-}
-
-// known runs a script that replies 0 where the limit does not exist, which is an
-// error that wraps ErrNoLimit.
-func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, args ...any) error {
-	found, err := r.run(ctx, script, args...).Int()
+// Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
+// limit is gone, a [*FieldError] for a cost out of bounds, and where the decision took
+// nothing of that meter. After one that wraps ErrUnavailable nobody knows whether the
+// difference was charged: said again, it can be charged twice, and is never given back
+// twice. A call that go-redis repeats, because its answer got lost, charges once.
+func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
+	t, err := d.settles(limit, key, cost)
 	if err != nil {
-		return unavailable(err)
-	}
-	if found == 0 {
-		return fmt.Errorf("%w: %s", ErrNoLimit, limit)
-	}
-	return nil
-}
-
-// run runs a script. go-redis sends its digest, and its text only to a Redis that
-// does not have it.
-func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
-	return script.Run(ctx, r.rdb, r.keys, args...)
-}
-
-// unavailable marks an error of Redis or of the way there, once. What it wraps can
-// still be asked for, such as context.DeadlineExceeded.
-func unavailable(err error) error {
-	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	c := r.callers.Next()
+	defer r.callers.Done(c)
+	was := t.Cost
+	t.Cost = min(was, cost) // whatever becomes of the call
+	reply, err := r.runExtended(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
+	if err != nil {
+		return err
+	}
+	if reply[1].(int64) == 0 {
+		return noLimit(limit)
+	}
+	t.charged(cost, reply[2].(int64))
+	return nil
 }

@@ -1,9 +1,6 @@
 package throttle
 
-import (
-	"slices"
-	"sort"
-)
+import "slices"
 
 // slidingLog counts for a sliding log: at most n permits in every window of one
 // period, exactly. It keeps the times of the last n permits, oldest first. A
@@ -34,32 +31,27 @@ func (l *slidingLog) readyAt(now, k int64) int64 {
 	return min(far, at+wait)
 }
 
-// take records the time k times. When the clock was set back it records the
-// last time again, so that the log stays in order. Its mark is that time.
+// take records the time k times, and forgets those of which n are newer. Its mark is
+// that time.
 func (l *slidingLog) take(now, k int64) mark {
-	if len(l.times) > 0 {
-		now = max(now, l.times[len(l.times)-1])
-	}
-	for range k {
-		l.times = append(l.times, now)
-	}
+	at := l.record(now, k)
 	if old := int64(len(l.times)) - l.n; old > 0 {
 		l.times = l.times[old:]
 	}
-	return mark{now}
+	return mark{at}
 }
 
-// charge records further times, beyond n: the log is in debt until so many are a
-// period old. It does not keep a debt of more than all permits of the limit, which
-// would make the log as long as the cost is wrong.
-func (l *slidingLog) charge(now, k int64) {
-	k = min(k, l.n+l.left(now))
+// record notes the time k times. When the clock was set back it is the last time again,
+// so that the log stays in order. Beyond n the log is in debt until so many are a period
+// old.
+func (l *slidingLog) record(now, k int64) int64 {
 	if len(l.times) > 0 {
 		now = max(now, l.times[len(l.times)-1])
 	}
 	for range k {
 		l.times = append(l.times, now)
 	}
+	return now
 }
 
 // giveBack drops up to k of the times that the call recorded. They may be
@@ -77,7 +69,7 @@ func (l *slidingLog) giveBack(_, k int64, of spent) {
 
 // left is n less the times that still are in the window.
 func (l *slidingLog) left(now int64) int64 {
-	gone := sort.Search(len(l.times), func(i int) bool { return l.times[i]+l.period > now })
+	gone, _ := slices.BinarySearch(l.times, now-l.period+1)
 	return max(0, l.n-int64(len(l.times)-gone))
 }
 

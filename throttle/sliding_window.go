@@ -96,9 +96,6 @@ func (s *slidingWindow) take(now, k int64) mark {
 	return mark{index}
 }
 
-// charge is take: the count of a part has no bound.
-func (s *slidingWindow) charge(now, k int64) { s.take(now, k) }
-
 // giveBack uncounts permits in the part that the call was counted in, if it is still
 // there. After a change of the width, parts are not what they were then, and what
 // was counted in the call's part may stand in another: nothing is given back.

@@ -2,11 +2,9 @@ package expression
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/builtin"
@@ -113,15 +111,10 @@ var growing = map[string]func(args []any) float64{
 	},
 	"join": func(args []any) float64 {
 		made := 0.0
-		add := func(s string) { made += round + float64(len(s)+len(text(args, 1))) }
-		switch list := args[0].(type) {
-		case []string:
-			for _, s := range list {
-				add(s)
-			}
-		case []any:
-			for i := range list {
-				add(text(list, i))
+		if list := reflect.ValueOf(args[0]); list.Kind() == reflect.Slice {
+			for i := range list.Len() {
+				s, _ := list.Index(i).Interface().(string)
+				made += round + float64(len(s)+len(text(args, 1)))
 			}
 		}
 		return made
@@ -264,32 +257,4 @@ func small(node ast.Node) bool {
 	}
 	kind := node.Type().Kind()
 	return kind >= reflect.Bool && kind <= reflect.Float64
-}
-
-// ownPatterns refuses regular expressions that do not stand in the formula: a short one
-// that others write can take as long as they please.
-type ownPatterns struct{ err error }
-
-// Visit is called for every part of a formula.
-func (o *ownPatterns) Visit(node *ast.Node) {
-	n, ok := (*node).(*ast.BinaryNode)
-	if !ok || n.Operator != "matches" {
-		return
-	}
-	if _, written := n.Right.(*ast.StringNode); !written {
-		o.err = fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", n.Right)
-	}
-}
-
-// cut is the beginning of a text that says what was wrong with a value: the value may be in it.
-func cut(reason string) string {
-	const most = 300
-	if len(reason) <= most {
-		return reason
-	}
-	end := most
-	for !utf8.RuneStart(reason[end]) {
-		end--
-	}
-	return reason[:end] + "…"
 }

@@ -130,7 +130,7 @@ func TestWhatFormulasAreForIsNotBounded(t *testing.T) {
 func TestErrorsOfFormulasAreShort(t *testing.T) {
 	payload := `"` + strings.Repeat("ä", 100_000) + `"`
 	for _, text := range []string{`int(payload)`, `date(payload)`, `duration(payload)`, `timezone(payload)`, `{"a": 1}[payload].b`, `payload["b"]`, `fromJSON(payload)`} {
-		key, err := ParseKey(text)
+		key, err := parse[Key](text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -143,14 +143,14 @@ func TestErrorsOfFormulasAreShort(t *testing.T) {
 
 // A pattern that others write takes as long as they please.
 func TestPatternsStandInTheFormula(t *testing.T) {
-	_, err := ParseWhen(`payload.a matches payload.b`)
+	_, err := parse[When](`payload.a matches payload.b`)
 	if want := "condition payload.a matches payload.b: matches payload.b: want the pattern in quotes: a job does not bring its own"; reason(err) != want {
 		t.Errorf("%v: want %s", err, want)
 	}
 }
 
 func BenchmarkKeyByHost(b *testing.B) {
-	key, err := ParseKey(`host(payload.url)`)
+	key, err := parse[Key](`host(payload.url)`)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -25,30 +25,32 @@ type formula struct {
 	what    string // such as "key expression", for errors
 	text    string
 	program *vm.Program
-	names   names
+	names   map[string]bool
 	byHost  bool // whether it takes the host of payload.url
 	bounded bool // whether it has a loop or a function that may make much of little
+	// foreign is a regular expression that does not stand in the formula: a short one that
+	// others write can take as long as they please.
+	foreign ast.Node
 }
 
 // compile reports what is wrong with the text, as one line. env is a struct
 // whose expr tags are the names that the text may use.
 func compile(what, text string, env environment) (*formula, error) {
-	f := &formula{what: what, text: strings.TrimSpace(text), names: names{}}
+	f := &formula{what: what, text: strings.TrimSpace(text), names: map[string]bool{}}
 	if f.text == "" {
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
 	}
-	patterns := &ownPatterns{}
-	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
+	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now")}
 	// As it was written it says what is wrong with it; as it runs it pays for what it does.
 	written, err := expr.Compile(f.text, options...)
 	if err != nil {
 		return nil, f.wrap(explain(err, env))
 	}
-	if patterns.err != nil {
-		return nil, f.wrap(patterns.err)
-	}
 	node := written.Node()
 	ast.Walk(&node, f)
+	if f.foreign != nil {
+		return nil, f.wrap(fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", f.foreign))
+	}
 	if f.program = written; f.bounded {
 		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
 			return nil, f.wrap(explain(err, env))
@@ -77,25 +79,24 @@ func (f *formula) run(env environment) (any, error) {
 		err = left.whole(reflect.ValueOf(value), 0) // what is in it twice is written twice
 	}
 	if err != nil {
-		return nil, f.wrap(explain(err, env))
+		return nil, explain(err, env)
 	}
 	return value, nil
 }
 
 // answer is what a formula gives for what it sees, as read takes it.
 func answer[T any](f *formula, see func(*formula) (environment, error), read func(any) (T, error)) (T, error) {
-	var none T
+	var got T
+	var value any
 	env, err := see(f)
-	if err != nil {
-		return none, f.wrap(err)
+	if err == nil {
+		value, err = f.run(env)
 	}
-	value, err := f.run(env)
-	if err != nil {
-		return none, err
+	if err == nil {
+		got, err = read(value)
 	}
-	got, err := read(value)
 	if err != nil {
-		return none, f.wrap(err)
+		return *new(T), f.wrap(err)
 	}
 	return got, nil
 }
@@ -111,6 +112,9 @@ func (f *formula) wrap(err error) error {
 
 // constant is whether the formula gives the same value for every job.
 func (f *formula) constant() bool { return len(f.names) == 0 }
+
+// mostSaid is how long a reason may be, in bytes: the value that was wrong may be in it.
+const mostSaid = 300
 
 // explain is expr's error without its picture of the source, and with the
 // names that exist where one does not.
@@ -130,7 +134,10 @@ func explain(err error, env any) error {
 	if strings.HasPrefix(reason, "unknown name") {
 		return fmt.Errorf("%s: want one of %s, or text in quotes", reason, strings.Join(known(env), ", "))
 	}
-	return errors.New(cut(reason))
+	if len(reason) > mostSaid {
+		reason = strings.ToValidUTF8(reason[:mostSaid], "") + "…"
+	}
+	return errors.New(reason)
 }
 
 func known(env any) []string {
@@ -150,8 +157,6 @@ func example(env any) string {
 	return "host(payload.url)"
 }
 
-type names map[string]bool
-
 // Visit is called for every part of a formula.
 func (f *formula) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
@@ -161,5 +166,9 @@ func (f *formula) Visit(node *ast.Node) {
 		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
 	case *ast.BuiltinNode, *ast.PredicateNode:
 		f.bounded = true
+	case *ast.BinaryNode:
+		if _, written := n.Right.(*ast.StringNode); n.Operator == "matches" && !written {
+			f.foreign = n.Right
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -105,7 +106,7 @@ func TestKey(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		key, err := ParseKey(test.text)
+		key, err := parse[Key](test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -128,7 +129,7 @@ func TestKeyDoesNotCompile(t *testing.T) {
 		{"string(now())", "key expression string(now()): unknown name now: want one of payload, task, host(…), or text in quotes"},
 	}
 	for _, test := range tests {
-		if _, err := ParseKey(test.text); reason(err) != test.err {
+		if _, err := parse[Key](test.text); reason(err) != test.err {
 			t.Errorf("%s: %s\nwant %s", test.text, reason(err), test.err)
 		}
 	}
@@ -166,7 +167,7 @@ func TestCost(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		cost, err := ParseCost(test.text)
+		cost, err := parse[Cost](test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -177,7 +178,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"0", "-1", "1.5", `"2"`, "nil"} {
-		if _, err := ParseCost(text); err == nil {
+		if _, err := parse[Cost](text); err == nil {
 			t.Errorf("constant cost %s: no error", text)
 		}
 	}
@@ -185,7 +186,7 @@ func TestCost(t *testing.T) {
 
 func TestConstantCost(t *testing.T) {
 	for text, want := range map[string]int{"2 + 3": 5, "payload.n": 0, "len(task.id)": 0} {
-		cost, err := ParseCost(text)
+		cost, err := parse[Cost](text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +220,7 @@ func TestPriority(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		priority, err := ParsePriority(test.text)
+		priority, err := parse[Priority](test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -230,10 +231,10 @@ func TestPriority(t *testing.T) {
 		}
 	}
 	const want = "priority expression hgih: unknown name hgih: want one of payload, task, high, normal, low, host(…), or text in quotes"
-	if _, err := ParsePriority("hgih"); reason(err) != want {
+	if _, err := parse[Priority]("hgih"); reason(err) != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
-	if _, err := ParsePriority(`"urgent"`); err == nil {
+	if _, err := parse[Priority](`"urgent"`); err == nil {
 		t.Error(`constant priority "urgent": no error`)
 	}
 }
@@ -249,13 +250,13 @@ func TestWeight(t *testing.T) {
 		{text: "payload.w", payload: `{"w":2.0}`, weight: 2},
 		{text: "payload.w", payload: `{"w":0}`, err: "weight expression payload.w: it gives 0: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":-1}`, err: "weight expression payload.w: it gives -1: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: it gives 1e+09: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: it gives 1000000000: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":1.5}`, err: "weight expression payload.w: it gives 1.5: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":"3"}`, err: "weight expression payload.w: it gives text: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{}`, err: "weight expression payload.w: there is no such field in it (or it is null)"},
 	}
 	for _, test := range tests {
-		weight, err := ParseWeight(test.text)
+		weight, err := parse[Weight](test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -266,7 +267,7 @@ func TestWeight(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"0", "1001", "1.5"} {
-		if _, err := ParseWeight(text); err == nil {
+		if _, err := parse[Weight](text); err == nil {
 			t.Errorf("constant weight %s: no error", text)
 		}
 	}
@@ -293,7 +294,7 @@ func TestZeroValues(t *testing.T) {
 // Whatever the payload, a key is fit for a name in Redis or there is an error,
 // and whole numbers do not lose a digit.
 func TestKeyOfAnyPayload(t *testing.T) {
-	key, err := ParseKey("payload.k")
+	key, err := parse[Key]("payload.k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,4 +321,14 @@ func TestKeyOfAnyPayload(t *testing.T) {
 			t.Fatalf("%v became the key %q", value, got)
 		}
 	})
+}
+
+// parse compiles a text as a config file does.
+func parse[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](text string) (T, error) {
+	var value T
+	err := P(&value).UnmarshalText([]byte(text))
+	return value, err
 }

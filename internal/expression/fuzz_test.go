@@ -23,25 +23,25 @@ func FuzzExpressions(target *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
 		job := func() *Job { return &Job{Type: "a", Queue: "default", ID: "1", Payload: payload} }
-		if key, err := ParseKey(text); err == nil {
+		if key, err := parse[Key](text); err == nil {
 			if value, err := key.Of(job()); err == nil && checkKey(value) != nil {
 				t.Errorf("%q is the key %q: %v", text, value, checkKey(value))
 			}
 		}
-		if cost, err := ParseCost(text); err == nil {
+		if cost, err := parse[Cost](text); err == nil {
 			if n, err := cost.Of(job()); err == nil && n < 0 {
 				t.Errorf("%q costs %d", text, n)
 			}
 		}
-		if priority, err := ParsePriority(text); err == nil {
+		if priority, err := parse[Priority](text); err == nil {
 			_, _ = priority.Of(job())
 		}
-		if settle, err := ParseSettle(text); err == nil {
+		if settle, err := parse[Settle](text); err == nil {
 			if n, ok, err := settle.Of(job(), payload); ok && err == nil && n < 0 {
 				t.Errorf("%q settles %d", text, n)
 			}
 		}
-		if when, err := ParseWhen(text); err == nil {
+		if when, err := parse[When](text); err == nil {
 			_, _ = when.Of(&Done{Job: *job(), Result: payload})
 		}
 	})

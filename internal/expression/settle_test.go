@@ -18,7 +18,7 @@ func TestSettle(t *testing.T) {
 		{text: "result.n", result: `x`, err: "settle expression result.n: the result is not JSON: invalid character 'x' looking for beginning of value"},
 	}
 	for _, test := range tests {
-		settle, err := ParseSettle(test.text)
+		settle, err := parse[Settle](test.text)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -28,7 +28,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s of %s = %d, %t, %q\nwant %d, %q", test.text, test.result, got, ok, reason(err), test.cost, test.err)
 		}
 	}
-	if _, err := ParseSettle("results.n"); reason(err) != "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes" {
+	if _, err := parse[Settle]("results.n"); reason(err) != "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes" {
 		t.Error(err)
 	}
 	if _, ok, err := (Settle{}).Of(job("x"), nil); ok || err != nil {

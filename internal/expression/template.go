@@ -1,7 +1,6 @@
 package expression
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,47 +112,38 @@ func (t Template) At(tick time.Time, quote Quote) (any, error) {
 
 // OfJob is the template's value for a job, as At for a tick.
 func (t Template) OfJob(job *Job) (any, error) {
-	return t.fill(func(f *formula) (environment, error) { return job.env(f) }, nil)
+	return t.fill(job.sees, nil)
 }
+
+// OfDone is the template's value for a job that has run, as At for a tick.
+func (t Template) OfDone(job *Done, quote Quote) (any, error) { return t.fill(job.env, quote) }
 
 // fill evaluates the template, each expression with what it sees. What stands between
 // two whole parts is quoted at once: pieces of it could make a name together.
-func (t Template) fill(env func(*formula) (environment, error), quote Quote) (any, error) {
-	value := func(f *formula) (any, error) {
-		seen, err := env(f)
-		if err != nil {
-			return nil, f.wrap(err)
-		}
-		return f.value(seen)
-	}
+func (t Template) fill(see func(*formula) (environment, error), quote Quote) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		v, err := value(t.parts[0].formula)
+		value, err := answer(t.parts[0].formula, see, something)
 		if err != nil {
 			return nil, err
 		}
-		return quote.In(v)
+		return quote.In(value)
 	}
 	var b strings.Builder
 	between := ""
 	for _, p := range t.parts {
+		text := p.text
+		if p.formula != nil {
+			var err error
+			if text, err = answer(p.formula, see, inline); err != nil {
+				return nil, err
+			}
+		}
 		if p.whole {
-			b.WriteString(quote.of(between) + p.text)
+			b.WriteString(quote.of(between) + text)
 			between = ""
-			continue
+		} else {
+			between += text
 		}
-		if p.formula == nil {
-			between += p.text
-			continue
-		}
-		value, err := value(p.formula)
-		if err != nil {
-			return nil, err
-		}
-		text, err := inline(value)
-		if err != nil {
-			return nil, p.formula.wrap(err)
-		}
-		between += text
 	}
 	return b.String() + quote.of(between), nil
 }
@@ -178,28 +168,13 @@ func (q Quote) In(value any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
-		return nil, err
-	}
-	return q.walk(value), nil
-}
-
-func (q Quote) walk(value any) any {
-	switch v := value.(type) {
-	case string:
-		return q(v)
-	case map[string]any:
-		for key := range v {
-			v[key] = q.walk(v[key])
+	value, err = decode("value", text)
+	return each(value, func(inner any) any {
+		if text, ok := inner.(string); ok {
+			return q(text)
 		}
-	case []any:
-		for i := range v {
-			v[i] = q.walk(v[i])
-		}
-	}
-	return value
+		return inner
+	}), err
 }
 
 // Between are the texts of the template around its expressions and whole ${…}.
@@ -229,17 +204,19 @@ func (t Template) Literal() (text string, ok bool) {
 // Leads reports whether the template begins with an expression.
 func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].formula != nil }
 
-// value is run, but nothing is an error.
-func (f *formula) value(env environment) (any, error) {
-	value, err := f.run(env)
-	if err == nil && value == nil {
-		err = f.wrap(errors.New("it gives nothing"))
+// something is any value but nothing.
+func something(value any) (any, error) {
+	if value == nil {
+		return nil, errors.New("it gives nothing")
 	}
-	return value, err
+	return value, nil
 }
 
 // inline writes a value within text; times as RFC 3339.
 func inline(value any) (string, error) {
+	if _, err := something(value); err != nil {
+		return "", err
+	}
 	switch v := value.(type) {
 	case time.Time:
 		return v.Format(time.RFC3339), nil

@@ -9,7 +9,6 @@
 -- Returns how many were not in order
 -- @include jobs
 -- @include lane
--- @include forget_record
 -- @include announce
 
 local records, mended, seen = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}

@@ -6,13 +6,12 @@
 -- Returns how many of them are presumed dead now
 -- @include scope
 
-local function presume_dead(lane, id)
-  local called = hg('called', lane)
-  if call('ZSCORE', called, id) ~= '0' then return 0 end
-  call('ZADD', called, '-1', id)
-  return 1
-end
-
 local presumed = 0
-for i = 1, #ARGV, 2 do presumed = presumed + presume_dead(ARGV[i], ARGV[i + 1]) end
+for i = 1, #ARGV, 2 do
+  local called, id = hg('called', ARGV[i]), ARGV[i + 1]
+  if call('ZSCORE', called, id) == '0' then
+    call('ZADD', called, '-1', id)
+    presumed = presumed + 1
+  end
+end
 return presumed

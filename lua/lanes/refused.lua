@@ -24,7 +24,6 @@
 -- @include scope
 -- @inner
 -- @include needs
--- @include contended
 -- @include waiting
 -- @include lanes
 -- @include refusal

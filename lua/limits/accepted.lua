@@ -25,7 +25,7 @@ local function accepted(name, key)
     return 1
   end
   if at_us > r.fell_us then rise(r) else r.heard_us = now_us end
-  if wanted_us > 0 then slow_down(r, latency_us) end
+  if wanted_us > 0 then r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2)) end
   adapt(name, key, r, least, wanted_us)
   return 1
 end
@@ -36,9 +36,7 @@ local function overloaded(name, key)
   local least, wanted_us = adapts(name)
   local r = read_record(name, key)
   if not least or at_us <= r.refused_us then return 0 end
-  r.refused, r.refused_us = r.refused + 1, now_us
-  fall(r)
-  adapt(name, key, r, least, wanted_us)
+  fall(name, key, r, least, wanted_us)
   return 1
 end
 

@@ -4,14 +4,13 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys
--- Returns 0, or the time in microseconds where the limit's calendar must be
---   extended first
+-- Returns the limit where its calendar must be extended first, or '', and now_us
 -- @include meter
 local name = ARGV[1]
 
 for i = 2, #ARGV do
   local m, keep = load_meter(name, ARGV[i])
-  if m and m.stale then return now_us end
+  if m and m.stale then return { name, now_us } end
   if keep and call('EXISTS', m.state) == 1 then keep() end
 end
-return 0
+return { '', now_us }

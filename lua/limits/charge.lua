@@ -17,85 +17,67 @@
 -- ARGV[8] holder of a lease on a concurrency limit
 -- ARGV[9] caller: a name of who makes one call at a time
 -- ARGV[10] number of its call, which only repeats of this very call share
--- Returns {0, for how long a funnel owes what it has charged}; {-1} if there is no
---   such limit; or {now_us} where its calendar must be extended first
+-- Returns the limit where its calendar must be extended first, or '', and now_us; then 1, or
+--   0 if there is no such limit, and for how long a funnel owes what it has charged
 -- @include gcra
 -- @include fixed_window
 -- @include leases
--- @include parts
+-- @include sliding_window
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local mark, given_then, holder, caller, number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
 
 local m, keep = load_meter(name, key)
-if not m then return { -1 } end
-if m.stale then return { now_us } end
-local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
-local more = cost - taken
+if not m then return { '', now_us, 0 } end
+if m.stale then return { name, now_us } end
+local kind, more = m.kind, cost - taken
 
-local done = { 0, 0 }
-if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[2] = span(more, m.n, m.period_us) end
+local done = { '', now_us, 1, 0 }
+if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[4] = span(more, m.n, m.period_us) end
 if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return done end
-
--- Of a funnel, what others took since stays owed in any case: as much as it owes more
--- now than it did then, and what was given back since. They may have taken all of it
--- just now, or early.
-local function give_back_rate(k)
-  local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
-  tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
-  if rate ~= m.rate or tat == FAR or given < given_then then return end
-  local given_us, part = span(given - given_then, m.n, m.period_us)
-  local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
-  local us, over = span(k, m.n, m.period_us)
-  local less, left = tat - us, fraction - over
-  if left < 0 then less, left = less - 1, left + m.n end
-  local least = math.max(now_us, tonumber(begins) or 0) + others_us
-  if least > less or least == less and part > left then less, left = least, part end
-  if others_us < 0 or less > tat or less == tat and left >= fraction then return end
-  call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
-  gcra(m, now_us)() -- stores it for as long as it matters
-end
-
-local function give_back_part(k)
-  local width = ceil(m.period_us / 60)
-  local was, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
-  if tonumber(was) ~= width then return end
-  local text = string.gsub(older .. last, '(%d+) (%d+)', function(part, count)
-    if tonumber(part) ~= mark then return nil end
-    count = tonumber(count) - k
-    return count > 0 and part .. ' ' .. int(count) or ''
-  end)
-  local sum, newest, left, others = sum_up(m, text, width, now_us)
-  if newest then call('SET', m.state, parts_text(width, sum, newest, left, others), 'KEEPTTL') else call('DEL', m.state) end
-end
-
--- Of a debt it may have kept no more than all its permits.
-local function give_back_log(k)
-  if taken > m.n then k = m.n - cost end
-  if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
-end
-
-local function give_back_window(k)
-  local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
-  local _, starts = windows(m)
-  last, count = tonumber(last), tonumber(count)
-  local start = starts(last > now_us and last or now_us, 0)
-  if mark < start or last < start then return end
-  call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
-end
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us')), m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
-  if kind == 'sliding_log' then
-    give_back_log(k)
+  if kind == 'sliding_log' then -- of a debt it may have kept no more than all its permits
+    if taken > m.n then k = m.n - cost end
+    if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
-    give_back_part(k)
+    local width = ceil(m.period_us / 60)
+    local was, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
+    if tonumber(was) ~= width then return end
+    local text = string.gsub(older .. last, '(%d+) (%d+)', function(part, count)
+      if tonumber(part) ~= mark then return nil end
+      count = tonumber(count) - k
+      return count > 0 and part .. ' ' .. int(count) or ''
+    end)
+    local sum, newest, left, others = sum_up(m, text, width, now_us)
+    if newest then call('SET', m.state, parts_text(width, sum, newest, left, others), 'KEEPTTL') else call('DEL', m.state) end
   elseif kind == 'fixed_window' then
-    give_back_window(k)
+    local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
+    local _, starts = windows(m)
+    last, count = tonumber(last), tonumber(count)
+    local start = starts(last > now_us and last or now_us, 0)
+    if mark < start or last < start then return end
+    call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    give_back_rate(k)
+    -- Of a funnel, what others took since stays owed in any case: as much as it owes more
+    -- now than it did then, and what was given back since. They may have taken all of it
+    -- just now, or early.
+    local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
+    tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
+    if rate ~= m.rate or tat == FAR or given < given_then then return end
+    local given_us, part = span(given - given_then, m.n, m.period_us)
+    local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
+    local us, over = span(k, m.n, m.period_us)
+    local less, left = tat - us, fraction - over
+    if left < 0 then less, left = less - 1, left + m.n end
+    local least = math.max(now_us, tonumber(begins) or 0) + others_us
+    if least > less or least == less and part > left then less, left = least, part end
+    if others_us < 0 or less > tat or less == tat and left >= fraction then return end
+    call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
+    gcra(m, now_us)() -- stores it for as long as it matters
   end
 end
 

@@ -11,7 +11,7 @@
 --   some of its permits, each with how many it stands for; of a concurrency limit how
 --   many permits are held; of the others their words}
 -- @include meter
--- @include counted
+-- @include count
 
 -- Some of the times of a log, a thousand at most, each with how many it stands for.
 local function log_of(state)
@@ -25,9 +25,9 @@ local function log_of(state)
   return out
 end
 
-local function state_of(m, kind)
-  if kind == 'sliding_log' then return log_of(m.state) end
-  if kind == 'concurrency' then return { m.capacity - (m.open_left and m.open_left() or m.left()) } end
+local function state_of(m)
+  if m.kind == 'sliding_log' then return log_of(m.state) end
+  if m.kind == 'concurrency' then return { m.capacity - (m.open_left and m.open_left() or m.left()) } end
   return { call('GET', m.state) or '' }
 end
 
@@ -36,14 +36,13 @@ local function stands(name, key)
   if not m then return {} end
   local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
   local said = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
-  local kind = string.match(m.state, '^[a-z_]+', #hg('m') + 2)
   local blocked = m.shut and tonumber(call('ZSCORE', hg('blocked', name), key) or 0) or 0
   local after = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
   local since = math.max(tonumber(said[5] or 0), m.since_us or 0)
   return {
-    kind, m.n, m.lease_us or m.period_us, m.capacity, counted(of[1]), counted(call('HGET', hg('demand'), m.id)), counted(of[2]),
+    m.kind, m.n, m.lease_us or m.period_us, m.capacity, counted(of[1]), counted(call('HGET', hg('demand'), m.id)), counted(of[2]),
     said[1] and 1 or 0, blocked > now_us and blocked or 0, m.ends_us or 0, after.n, after.period_us, after.capacity,
-    since, tonumber(said[2] or 0), tonumber(said[3] or 0), said[4] or '', state_of(m, kind),
+    since, tonumber(said[2] or 0), tonumber(said[3] or 0), said[4] or '', state_of(m),
   }
 end
 

@@ -14,7 +14,6 @@
 --   the limit's meters are to be carried over to another rate; 1 if the file said
 --   something of single keys}
 -- @include record
--- @include note
 local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
 

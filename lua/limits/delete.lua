@@ -10,7 +10,6 @@
 -- ARGV[4] number of its call, which only repeats of this very call share
 -- Returns 1, or 0 if there was none
 -- @include change
--- @include note
 local name, by, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local admitted = hg('admitted', caller)
 

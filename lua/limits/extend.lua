@@ -2,13 +2,13 @@
 -- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
--- ARGV[2…] limit, key, cost for each need
+-- ARGV[2…] limit, key of each meter
 -- Returns 1, or 0 if one of the leases was lost
 -- @include leases
 local holder = ARGV[1]
 
 local kept = 1
-for i = 2, #ARGV, 3 do
+for i = 2, #ARGV, 2 do
   local kind, lease_us = unpack(call('HMGET', hg('limit', ARGV[i]), 'kind', 'lease_us'))
   if kind == 'concurrency' then
     local state = hg('m', 'concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1])

@@ -17,9 +17,8 @@ local limit = hg('limit', name)
 local were = call('HGET', limit, 'keys_file') or ''
 if words == were or call('EXISTS', limit) == 0 then return 0 end
 call('HSET', limit, 'keys_file', words)
-local said = {}
+local said, now_said = {}, {}
 for key, what in string.gmatch(were, '([^\t\n]*)\t([^\n]*)') do said[key] = what end
-local now_said = {}
 for key, what in string.gmatch(words, '([^\t\n]*)\t([^\n]*)') do now_said[key] = what end
 
 for i = 4, #ARGV, 4 do

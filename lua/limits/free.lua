@@ -2,14 +2,14 @@
 -- Touches: changes (w), contended (r), m (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
--- ARGV[2…] limit, key, cost for each need
+-- ARGV[2…] limit, key of each meter
 -- Returns how many permits were freed
 -- @include leases
 -- @include change
 local holder = ARGV[1]
 
 local freed = 0
-for i = 2, #ARGV, 3 do
+for i = 2, #ARGV, 2 do
   local id = ARGV[i] .. '|' .. ARGV[i + 1]
   local state = hg('m', 'concurrency:' .. id)
   local sets = lease_sets(state)

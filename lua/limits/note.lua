@@ -5,7 +5,7 @@
 -- ARGV[2] who did it
 -- ARGV[3…] names and values of what that was done to
 -- Returns 1
--- @include note
+-- @include change
 local what, by = ARGV[1], ARGV[2]
 
 note(what, '', by, unpack(ARGV, 3))

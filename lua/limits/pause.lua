@@ -7,7 +7,6 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include summary
--- @include note
 local name, pause, by = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)
 

@@ -5,10 +5,11 @@
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] meters that the calls need
--- ARGV[1] if these are jobs' calls: a name of who sends one script at a time, by which its
---   repeats are known, the number of this one, and how often it was sent. What one job does
---   not get no later one gets. Else empty
--- ARGV[2…] limit of each meter; summaries of those; rates of those; then for each call how many
+-- ARGV[1] if these are jobs' calls, a name of who sends one script at a time, by which its
+--   repeats are known: what one job does not get no later one gets. Else empty
+-- ARGV[2] number of this one
+-- ARGV[3] how often it was sent
+-- ARGV[4…] limit of each meter; summaries of those; rates of those; then for each call how many
 --   meters it needs; or empty, if all in order; or for several such calls in a row that are
 --   alike, how many, below zero. Then for each of the meters its number, but where it needs
 --   all; how far its TAT may be ahead so that the cost fits, what the cost adds, in
@@ -17,16 +18,16 @@
 --   it had them before, - if they were not there, ? if Allow or Acquire must be asked; then a
 --   line for each meter, with its state as it was. It is empty where they must be asked for all
 -- @include scope
-local stamp, n, last = ARGV[1], #KEYS - 1, #ARGV
+local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
 if call('EXISTS', hg('jobs')) == 1 then return '' end
-local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 2, n + 1))
+local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
 -- Each meter's TAT and n-ths of one; no TAT where its limit is not as the caller knows it.
 -- No functions here, and the replies are their tables: to make more costs more than to look.
 local match = string.match
-local summary_at, rate_at = n + 1, 2 * n + 1
+local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, overs, found = states, summaries, ''
 for k = 1, n do
   local state, tat, over = states[k], now_us, 0
@@ -41,15 +42,11 @@ for k = 1, n do
   tats[k], overs[k] = summaries[k] == ARGV[summary_at + k] and tat, over
 end
 
-local caller, number, again
-if stamp ~= '' then
-  caller, number, again = match(stamp, '^(%S+) (%d+) (%d+)$')
-  local told = again ~= '1' and match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (.*)$')
-  if told then return time[1] .. ' ' .. time[2] .. ' ' .. string.gsub(told, '.', { ['+'] = '=', ['-'] = '?' }) .. found end
-end
+local told = sent ~= '1' and match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (.*)$')
+if told then return time[1] .. ' ' .. time[2] .. ' ' .. string.gsub(told, '.', { ['+'] = '=', ['-'] = '?' }) .. found end
 
 local verdicts, all, some, shut = '', false, nil, nil -- shut: what a job did not get no later one gets
-local j = 3 * n + 2
+local j = 3 * n + 4
 while j <= last do
   local count, alike, some_of = n, 1, false
   if ARGV[j] ~= '' then
@@ -86,7 +83,7 @@ while j <= last do
           some[k] = true
         end
       end
-    elseif caller then
+    elseif caller ~= '' then
       shut = shut or {}
       for i = 1, count do shut[some_of and ARGV[j + 4 * i - 3] + 0 or i] = true end
     end
@@ -95,7 +92,7 @@ while j <= last do
   j = j + 1 + width * count
 end
 
-if caller and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. verdicts, 'PX', int(GRACE)) end
+if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. verdicts, 'PX', int(GRACE)) end
 for k = 1, n do
   if all or some and some[k] then
     local tat, over = tats[k], overs[k]

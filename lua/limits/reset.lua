@@ -8,7 +8,6 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include leases
 -- @include record
--- @include note
 local name, key, by = ARGV[1], ARGV[2], ARGV[3]
 local id = name .. '|' .. key
 

@@ -1,25 +1,31 @@
 -- Has a key of a limit count otherwise than the limit says, at once and for
--- everybody.
+-- everybody; or as the limit says again.
 -- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw), m (rw),
 --   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] kind that the limit must have for that
--- ARGV[4] permits per period, or 0 for the limit's rate
--- ARGV[5] period in microseconds
--- ARGV[6] capacity, or 0 for the limit's
--- ARGV[7] microseconds until the end, or 0 for none
--- ARGV[8] who says so
--- ARGV[9] the override as a text
+-- ARGV[3] who says so
+-- ARGV[4] the override as a text; '' takes it back, and ends the arguments
+-- ARGV[5] kind that the limit must have for that
+-- ARGV[6] permits per period, or 0 for the limit's rate
+-- ARGV[7] period in microseconds
+-- ARGV[8] capacity, or 0 for the limit's
+-- ARGV[9] microseconds until the end, or 0 for none
 -- Returns 1, or 0 if there is no such limit
 -- @include record
--- @include note
-local name, key, kind = ARGV[1], ARGV[2], ARGV[3]
-local n, per_us, capacity, for_us = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local by, text = ARGV[8], ARGV[9]
+local name, key, by, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local n, per_us, capacity, for_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 
 if call('EXISTS', hg('limit', name)) == 0 then return 0 end
+if text == '' then
+  local r = read_record(name, key)
+  if r.source == '-' then return 1 end
+  restore(r)
+  change_rate(name, key, r)
+  note('unset', name, by, 'key', key)
+  return 1
+end
 drop_ended(name)
 local r = read_record(name, key)
 r.source, r.kind, r.n, r.per_us, r.capacity = 'set', kind, n, per_us, capacity

@@ -1,8 +1,12 @@
 package throttletest
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
+	"slices"
+	"sort"
+	"time"
 
 	"github.com/headgate/headgate/throttle"
 )
@@ -68,4 +72,103 @@ func slide(history []Admission, w int64, f func(first, last Admission, sum int))
 		}
 		f(history[first], last, sum)
 	}
+}
+
+// overAligned judges a fixed window: at most N permits in each aligned period,
+// and none in the first or the last Margin of one. An admission is over for one of
+// these reasons at most.
+func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
+	label := labels(limit)
+	window, sum := "", 0
+	for _, a := range history {
+		if l := label(a.At); l != window {
+			window, sum = l, 0
+		}
+		// A debt is what a handler owes above its estimate: it counts for all that come
+		// after it, and is no admission itself.
+		sum += a.Cost
+		if a.Debt {
+			continue
+		}
+		if sum > limit.Rate.N {
+			violations = append(violations, fmt.Sprintf("%d permits in the window %s up to %s, at most %d",
+				sum, window, clock(a.At), limit.Rate.N))
+		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {
+			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started; it opens %s late",
+				clock(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
+		} else if margin > 0 && label(a.At+margin) != window {
+			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s: it closes before",
+				clock(a.At), limit.Margin, window))
+		}
+	}
+	return violations
+}
+
+// start is the first microsecond that has the same label as `at`, where that is
+// less than margin ago.
+func start(label func(int64) string, at, margin int64) int64 {
+	window := label(at)
+	return at - margin + int64(sort.Search(int(margin), func(i int) bool { return label(at-margin+int64(i)) == window }))
+}
+
+// labels returns the function that names the window of a microsecond. Where a
+// calendar decides, that is what a clock on the wall and a calendar beside it
+// show, so an hour that is gone through twice is one window. Two moments are in one
+// window if they have one name, and no boundary is computed, in which this could
+// make the mistake of the limiter that it judges.
+func labels(limit throttle.Limit) func(us int64) string {
+	zone, err := time.LoadLocation(limit.Zone)
+	if err != nil {
+		panic(err) // not a valid limit
+	}
+	format := func(layout string) func(int64) string {
+		return func(us int64) string { return time.UnixMicro(us).In(zone).Format(layout) }
+	}
+	switch limit.Rate.Per {
+	case time.Hour:
+		return format("2006-01-02 15h")
+	case throttle.Day:
+		return format("2006-01-02")
+	case throttle.Month:
+		return format("2006-01")
+	case throttle.Week:
+		return func(us int64) string {
+			year, week := time.UnixMicro(us).In(zone).ISOWeek()
+			return fmt.Sprintf("%d-W%02d", year, week)
+		}
+	}
+	per := limit.Rate.Per.Microseconds()
+	return func(us int64) string {
+		if us < 0 {
+			us -= per - 1
+		}
+		return fmt.Sprintf("%d of %s", us/per, limit.Rate.Per)
+	}
+}
+
+// overHeld judges a concurrency limit: at most Capacity permits held at once. A
+// permit that ends in the microsecond in which another starts does not overlap. One
+// without an end is held for good, and counts against all that come after it.
+// What is held can only become too much when somebody takes more, so to look at each
+// admission is enough.
+func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
+	var ended []Admission
+	for _, a := range history {
+		if a.Until != 0 {
+			ended = append(ended, a)
+		}
+	}
+	slices.SortFunc(ended, func(a, b Admission) int { return cmp.Compare(a.Until, b.Until) })
+	held := 0
+	for _, a := range history {
+		// What has ended by then is given back first.
+		for len(ended) > 0 && ended[0].Until <= a.At {
+			held -= ended[0].Cost
+			ended = ended[1:]
+		}
+		if held += a.Cost; held > limit.Capacity {
+			violations = append(violations, fmt.Sprintf("%d permits held at %s, at most %d", held, clock(a.At), limit.Capacity))
+		}
+	}
+	return violations
 }

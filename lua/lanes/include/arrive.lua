@@ -1,6 +1,5 @@
 -- @include needs
 -- @include count
--- @include early
 -- @include latest
 -- @include leaving
 

@@ -1,4 +1,4 @@
--- @include early
+-- @include latest
 -- @include lanes
 -- @include leaving
 -- @include waiting

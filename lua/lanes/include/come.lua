@@ -1,5 +1,4 @@
 -- @include admit
--- @include contended
 -- @include waiting
 -- @include called
 

@@ -1,4 +1,4 @@
--- @include counted
+-- @include count
 
 -- Has every meter know what all others want that wait there.
 local function load_before(meters, waits)

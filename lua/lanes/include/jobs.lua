@@ -27,3 +27,9 @@ local function read_job(queue, id)
   local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
   return record and parse_job(record)
 end
+
+-- Forgets all of a job but its place.
+local function forget_record(job, patience)
+  call('HDEL', hg('jobs'), job)
+  if patience ~= '0' then call('ZREM', hg('patience'), job) end
+end

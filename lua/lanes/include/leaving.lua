@@ -1,5 +1,4 @@
 -- @include empty
--- @include forget_record
 
 -- Tells who gives turns that a called job has come, if a turn was refused
 -- because too many had not, or if it came late: its queue takes jobs after all.

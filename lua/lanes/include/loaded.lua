@@ -1,5 +1,5 @@
 -- @include meter
--- @include counted
+-- @include count
 
 -- Meters do not change while turns are given; only what is reserved of them.
 local loaded, stale = {}, {}

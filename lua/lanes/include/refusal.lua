@@ -12,16 +12,7 @@ local function refused(name, key, at_us, for_us, chance)
   drop_ended(name)
   local r = read_record(name, key)
   local again = at_us <= r.refused_us
-  if not again then
-    r.refused, r.refused_us = r.refused + 1, now_us
-    local least, wanted_us = adapts(name)
-    if least then
-      fall(r)
-      adapt(name, key, r, least, wanted_us)
-    else
-      store_record(name, key, r)
-    end
-  end
+  if not again then fall(name, key, r, adapts(name)) end
   if for_us >= 0 then
     shut_longer(name, key, now_us + for_us)
   elseif not again then

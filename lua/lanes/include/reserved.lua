@@ -1,5 +1,4 @@
 -- @include count
--- @include counted
 
 -- Has every meter count the permits that are reserved for called jobs, and know how
 -- many lanes take turns there, if that has been counted. They are read once, and anew

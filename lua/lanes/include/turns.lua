@@ -1,5 +1,4 @@
 -- @include lines
--- @include refill
 
 -- What became of a turn, as Go's turns.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
@@ -105,17 +104,19 @@ local function turn(line, ahead_us, held_text, far_us)
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 
--- What is known of a line's next turn, if as much is held then as in its last.
+-- What is known of a line's next turn, if as much is held then as in its last. A funnel gives its
+-- permits back one by one, a window all at its end, a concurrency meter when a lease ends.
 local function outlook(line, far_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
   local out = { line.called, id and 0 }
   if not meters then return out end -- nobody waits, or its turn is to learn that
   for i = 1, #meters do
-    local m = meters[i]
-    local n = #out
+    local m, n = meters[i], #out
     out[n + 1], out[n + 2] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost)
-    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, refill_us(m, m.cost), m.shut and 1 or 0
+    local refill_us = m.lease_us or m.period_us
+    if m.kind == 'funnel' or m.kind == 'token_bucket' then refill_us = math.min(ceil(m.cost * m.period_us / m.n), FAR) end
+    out[n + 3], out[n + 4], out[n + 5] = m.known and 1 or 0, refill_us, m.shut and 1 or 0
   end
   out[2] = horizon(meters, out[4], far_us, far_us) - now_us
   return out

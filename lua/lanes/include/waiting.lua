@@ -4,6 +4,14 @@
 -- @include count
 -- @include next_ticket
 
+-- The first of the meters at which a lane waits, or nil.
+local function contended(ids)
+  local marks = call('HMGET', hg('contended'), unpack(ids))
+  for i = 1, #marks do
+    if marks[i] then return ids[i] end
+  end
+end
+
 -- Puts a job in its lane. The first there is news.
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
@@ -35,9 +43,13 @@ end
 -- long as it has waited.
 local function told_to_wait(job, place, joins)
   local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), joins, job.mark)
-  if place > 0 and expected <= now_us then
-    -- @include after_head
-    expected = after_head(job, expected)
+  if place > 0 and expected <= now_us then -- it stands behind a dearer one, for which there is too little
+    -- @include jobs
+    local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
+    for i = 1, head and head.lane == job.lane and #job.meters or 0 do
+      local m = job.meters[i]
+      expected = math.max(expected, m.ready_at(m.reserved + head.cost[i] + m.cost))
+    end
   end
   local back_us = expected - now_us
   if known then

@@ -25,20 +25,11 @@ local function adapts(name)
   if least then return tonumber(least), tonumber(latency_us) end
 end
 
-local function fall(r)
-  local again = r.bearable == FULL or r.refused > 1
-  r.bearable, r.fell_us = floor(math.min(r.bearable, r.share) * (again and 0.5 or 0.9)), now_us
-end
-
 -- What is less than a millionth is left for the next call to count.
 local function rise(r)
   local us = math.max(now_us - math.max(r.heard_us, r.fell_us), 0)
   r.bearable = math.min(FULL, r.bearable + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
   r.heard_us = now_us - us % GAIN_US
-end
-
-local function slow_down(r, latency_us)
-  r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2))
 end
 
 -- Has a key go by what its record has learned now.
@@ -52,4 +43,14 @@ local function adapt(name, key, r, least, wanted_us)
   else
     store_record(name, key, r)
   end
+end
+
+-- Has a key's record learn that the other side refused a call: where the limit adapts, it
+-- slows down.
+local function fall(name, key, r, least, wanted_us)
+  r.refused, r.refused_us = r.refused + 1, now_us
+  if not least then return store_record(name, key, r) end
+  local again = r.bearable == FULL or r.refused > 1
+  r.bearable, r.fell_us = floor(math.min(r.bearable, r.share) * (again and 0.5 or 0.9)), now_us
+  adapt(name, key, r, least, wanted_us)
 end

@@ -1,5 +1,5 @@
 -- @include summary
--- @include note
+-- @include change
 
 -- Holds a meter shut until a moment; one in the past opens it.
 local function shut_until(name, key, until_us)

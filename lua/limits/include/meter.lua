@@ -43,15 +43,23 @@ local function load_meter(name, key, app, holder, at)
   local kind = limit.kind
   local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil
   if limit.more then
-    -- @include rest
-    paused, ends, record, margin_us, adapts = load_rest(name, key, app)
+    local apps, blocked_us, overrides
+    apps, paused, blocked_us, overrides, margin_us, adapts =
+      unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_latency_us'))
+    if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
+      return nil
+    end
+    if blocked_us and tonumber(blocked_us) > now_us then -- until when any key of the limit is shut
+      ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+      ends = ends > now_us and ends or nil
+    end
+    record = overrides and call('HGET', hg('overrides', name), key)
   end
-  if paused == nil then return nil end
   local now_us = at or now_us
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
+    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
     n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
     ready_at = false, take = false, left = false, full_at = false,
   }
@@ -62,13 +70,31 @@ local function load_meter(name, key, app, holder, at)
   if adapts and adapts ~= '0' then m.heard = true end
   local keep = limit.load(m, now_us, holder)
 
+  -- While a limit is paused who asks is told to look again in a minute. Nothing is taken
+  -- early: it would come back from then on, and not from when the meter opens.
   if paused or ends then
-    -- @include shut
-    shut(m, paused, ends)
+    m.shut, m.known, m.early = true, not paused and m.known, false
+    local ready_at = m.ready_at
+    m.open_left = m.left -- what would be, were it not shut
+    m.left = function() return 0 end
+    m.ready_at = function(k)
+      local at = paused and now_us + 60000000 or ready_at(k)
+      return ends and ends > at and ends or at
+    end
   end
+  -- Where the key counts otherwise until a moment, what would be ready later is ready as
+  -- the limit itself says from then on.
   if m.ends_us then
-    -- @include ending
-    ending(m, paused, function() return (load_meter(name, key, app, holder, m.ends_us)) end)
+    local ready_at, full_at = m.ready_at, m.full_at
+    local function after() return (load_meter(name, key, app, holder, m.ends_us)) end
+    m.ready_at = function(k)
+      local at = ready_at(k)
+      return (paused or at < m.ends_us) and at or after().ready_at(k)
+    end
+    m.full_at = function()
+      local at = full_at()
+      return at < m.ends_us and at or after().full_at()
+    end
   end
   return m, keep
 end

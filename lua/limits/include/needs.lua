@@ -32,14 +32,13 @@ local function load_needs(first, last, app, holder, loaded)
   return meters
 end
 
--- Of all meters the one to wait longest for, and until when. `current` wins
--- where several are equal.
-local function binding(meters, current)
+-- Of all meters the one to wait longest for, and until when.
+local function binding(meters)
   local bind, at = nil, -1
   for i = 1, #meters do
     local m = meters[i]
     local ready = m.ready_at(m.reserved + m.cost)
-    if ready > at or (ready == at and m.id == current) then bind, at = m, ready end
+    if ready > at then bind, at = m, ready end
   end
   return bind, at
 end

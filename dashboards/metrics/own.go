@@ -59,10 +59,10 @@ func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.Strin
 // with its first value would miss that value.
 func (c *Collector) own(out chan<- prometheus.Metric) {
 	r := c.history
-	r.EachLimit(func(l history.LimitCounts) {
+	for _, l := range r.Limits() {
 		for outcome, n := range l.Decisions {
-			if outcome != throttle.Unavailable {
-				out <- decisions.value(float64(n), l.Limit, outcomeLabel(outcome))
+			if o := throttle.Outcome(outcome); o != throttle.Unavailable {
+				out <- decisions.value(float64(n), l.Limit, outcomeLabel(o))
 			}
 		}
 		out <- permits.value(float64(l.Permits), l.Limit)
@@ -70,14 +70,14 @@ func (c *Collector) own(out chan<- prometheus.Metric) {
 		out <- returned.value(float64(l.Returned), l.Limit)
 		out <- refused.value(float64(l.Refused), l.Limit)
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
-	})
-	r.EachTask(func(t history.TaskCounts) {
-		for _, end := range history.Ends() {
-			out <- jobs.value(float64(t.Ends[end]), t.Queue, t.Type, end.String())
+	}
+	for _, t := range r.Tasks() {
+		for end, n := range t.Ends {
+			out <- jobs.value(float64(n), t.Queue, t.Type, history.End(end).String())
 		}
 		out <- running.value(float64(t.Busy), t.Queue, t.Type)
 		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
-	})
+	}
 	out <- lateness.histogram(r.Lateness)
 	out <- wait.histogram(r.Wait)
 	out <- denials.histogram(r.Denials)

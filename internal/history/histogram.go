@@ -1,17 +1,18 @@
 package history
 
 import (
-	"math"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
 // Histogram counts values by upper bounds, as Prometheus does.
 type Histogram struct {
 	bounds []float64
-	counts []atomic.Uint64 // the last is of what is above all bounds
-	sum    atomic.Uint64   // the bits of a float64
+
+	mu     sync.Mutex
+	counts []uint64 // up to each bound, and above the one before; the last is above all
+	sum    float64
 }
 
 // The upper bounds, in seconds; of denials in times.
@@ -23,39 +24,33 @@ var (
 )
 
 func newHistogram(bounds []float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+	return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
 func (h *Histogram) observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v)
-	h.counts[i].Add(1)
-	for {
-		old := h.sum.Load()
-		if h.sum.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
-			return
-		}
-	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts[i]++
+	h.sum += v
 }
 
 func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
-// load is how many values there are up to each bound, and above the one before.
-func (h *Histogram) load() []uint64 {
-	counts := make([]uint64, len(h.counts))
-	for i := range h.counts {
-		counts[i] = h.counts[i].Load()
-	}
-	return counts
+func (h *Histogram) load() (counts []uint64, sum float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.counts), h.sum
 }
 
 // Snapshot is what was counted: how many values in all, their sum, and how many
 // of them are at most each bound.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	counts, sum := h.load()
 	buckets = make(map[float64]uint64, len(h.bounds))
 	for i, bound := range h.bounds {
-		count += h.counts[i].Load()
+		count += counts[i]
 		buckets[bound] = count
 	}
-	count += h.counts[len(h.bounds)].Load()
-	return count, math.Float64frombits(h.sum.Load()), buckets
+	return count + counts[len(h.bounds)], sum, buckets
 }

@@ -80,7 +80,9 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 	if config := r.config.Load(); config != nil {
 		of.Config = *config
 	}
-	r.EachTask(func(t TaskCounts) { of.Running += t.Busy })
+	for _, t := range r.Tasks() {
+		of.Running += t.Busy
+	}
 	if text, err := json.Marshal(of); err == nil {
 		r.say(ctx, string(text))
 	}

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/throttle"
 )
@@ -30,7 +32,10 @@ type Limited struct {
 	Denial *Denial `json:"x,omitempty"`
 }
 
-// Denial is a job that was denied, as an example. Its ID is cut at 200 bytes.
+// maxID is at how many bytes the ID of a Denial is cut.
+const maxID = 200
+
+// Denial is a job that was denied, as an example.
 type Denial struct {
 	Queue      string        `json:"q"`
 	ID         string        `json:"i"`
@@ -46,6 +51,28 @@ type Ended struct {
 	Ends  Counts `json:"e"`
 	Busy  int64  `json:"b,omitempty"`
 }
+
+// Task is what jobs are counted by.
+type Task struct{ Queue, Type string }
+
+// End is how an attempt to run a job ended.
+type End int
+
+// The ends.
+const (
+	Done       End = iota
+	Failed         // to be tried again
+	Archived       // kept in asynq's archive
+	Dropped        // deleted, as its handler or its rule said
+	PutBack        // without having run: it waits for permits, or for the limiter
+	RetryAfter     // by its handler, which spends no attempt
+	ends
+)
+
+var endTexts = [ends]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
+
+// String is the end as labels and totals have it.
+func (e End) String() string { return endTexts[e] }
 
 // Counts is how many jobs ended in which way, by End.
 type Counts [ends]int64
@@ -72,11 +99,11 @@ func (l Limited) Plus(other Limited) Limited {
 
 func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
 
-func limited(c *limitCounters) Limited {
-	of := func(o throttle.Outcome) int64 { return c.decisions[o].Load() }
+func limited(c LimitCounts) Limited {
+	d := c.Decisions
 	return Limited{
-		Allowed: of(throttle.Allowed), Denied: of(throttle.Denied),
-		Refused: of(throttle.Never) + of(throttle.NoLimit) + of(throttle.TooLate), Permits: c.permits.Load(),
+		Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
+		Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits, Denial: c.denial,
 	}
 }
 
@@ -93,4 +120,21 @@ func (c Counts) minus(before Counts) Counts {
 		c[i] -= before[i]
 	}
 	return c
+}
+
+// Other counts what has a name that is one too many, or no name for a label: with
+// control characters, wrong UTF-8 or more than 100 bytes.
+const Other = "other"
+
+// label is a name as a label: itself, or Other.
+func label(name string) string {
+	if !isLabel(name) {
+		return Other
+	}
+	return name
+}
+
+func isLabel(name string) bool {
+	control := func(c rune) bool { return c < ' ' || c == 0x7f }
+	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, control)
 }

@@ -83,12 +83,6 @@ func (r *Recorder) write(ctx context.Context) {
 	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
 		return
 	}
-	for name, l := range s.Limits {
-		if l.Denied > 0 && name != Other {
-			l.Denial = r.limits.of(name).denial.Load().short()
-			s.Limits[name] = l
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := r.send(ctx, s, now.newWaits(r.written)); err != nil {
@@ -126,9 +120,14 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64
 }
 
 func (r *Recorder) count() counted {
-	now := counted{map[string]Limited{}, map[Task]TaskCounts{}, r.Wait.load()}
-	r.limits.each(func(name string, c *limitCounters) { now.limits[name] = limited(c) })
-	r.EachTask(func(c TaskCounts) { now.tasks[c.Task] = c })
+	now := counted{limits: map[string]Limited{}, tasks: map[Task]TaskCounts{}}
+	now.waits, _ = r.Wait.load()
+	for _, c := range r.Limits() {
+		now.limits[c.Limit] = limited(c)
+	}
+	for _, c := range r.Tasks() {
+		now.tasks[c.Task] = c
+	}
 	return now
 }
 
@@ -137,6 +136,9 @@ func (c counted) newLimits(before counted) map[string]Limited {
 	found := map[string]Limited{}
 	for name, now := range c.limits {
 		if news := now.minus(before.limits[name]); news.sum() > 0 {
+			if news.Denied > 0 && name != Other {
+				news.Denial = now.Denial
+			}
 			found[name] = news
 		}
 	}
@@ -188,17 +190,6 @@ func (c counted) newWaits(before counted) map[string]uint64 {
 	}
 	return found
 }
-
-func (d *Denial) short() *Denial {
-	if d == nil || len(d.ID) <= maxID {
-		return d
-	}
-	cut := *d
-	cut.ID = cut.ID[:maxID]
-	return &cut
-}
-
-const maxID = 200 // bytes
 
 // StreamID is the ID of the first summary that may be written at a moment of
 // Redis's clock.

@@ -1,8 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,7 +19,7 @@ import (
 // one hash, hours of each day in another. lua/history/record.lua has the same.
 const (
 	day = 24 * time.Hour
-	// Reach is how far back Past knows hours.
+	// Reach is how far back the past knows hours.
 	Reach = 30 * day
 )
 
@@ -27,41 +29,97 @@ const (
 	deniedField  = "denied"
 )
 
-// Slice is what all processes of a scope did in a span of time.
+// Past is what became of jobs in a time up to a moment.
+type Past struct {
+	At     time.Time `json:"at"`
+	From   time.Time `json:"from"`
+	Step   float64   `json:"step_s"`
+	Slices []Slice   `json:"slices"` // the oldest first
+	Whole  Slice     `json:"-"`      // all of them
+}
+
+// Slice is what all processes of a scope did in a step of the time, which the last is in
+// the midst of.
 type Slice struct {
-	From   time.Time
-	Tasks  map[Task]Counts
-	Limits map[string]Limited // what was allowed and denied
-	Waits  Waits
+	From time.Time `json:"from"`
+	Ended
+	Decided // by all limits together: a job that needs two counts twice
+	// How long half, and 99 of a hundred, of those that waited for permits had waited when
+	// they ran, in seconds; nil where none did.
+	WaitP50 *float64 `json:"wait_p50_s"`
+	WaitP99 *float64 `json:"wait_p99_s"`
+
+	Tasks  []TaskEnded    `json:"tasks"`  // by queue and type
+	Limits []LimitDecided `json:"limits"` // by name
 }
 
-// Ends is how many jobs ended in which way.
-func (s Slice) Ends() (sum Counts) {
-	for _, counts := range s.Tasks {
-		for end, n := range counts {
-			sum[end] += n
-		}
-	}
-	return sum
+// Ended is how attempts to run jobs ended.
+type Ended struct {
+	Done     int64 `json:"done"`
+	Failed   int64 `json:"failed"`   // those archived as well
+	Archived int64 `json:"archived"` // for good
 }
 
-// Decided is what was allowed and denied, by all limits together: a job that needs two
-// counts twice.
-func (s Slice) Decided() (sum Limited) {
-	for _, l := range s.Limits {
-		sum = sum.Plus(l)
+// TaskEnded is how attempts of jobs of one queue and type ended.
+type TaskEnded struct {
+	Queue string `json:"queue"`
+	Type  string `json:"type"`
+	Ended
+}
+
+// Decided is how many calls were allowed and denied.
+type Decided struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+}
+
+// LimitDecided is what a limit let through and denied.
+type LimitDecided struct {
+	Name string `json:"name"`
+	Decided
+}
+
+// sums are what a Slice is made of.
+type sums struct {
+	tasks  map[Task]Counts
+	limits map[string]Decided
+	waits  Waits
+}
+
+func newSums() sums {
+	return sums{map[Task]Counts{}, map[string]Decided{}, make(Waits, len(waitFields))}
+}
+
+func (c Counts) ended() Ended {
+	return Ended{Done: c[Done], Failed: c[Failed] + c[Archived], Archived: c[Archived]}
+}
+
+func (s sums) slice(from time.Time) Slice {
+	all := Slice{From: from, WaitP50: s.waits.seconds(.5), WaitP99: s.waits.seconds(.99), Tasks: []TaskEnded{}, Limits: []LimitDecided{}}
+	for task, counts := range s.tasks {
+		ended := counts.ended()
+		all.Done, all.Failed, all.Archived = all.Done+ended.Done, all.Failed+ended.Failed, all.Archived+ended.Archived
+		all.Tasks = append(all.Tasks, TaskEnded{task.Queue, task.Type, ended})
 	}
-	return sum
+	slices.SortFunc(all.Tasks, func(a, b TaskEnded) int {
+		return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
+	})
+	for _, name := range slices.Sorted(maps.Keys(s.limits)) {
+		l := s.limits[name]
+		all.Allowed, all.Denied = all.Allowed+l.Allowed, all.Denied+l.Denied
+		all.Limits = append(all.Limits, LimitDecided{name, l})
+	}
+	return all
 }
 
 // Waits is how many jobs waited for how long, of those that waited before they ran: up to
 // each of the bounds, and longer than all.
 type Waits []int64
 
-// Quantile is how long a share of the jobs waited at most, as near as the bounds tell:
+// quantile is how long a share of the jobs waited at most, as near as the bounds tell:
 // in between it goes straight. Nothing is known where none waited. Of those that waited
 // longer than all bounds it is the last bound.
-func (w Waits) Quantile(share float64) (wait time.Duration, known bool) {
+func (w Waits) quantile(share float64) (wait time.Duration, known bool) {
 	all := int64(0)
 	for _, n := range w {
 		all += n
@@ -79,6 +137,14 @@ func (w Waits) Quantile(share float64) (wait time.Duration, known bool) {
 	return seconds(from), true
 }
 
+func (w Waits) seconds(share float64) *float64 {
+	wait, known := w.quantile(share)
+	if !known {
+		return nil
+	}
+	return new(wait.Seconds())
+}
+
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // waitFields are what waits are counted under: the bound that each is at most.
@@ -89,11 +155,11 @@ var waitFields = func() (fields []string) {
 	return fields
 }()
 
-// Past returns what the scope's processes did from a moment on to another, in slices of
+// ReadPast returns what the scope's processes did from a moment on to another, in slices of
 // a step, which is whole minutes, or whole hours: then it reaches further back. Slices
 // begin at whole steps by the clock of to's zone, so the first may begin before from; an
 // hour counts in the slice in which it begins.
-func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) ([]Slice, error) {
+func ReadPast(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) (Past, error) {
 	parts := kept{lua.Prefix(scope) + "minutes:", time.Hour, time.Minute}
 	if step%time.Hour == 0 {
 		parts = kept{lua.Prefix(scope) + "hours:", day, time.Hour}
@@ -101,16 +167,21 @@ func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to
 	_, off := to.Zone()
 	zone := time.Duration(off) * time.Second
 	begin := from.Add(zone).Truncate(step).Add(-zone)
-	var all []Slice
+	whole, all := newSums(), []sums{}
 	for at := begin; !at.After(to); at = at.Add(step) {
-		all = append(all, Slice{From: at.In(to.Location()), Tasks: map[Task]Counts{}, Limits: map[string]Limited{}, Waits: make(Waits, len(waitFields))})
+		all = append(all, newSums())
 	}
 	err := parts.read(ctx, rdb, begin, to, func(at time.Time, field string, n int64) {
 		if i := int(at.Sub(begin) / step); !at.Before(begin) && i < len(all) {
 			all[i].add(field, n)
+			whole.add(field, n)
 		}
 	})
-	return all, err
+	p := Past{At: to, From: from, Step: step.Seconds(), Whole: whole.slice(from)}
+	for i, s := range all {
+		p.Slices = append(p.Slices, s.slice(begin.Add(time.Duration(i)*step).In(to.Location())))
+	}
+	return p, err
 }
 
 // kept is how parts of time are kept: those of each span in a hash.
@@ -145,27 +216,27 @@ func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time
 }
 
 // add counts what a field says. What is none of ours is left out.
-func (s *Slice) add(field string, n int64) {
+func (s sums) add(field string, n int64) {
 	names := strings.Split(field, "\n")
 	switch len(names) {
 	case 1:
 		if i := slices.Index(waitFields, field); i >= 0 {
-			s.Waits[i] += n
+			s.waits[i] += n
 		}
 	case 2:
-		l := s.Limits[names[0]]
+		l := s.limits[names[0]]
 		switch names[1] {
 		case allowedField:
 			l.Allowed += n
 		case deniedField:
 			l.Denied += n
 		}
-		s.Limits[names[0]] = l
+		s.limits[names[0]] = l
 	case 3:
 		if task, end, ok := parseField(field); ok {
-			counts := s.Tasks[task]
+			counts := s.tasks[task]
 			counts[end] += n
-			s.Tasks[task] = counts
+			s.tasks[task] = counts
 		}
 	}
 }

@@ -18,7 +18,7 @@ type Summary struct {
 	// Process is a random name of the one that wrote it.
 	Process string             `json:"p"`
 	Limits  map[string]Limited `json:"l,omitempty"`
-	Tasks   []Ended            `json:"t,omitempty"`
+	Tasks   []TaskNews         `json:"t,omitempty"`
 }
 
 // Limited is what was decided of a limit.
@@ -44,8 +44,8 @@ type Denial struct {
 	Unknown    bool          `json:"u,omitempty"` // nobody can tell for how long
 }
 
-// Ended is how jobs of a task ended, and how many ran at that moment.
-type Ended struct {
+// TaskNews is how jobs of a task ended, and how many ran at that moment.
+type TaskNews struct {
 	Queue string `json:"q"`
 	Type  string `json:"t"`
 	Ends  Counts `json:"e"`

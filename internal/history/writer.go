@@ -153,20 +153,20 @@ func (c counted) newLimits(before counted) map[string]Limited {
 }
 
 // newTasks is what became of jobs since, of the busiest tasks by name.
-func (c counted) newTasks(before counted) (found []Ended) {
+func (c counted) newTasks(before counted) (found []TaskNews) {
 	for task, now := range c.tasks {
 		was := before.tasks[task]
 		if news := now.Ends.minus(was.Ends); news.sum() > 0 || now.Busy != was.Busy {
-			found = append(found, Ended{task.Queue, task.Type, news, now.Busy})
+			found = append(found, TaskNews{task.Queue, task.Type, news, now.Busy})
 		}
 	}
-	slices.SortFunc(found, func(a, b Ended) int {
+	slices.SortFunc(found, func(a, b TaskNews) int {
 		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
 	})
 	if len(found) <= maxWritten {
 		return found
 	}
-	rest := Ended{Queue: Other, Type: Other}
+	rest := TaskNews{Queue: Other, Type: Other}
 	for _, t := range found[maxWritten:] {
 		rest.Busy += t.Busy
 		for end := range t.Ends {

@@ -1,7 +1,8 @@
 package page
 
 import (
-	"crypto/sha256"
+	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -12,28 +13,32 @@ import (
 // WriteTimeout, which would count from the beginning of the stream.
 const writeTimeout = 10 * time.Second
 
+// maxViewers bounds how many may look at once: each has a connection and a goroutine.
+// Those beyond can still load pages, which stand still then until the script, which
+// goes on asking, gets a place.
+const maxViewers = 500
+
 // serveEvents sends the part of a view that changes whenever it has changed, as
 // server-sent events (HTML Living Standard 9.2), until the viewer leaves or the page
 // is closed. A browser that loses the stream asks for it again by itself.
 //
 // Each event is the whole part anew, and the script changes what differs: so nothing
-// is remembered of what a viewer has but a sum, one who was slow gets what holds now,
-// and the bytes are the same for all who look at one place. A stream costs a
+// is remembered of what a viewer has but that, one who was slow gets what holds now,
+// and the text is the same for all who look at one place. A stream costs a
 // goroutine and its connection, and Redis nothing where others look at the same.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name, q, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
-		p.fail(w, r, http.StatusBadRequest, sentence(err))
+		p.fail(w, http.StatusBadRequest, sentence(err))
 		return
 	}
 	// Counted before anything is read: those who are refused cost nothing.
-	woken, done, ok := p.reader.watch()
-	if !ok {
+	defer p.viewers.Add(-1)
+	if p.viewers.Add(1) > maxViewers {
 		w.Header().Set("Retry-After", "10")
-		p.fail(w, r, http.StatusServiceUnavailable, "Too many look at this page already.")
+		p.fail(w, http.StatusServiceUnavailable, "Too many look at this page already.")
 		return
 	}
-	defer done()
 	// An http.Server's ReadTimeout would end the stream.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -43,10 +48,10 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
 		return
 	}
-	stream := stream{ResponseWriter: w, control: http.NewResponseController(w), sent: map[string][sha256.Size]byte{}}
+	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	for {
 		// The newest, which need not be what woke it: one that is slow skips some.
-		s := p.reader.latest(r.Context())
+		s, changed := p.reader.next(r.Context())
 		if err := p.send(&stream, s, name, q); err != nil {
 			return
 		}
@@ -55,7 +60,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-p.ctx.Done():
 			return
-		case <-woken:
+		case <-changed:
+		case <-time.After(time.Until(s.At.Add(turn))):
 		}
 	}
 }
@@ -68,51 +74,43 @@ func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string)
 	live, err := p.live(s, name, q)
 	if err != nil {
 		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.send(live.event); err != nil {
+	} else if err := to.send(live.event, &to.live); err != nil {
 		return err
 	}
-	status, err := s.status(p)
-	if err != nil {
+	var status bytes.Buffer // of a template that all pages have
+	if err := execute(&status, "limits", "status", frame{Page: p, Snap: s}); err != nil {
 		return err
 	}
-	if err := to.send(status); err != nil {
+	if err := to.send(newEvent("status", status.String()), &to.status); err != nil {
 		return err
 	}
 	return to.control.Flush()
-}
-
-// event is a message of the stream, made once for all who get it.
-type event struct {
-	name  string            // live or status
-	bytes []byte            // as they go over the line, and are not changed any more
-	sum   [sha256.Size]byte // of the bytes
 }
 
 // eventLine ends a line as the format wants it, whichever of its three line ends
 // the text has: none can end the event early and begin one of its own.
 var eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
 
-// newEvent is an event with a text of any number of lines.
-func newEvent(name, text string) event {
-	bytes := []byte("event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n")
-	return event{name, bytes, sha256.Sum256(bytes)}
+// newEvent is a message of the stream with a text of any number of lines.
+func newEvent(name, text string) string {
+	return "event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n"
 }
 
 type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	// sent is the sum of the last event of each name: a few bytes for a viewer, where
-	// the text itself would be the size of a page for each.
-	sent map[string][sha256.Size]byte
+	// live and status are the last events of these names. That of a view is the same for
+	// all who look at one place, so a slow viewer does not have a page for itself.
+	live, status string
 }
 
 // send sends an event, unless it was the last one sent under its name.
-func (s *stream) send(e event) error {
-	if last, ok := s.sent[e.name]; ok && last == e.sum {
+func (s *stream) send(event string, last *string) error {
+	if event == *last {
 		return nil
 	}
-	s.sent[e.name] = e.sum
+	*last = event
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-	_, err := s.Write(e.bytes)
+	_, err := io.WriteString(s.ResponseWriter, event)
 	return err
 }

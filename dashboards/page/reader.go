@@ -1,11 +1,20 @@
 package page
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"html/template"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,122 +41,67 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// reader reads for all who look. It works only while somebody does, so an open page
-// costs Redis the same whether one looks or hundreds, and a closed one nothing.
+// reader reads for all who look, when one of them asks for what is newer than a turn. So an
+// open page costs Redis the same whether one looks or hundreds, and a closed one nothing.
 //
 // reading guards state, which is what one turn leaves to the next. mu guards the
 // rest and is never held while Redis is asked, so that a slow Redis keeps nobody
 // from what was read before.
 //
-// The way of a number to a screen is: read makes a snapshot, tell wakes the streams,
-// each takes the latest snapshot, and the first that asks it for a place has that view
-// made. A page that is loaded takes the same way without being woken.
+// The way of a number to a screen is: when a snapshot is a turn old, each stream asks for
+// the latest; the first of them has it read, and the first that wants a place of it has
+// that view made. A page that is loaded takes the same way.
 type reader struct {
-	page *Page
-	ctx  context.Context
+	ctx context.Context
 
 	reading sync.Mutex // held while Redis is read
 	state   state
 
-	mu   sync.Mutex
-	snap *snapshot // the last, or nil before the first
-	// viewers are the streams. Each channel has room for one word: to be woken twice
-	// is the same as once.
-	viewers map[chan struct{}]struct{}
-	running bool // whether run does
+	mu      sync.Mutex
+	snap    *snapshot     // the last, or nil before the first
+	changed chan struct{} // is closed when what was changed on this page has been read
 }
 
 // state is what the reader knows from turn to turn: what is read more seldom than each
 // second, and what adds up. What snapshots take from it is not changed any more but
-// replaced by the next that is read, since viewers may still look at it; of the history
-// they take copies.
+// replaced by the next that is read, since viewers may still look at it.
 type state struct {
+	knowledge
+	from    Options
+	queues  *inspect.Queues
 	known   inspect.Known
 	judge   inspect.Judge
-	log     []throttle.Change  // the newest first
-	wants   map[string]*wanted // by limit; nil where nothing waits
-	queues  queues
 	history *series
-
-	limitsAt, queuesAt, wantsAt, surveyAt, forecastAt time.Time // when each is to be read again
-	changed                                           int       // how often again was called
+	kept    *cache
+	due     due
 }
+
+// due is when each is to be read again.
+type due struct{ limits, forecast, wants, survey, queues time.Time }
 
 // newReader makes the reader of a page. It ends with ctx.
-func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{known: inspect.Known{KeyOf: p.KeyOf}, history: newSeries()}}
+func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
+	return &reader{ctx: ctx, changed: make(chan struct{}), state: state{
+		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: newSeries(), kept: newCache(),
+	}}
 }
 
-// maxViewers bounds how many may look at once: each has a connection and a goroutine.
-// Those beyond can still load pages, which stand still then until the script, which
-// goes on asking, gets a place.
-const maxViewers = 500
-
-// watch has a viewer woken after each turn, until done is called. It reports false
-// where too many look. The first viewer starts the turns.
-func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
+// next is what was read within the last turn, or is read now, and a channel that is closed
+// when a newer one should be asked for before its turn is over. A turn that failed counts as
+// read, so an outage is not asked about once a request.
+func (r *reader) next(ctx context.Context) (*snapshot, <-chan struct{}) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.viewers) >= maxViewers {
-		return nil, nil, false
+	s, changed := r.snap, r.changed
+	r.mu.Unlock()
+	if s == nil || time.Since(s.At) >= turn {
+		s = r.read(ctx)
 	}
-	c := make(chan struct{}, 1)
-	r.viewers[c] = struct{}{}
-	if !r.running {
-		r.running = true
-		go r.run()
-	}
-	return c, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.viewers, c)
-	}, true
+	return s, changed
 }
 
-// run reads once a turn until nobody looks. That it ends and that a new viewer starts
-// it again are decided under one lock, so no viewer is left without. The first turn is
-// a second after the first viewer came, who has read by latest what there was.
-func (r *reader) run() {
-	ticker := time.NewTicker(turn)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		r.mu.Lock()
-		if len(r.viewers) == 0 {
-			r.running = false
-			r.mu.Unlock()
-			return
-		}
-		r.mu.Unlock()
-		r.read(r.ctx)
-		r.tell()
-	}
-}
-
-// tell wakes all viewers, and waits for none of them.
-func (r *reader) tell() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.viewers {
-		select {
-		case c <- struct{}{}:
-		default: // it is slow, and gets the newest when it comes
-		}
-	}
-}
-
-// latest is what was read within the last turn, or is read now. With half a turn more
-// a viewer who was just woken, or loads a page between two turns, reads nothing. A
-// turn that failed counts as read, so an outage is not asked about once a request.
 func (r *reader) latest(ctx context.Context) *snapshot {
-	if s := r.current(); s != nil && time.Since(s.At) < turn+turn/2 {
-		return s
-	}
-	return r.read(ctx)
+	s, _ := r.next(ctx)
+	return s
 }
 
 // current is the last snapshot, of whatever age, or nil.
@@ -172,9 +126,9 @@ func (r *reader) read(ctx context.Context) *snapshot {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	s, err := r.state.read(ctx, r.page)
+	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
-		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, views: map[string]*rendered{}}
+		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, kept: r.state.kept}
 		if before != nil {
 			s.knowledge, s.Now = before.knowledge, before.Now
 		}
@@ -189,9 +143,327 @@ func (r *reader) read(ctx context.Context) *snapshot {
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt, r.state.forecastAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	r.state.changed++
+	r.state.due, r.state.kept = due{}, newCache()
 	r.reading.Unlock()
 	r.read(r.ctx)
-	r.tell()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
+// what a turn that failed has read already is known to the next.
+//
+// The time is asked for first: where Redis is away the turn ends there. How many wait
+// comes next, and the newest line of the changelog, which tells whether any limit has
+// changed, so most turns need not ask about limits. All but the queues is of the
+// limiter's scope.
+func (s *state) read(ctx context.Context) (*snapshot, error) {
+	start := time.Now()
+	now, err := s.from.Redis.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	s.Latency = time.Since(start)
+	if s.Crowd.Jobs == 0 { // what comes to wait is looked at once
+		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
+	}
+	// One pipeline, and O(1) of Redis's time however many wait.
+	s.Crowd.Jobs, s.Crowd.Lanes, s.Crowd.Turns, err = s.from.Limiter.Crowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		s.readLog(ctx),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, s.readLimits),
+		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
+		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
+		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
+		seldom(ctx, &s.due.queues, queuesTurn, 0, s.readQueues),
+		s.readHistory(ctx, now),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if s.Limits, err = s.rows(ctx, now); err != nil {
+		return nil, err
+	}
+	s.Says = summarize(s.knowledge, now)
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), kept: s.kept}, nil
+}
+
+// seldom reads what is due, and no more for a while: the longer, the longer that takes, so
+// that it takes at most a share of the time. What failed is due in the next turn.
+func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read func(context.Context) error) error {
+	start := time.Now()
+	if start.Before(*due) {
+		return nil
+	}
+	if err := read(ctx); err != nil {
+		return err
+	}
+	*due = start.Add(max(turn, share*time.Since(start)))
+	return nil
+}
+
+// readLimits reads the limits and their blocks where the changelog says that any has
+// changed: with some round trips for each, which is why it is not done each second.
+func (s *state) readLimits(ctx context.Context) error {
+	return s.known.ReadLimits(ctx, s.from.Limiter)
+}
+
+// readLog reads the changelog where it has something new: its newest entry in each
+// turn, and as much as Redis remembers, some 500 entries, where that is another one. All
+// that changes limits stands there, in the same step: so they are due then, too. A
+// changelog that Redis has lost is lost here.
+func (s *state) readLog(ctx context.Context) error {
+	last, err := s.from.Limiter.Changes(ctx, 1)
+	if err != nil || newest(last) == newest(s.Log) {
+		return err
+	}
+	// Due in any case: the next turn would find nothing new if the rest failed.
+	s.due.limits = time.Time{}
+	s.Log, err = s.from.Limiter.Changes(ctx, 500)
+	return err
+}
+
+// newest is the ID of the first entry of a changelog; empty where there is none.
+func newest(log []throttle.Change) string {
+	if len(log) == 0 {
+		return ""
+	}
+	return log[0].ID
+}
+
+// readWants looks through what waits, the more seldom the longer that takes: a round
+// trip for each thousand meters that are wanted, and one to three for each limit. What
+// took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
+// that of all jobs does not. Where nothing waits it asks nothing.
+func (s *state) readWants(ctx context.Context) error {
+	s.wants = nil
+	if s.Crowd.Jobs == 0 {
+		return nil
+	}
+	wants, err := s.from.Limiter.Wants(ctx)
+	if err != nil {
+		return err
+	}
+	for i, w := range wants {
+		wants[i].Here = w.Here || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key)
+	}
+	limits := byLimit(wants, s.Crowd.Turns)
+	for _, l := range s.known.Limits {
+		w := limits[l.Name]
+		if w == nil {
+			continue
+		}
+		own, err := s.from.Limiter.Keys(ctx, l.Name)
+		if err != nil {
+			return err
+		}
+		w.Own = map[string]throttle.KeyState{}
+		for _, k := range own {
+			w.Own[k.Key] = k
+		}
+	}
+	s.wants = limits
+	return nil
+}
+
+// readForecast has a forecast made.
+func (s *state) readForecast(ctx context.Context) (err error) {
+	s.forecast = nil
+	if s.Crowd.Jobs > 0 {
+		s.forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{})
+	}
+	return err
+}
+
+// readSurvey reads since when what waits has waited, as some process of the scope
+// has found a while ago: to find it out means to read all jobs, which one process does
+// for all. Where no process has for a minute, since when is not told.
+func (s *state) readSurvey(ctx context.Context) (err error) {
+	s.known.Survey, err = history.ReadSurvey(ctx, s.from.Redis, s.from.Scope)
+	return err
+}
+
+// byLimit sorts what waits, by permits and then by name, so that keys which are wanted
+// alike keep their places from turn to turn. Where nobody gives turns no meter is
+// marked, so what waits counts for all its limits.
+func byLimit(wants []lanes.Want, turns bool) map[string]*wanted {
+	limits := map[string]*wanted{}
+	for _, w := range wants {
+		of := limits[w.Limit]
+		if of == nil {
+			of = &wanted{}
+			limits[w.Limit] = of
+		}
+		of.Keys = append(of.Keys, w)
+		of.All += w.Permits
+		if w.Here || !turns {
+			of.Waiting += w.Permits
+		}
+	}
+	for _, of := range limits {
+		slices.SortFunc(of.Keys, func(a, b lanes.Want) int {
+			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+		})
+		of.Wanted.Keys = len(of.Keys)
+		for _, k := range of.Keys[:min(len(of.Keys), inspect.Busiest)] {
+			of.Busiest = append(of.Busiest, k.Key)
+		}
+	}
+	return limits
+}
+
+// readQueues asks asynq for its queues and servers, with three round trips for each
+// queue, and two for each server. How many of a queue's jobs wait is as the forecast has
+// it: the numbers of all lanes, or of those that were looked at as a sample. A queue that was
+// removed meanwhile is left out. The Inspector takes no context: see readTimeout.
+func (s *state) readQueues(ctx context.Context) error {
+	waiting, jobs := map[string]int{}, 0
+	if s.forecast != nil {
+		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
+	}
+	names, err := s.queues.Names(ctx, "")
+	if err != nil {
+		return err
+	}
+	var q queues
+	for _, name := range names {
+		info, err := s.queues.Inspector.GetQueueInfo(name)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		waits := waiting[name] * s.Crowd.Jobs / max(1, jobs)
+		info.Retry = max(0, info.Retry-waits)
+		q.Infos = append(q.Infos, inspect.QueueInfo{QueueInfo: info, Waiting: waits})
+		q.Running += info.Active
+		q.Archived += info.Archived
+	}
+	servers, err := s.queues.Inspector.Servers()
+	if err != nil {
+		return err
+	}
+	q.Servers = len(servers)
+	s.Queues = q
+	return nil
+}
+
+// readHistory reads what the processes have said since the last turn. In the first it
+// reads 15 minutes at once, so that a curve is there as soon as somebody looks. So it
+// does after a time in which nobody looked: the stream itself goes no further back
+// than 16 minutes. One round trip brings a thousand summaries, of which a process
+// writes one a second at most.
+func (s *state) readHistory(ctx context.Context, now time.Time) error {
+	if s.history.since == "" { // nothing older is shown
+		s.history.since = history.StreamID(now.Add(-parts * part))
+	}
+	news, err := history.Read(ctx, s.from.Redis, s.from.Scope, s.history.since)
+	if err != nil {
+		return err
+	}
+	s.history.move(now)
+	for _, n := range news {
+		// One written since Redis told its time may begin the next part.
+		if n.At.After(now) && n.At.Before(now.Add(part)) {
+			s.history.move(n.At)
+		}
+		// The next turn begins after it, so nothing counts twice.
+		s.history.since = n.ID
+		if n.At.After(now.Add(-inspect.Recent)) {
+			s.history.recent = append(s.history.recent, n)
+		}
+		for name, l := range n.Limits {
+			s.history.add(n.At, name, l)
+			if d := l.Denial; d != nil {
+				s.history.deny(denial{n.At, name, *d})
+			}
+		}
+	}
+	s.Denials = s.history.denials
+	return nil
+}
+
+// maxLooks bounds the meters that are looked at in one turn, which is five calls of
+// Redis. Where there are more, limits that less is wanted of go without.
+const maxLooks = 500
+
+// rows are the limits, what most of the jobs wait for first.
+func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
+	known := s.known
+	known.Now, known.Lately, known.Wanted = now, inspect.Lately(s.history.recent, now), map[string]inspect.Wanted{}
+	known.Forecast = s.forecast
+	for name, w := range s.wants {
+		known.Wanted[name] = w.Wanted
+	}
+	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Crowd.Jobs, maxLooks)
+	rows := make([]limitRow, len(limits))
+	for i, l := range limits {
+		rows[i] = limitRow{Limit: l, now: now.Local()}
+		rows[i].Row, rows[i].From = s.history.row(l.Name)
+	}
+	return rows, err
+}
+
+// cache keeps what was made of snapshots, by place: of two viewers of one place the second
+// costs nothing but the bytes that are sent.
+type cache struct {
+	mu   sync.Mutex
+	made map[string]*made
+}
+
+func newCache() *cache { return &cache{made: map[string]*made{}} }
+
+// made is the part of a view that changes, made once for all who look at it by the
+// first of them, while the others wait.
+type made struct {
+	mu sync.Mutex // held while it is made
+	of *snapshot  // what it shows
+	rendered
+	// data is what the view has read beside the snapshot, or made of it, which is good until
+	// then, and err why it could not. It is shown to many: nobody changes it.
+	data  any
+	err   error
+	until time.Time
+}
+
+// rendered is the part of a view that changes as HTML, and as the event that has it.
+type rendered struct {
+	html  template.HTML
+	event string
+}
+
+// maxMade bounds how many are remembered, which is memory: each is a page of a list.
+const maxMade = 300
+
+// at is what was made for a place. Beyond maxMade that are still good nothing more is kept,
+// and everyone reads alone. Only then is anything thrown away: there is nothing that has to
+// run while nobody looks.
+func (c *cache) at(place string) *made {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.made[place]
+	if m != nil {
+		return m
+	}
+	if len(c.made) >= maxMade {
+		for old, m := range c.made {
+			if m.mu.TryLock() {
+				if time.Now().After(m.until) {
+					delete(c.made, old)
+				}
+				m.mu.Unlock()
+			}
+		}
+	}
+	m = &made{}
+	if len(c.made) < maxMade {
+		c.made[place] = m
+	}
+	return m
 }

@@ -46,14 +46,6 @@ type jobRow struct {
 	lanes.Place
 }
 
-// place is where a job stands, as the forecast has it.
-func (s *snapshot) place(p lanes.Place) lanes.Place {
-	if s.forecast == nil {
-		return p
-	}
-	return s.forecast.Place(p)
-}
-
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
 // whose place says when the lane goes on; or one lane that the query names. It takes two
 // round trips, one for each lane of the page, and one for all their first jobs.
@@ -83,7 +75,7 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 	for i, lane := range lanes {
 		row := laneRow{Lane: lane}
 		if place, ok := places[firsts[i]]; ok {
-			row.First = &jobRow{firsts[i], s.place(place)}
+			row.First = &jobRow{firsts[i], *s.place(place)}
 		}
 		d.Lanes = append(d.Lanes, row)
 	}
@@ -109,7 +101,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 	// In the lane's order, which a map has not.
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, s.place(place)})
+			d.Jobs = append(d.Jobs, jobRow{job, *s.place(place)})
 		}
 	}
 	return d, nil
@@ -123,7 +115,6 @@ type jobData struct {
 	// State is asynq's, or waiting or called of a job that waits for permits, which
 	// asynq calls retry or, once it was called and is in its queue, pending.
 	State string
-	Since time.Time    // when it came into that; zero where nobody knows
 	Place *lanes.Place // nil where it does not wait for a permit
 	Acts  []bulk       // what can be done to it
 	// Payload, Result and Error are blocks of text; empty where there is none.
@@ -157,7 +148,7 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 		return nil, err
 	}
 	info := job.TaskInfo
-	d.Info, d.State, d.Since = info, job.State, job.Since
+	d.Info, d.State = info, job.State
 	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
 	d.Error = visible(p.redactor.text(info.LastErr), longText)
 	// Of a header whose name is a secret's nothing is shown; the others may have one in
@@ -176,8 +167,7 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(info.LastErr, "denied by ")
 	if job.Place != nil {
-		place := s.place(*job.Place)
-		d.Place = &place
+		d.Place = s.place(*job.Place)
 	}
 	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
 		return nil, err
@@ -222,7 +212,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	}
 	jobs, err := p.queues.Namesakes(r.Context(), f.Query, "")
 	if err != nil {
-		p.failRead(w, r, err)
+		p.failRead(w, err)
 		return
 	}
 	for _, job := range jobs {

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -30,10 +29,8 @@ type openLimit struct {
 	Query string   // that keys are searched by, as a part of them
 	Found []keyRow // of one page
 	Pages pages    // of keys
-	Chart string   // for the script, as JSON
 	// Admits are the permits of the last 15 minutes, and Denies the denials.
-	Admits int
-	Denies int
+	Admits, Denies int64
 	// PerJob is Denies for each job that was allowed then. One is what a backlog costs;
 	// more has a reason, such as a pause or a crash.
 	PerJob float64
@@ -132,11 +129,11 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 			k.Own = ownRate(w.Own[m.Key])
 		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
-			k.Blocked, k.By = &row.Blocks[i], whoBlocked(s.Log, row.Name, m.Key)
+			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
 		o.Found = append(o.Found, k)
 	}
-	allowed := 0
+	allowed := int64(0)
 	// What was denied at once and then waited counts once as denied and once as allowed.
 	for _, t := range row.Row {
 		o.Admits += t.Permits
@@ -147,35 +144,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if allowed > 0 {
 		o.PerJob = float64(o.Denies) / float64(allowed)
 	}
-	o.Chart = chart(row)
 	return o, nil
-}
-
-// chart is what the script draws: times, permits and denials a second, and how
-// many are allowed, where one number says that: not of a limit with keys, whose row is
-// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
-// html/template escapes it: a script in the page, with the data in it, could not run.
-func chart(row *limitRow) string {
-	data := struct {
-		Times   []int64   `json:"times"`
-		Permits []float64 `json:"permits"`
-		Denials []float64 `json:"denials"`
-		Allowed float64   `json:"allowed"`
-	}{}
-	// The last part is not over yet, and would be a fall to zero at the end of the curve.
-	for i, t := range row.Row[:max(0, len(row.Row)-1)] {
-		data.Times = append(data.Times, row.From.Add(time.Duration(i)*part).Unix())
-		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
-		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
-	}
-	if !row.Keyed {
-		data.Allowed = row.Any.PerSecond
-	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		return "" // there is nothing in it that cannot be written
-	}
-	return string(text)
 }
 
 // incident is a line of what happened just now. Its texts are visible and cut already.
@@ -285,14 +254,10 @@ func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, er
 		d.BlocksInAll += len(row.Blocks)
 		for _, b := range row.Blocks {
 			if len(d.Blocks) < maxBlocks && b.Until.After(s.Now) {
-				d.Blocks = append(d.Blocks, blockRow{row.Name, b, strings.TrimPrefix(whoBlocked(s.Log, row.Name, b.Key), " by ")})
+				d.Blocks = append(d.Blocks, blockRow{row.Name, b, short(lastChange(s.Log, "blocked", row.Name, b.Key).By)})
 			}
 		}
 	}
 	slices.SortStableFunc(d.Blocks, func(a, b blockRow) int { return a.Until.Compare(b.Until) })
 	return d, nil
 }
-
-// Row1 is the row of the table that is open. Templates reach no embedded struct by a
-// name that is not exported, so they call this.
-func (o *openLimit) Row1() limitRow { return *o.limitRow }

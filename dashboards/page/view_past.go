@@ -2,10 +2,8 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
@@ -77,15 +75,7 @@ func newCurve(title, class string, of []history.Slice, number func(history.Slice
 		numbers[i] = number(s)
 	}
 	most := slices.Max(numbers)
-	var points strings.Builder
-	for i, n := range numbers {
-		y := pastHeight - 1
-		if most > 0 {
-			y -= (pastHeight - 2) * n / most
-		}
-		fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)*pastWidth/float64(len(numbers)-1), y)
-	}
-	return pastCurve{title, class, strings.TrimSpace(points.String()), text(most), text(numbers[len(numbers)-1])}
+	return pastCurve{title, class, polyline(numbers, pastWidth, pastHeight, most), text(most), text(numbers[len(numbers)-1])}
 }
 
 func makeWorkers(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {

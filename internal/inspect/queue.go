@@ -53,10 +53,11 @@ func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
 	return infos[0], nil
 }
 
-// In is how many of its jobs are in some of the states of Purged.
+// In is how many of its jobs are in some states. Those that are called are among those that
+// wait.
 func (i QueueInfo) In(states ...string) (n int) {
 	for state, of := range map[string]int{
-		Waiting: i.Waiting, "pending": i.Pending, "retry": i.Retry,
+		Waiting: i.Waiting, "pending": i.Pending, "active": i.Active, "retry": i.Retry,
 		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,
 	} {
 		if slices.Contains(states, state) {

@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"html/template"
 	"io"
 	"mime"
 	"net/http"
 	"path"
 	"sync"
+	"time"
 )
 
 // files are all that the page serves or makes pages of. They are in the program: it
@@ -91,6 +93,36 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 
 // execute writes a part of a page: "page" is all of it, "live" what changes, and
 // "status" the line that says how old that is.
-func execute(w io.Writer, name, part string, f frame) error {
-	return templates()[name].ExecuteTemplate(w, part, f)
+func execute(w io.Writer, name, part string, data any) error {
+	return templates()[name].ExecuteTemplate(w, part, data)
+}
+
+// functions are what templates call. What they return is text, which html/template
+// escapes where it stands; only moment returns HTML, of digits and letters of its own. Nor do templates write style attributes,
+// which the policy refuses: what has a size, such as a bar, is an SVG.
+var functions = template.FuncMap{
+	"asset": assetPath, "num": anyNumber, "perSecond": perSecond, "span": span,
+	"clock": moment, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
+	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
+	"jobsIn": jobsIn, "act": act, "to": to,
+	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
+	"zone": func(t time.Time) string { return t.Format("MST") },
+	"iso":  func(t time.Time) string { return t.Format(time.RFC3339) },
+}
+
+// moment is clock as an element that the script turns into the viewer's zone.
+func moment(t, now time.Time) template.HTML {
+	if t.IsZero() {
+		return template.HTML(clock(t, now))
+	}
+	t = t.In(now.Location()).Round(time.Second)
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + clock(t, now) + `</time>`)
+}
+
+// anyNumber is number for the sorts of numbers that views have.
+func anyNumber(n any) string {
+	if n, ok := n.(int64); ok {
+		return number(n)
+	}
+	return number(n.(int))
 }

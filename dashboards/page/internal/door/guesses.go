@@ -1,23 +1,27 @@
-package page
+package door
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
 	wrongDelay = time.Second // what a wrong guess costs
-	// How many wrong guesses may wait for their answer: of one address, and of all.
-	wrongAtOnce = 8
-	wrongInAll  = 64
 	// wrongTold is how often wrong guesses are logged.
 	wrongTold = time.Minute
 )
 
-const tooMany = "Too many wrong attempts at once. Try again in a second."
+// How many wrong guesses may wait for their answer: of one address, and of all.
+var (
+	wrongHere  = throttle.Limit{Name: "here", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 8, Per: wrongDelay}}
+	wrongInAll = throttle.Limit{Name: "in-all", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 64, Per: wrongDelay}}
+)
 
 // guesses is the one door that all credentials come through: tokens, passwords, and
 // sessions that are not known. A wrong one has its sender wait, and while as many as
@@ -29,11 +33,19 @@ type guesses struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[netip.Prefix]int // by where they came from, and of all by none
-	wrong   int                  // since they were last logged
-	unseen  int                  // were not looked at since then
-	last    string               // the address of the last of both
-	told    *time.Timer          // until they are logged; nil where there are none
+	waiting throttle.Local // of each address, and of all
+	wrong   int            // since they were last logged
+	unseen  int            // were not looked at since then
+	last    string         // the address of the last of both
+	told    *time.Timer    // until they are logged; nil where there are none
+}
+
+func newGuesses(log *slog.Logger) *guesses {
+	g := &guesses{log: log}
+	if err := g.waiting.Define(context.Background(), wrongHere, wrongInAll); err != nil {
+		panic(err) // of limits that stand above
+	}
+	return g
 }
 
 // look says whose a request is as right does, which must be quick, or the code to
@@ -53,36 +65,23 @@ func (g *guesses) look(r *http.Request, right func() (user string, ok bool)) (us
 // try is look without the wait. The place of a wrong guess is taken for the whole time,
 // also by who hangs up.
 func (g *guesses) try(r *http.Request, right func() (user string, ok bool)) (user string, code int) {
-	from, all := origin(r), netip.Prefix{}
+	places := []throttle.Need{{Limit: wrongHere.Name, Key: origin(r)}, {Limit: wrongInAll.Name}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiting[from] >= wrongAtOnce || g.waiting[all] >= wrongInAll {
-		g.unseen++
-		g.count(r)
-		return "", http.StatusTooManyRequests
+	for _, place := range places {
+		if d, err := g.waiting.Peek(r.Context(), place.Limit, place.Key); err != nil || d.Remaining == 0 {
+			g.unseen++
+			g.count(r)
+			return "", http.StatusTooManyRequests
+		}
 	}
 	if user, ok := right(); ok {
 		return user, 0
 	}
-	if g.waiting == nil {
-		g.waiting = map[netip.Prefix]int{}
-	}
-	g.waiting[from]++
-	g.waiting[all]++
-	time.AfterFunc(wrongDelay, func() { g.leave(from, all) })
+	_, _ = g.waiting.AllowAll(r.Context(), places...) // there is room, as was seen
 	g.wrong++
 	g.count(r)
 	return "", http.StatusUnauthorized
-}
-
-func (g *guesses) leave(places ...netip.Prefix) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, place := range places {
-		if g.waiting[place]--; g.waiting[place] == 0 {
-			delete(g.waiting, place) // there are more addresses than there is memory
-		}
-	}
 }
 
 // count has wrong guesses logged a minute after the first: a line for each would fill
@@ -108,16 +107,14 @@ func (g *guesses) tell() {
 
 // origin is where a request comes from: an address, or of IPv6 the network of one
 // customer, who has all of its addresses. Of what comes by a socket it is one place.
-func origin(r *http.Request) netip.Prefix {
+func origin(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
 	addr := from.Addr().Unmap().WithZone("")
-	bits := 64
 	if addr.Is4() {
-		bits = 32
+		return addr.String()
 	}
-	prefix, wrong := addr.Prefix(bits)
-	if err != nil || wrong != nil {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return prefix
+	return netip.PrefixFrom(addr, 64).Masked().String()
 }

@@ -1,8 +1,28 @@
+// Package metrics gives what headgate does to Prometheus.
+//
+// There are two sorts of metrics. The process's own, counters and histograms of
+// what it did itself: sum them over processes. And the scope's, headgate_scope_…,
+// which are read from Redis at each scrape and are the same from every process:
+// take their max, not their sum. All have the label scope, for scopes do not add
+// up. Other labels are names of limits, queues, task types and schedules, a bounded
+// number of each; never a key, a job's ID or a URL.
+//
+//	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
+//
+// What the process did costs a scrape nothing. What Redis says costs a few round
+// trips, one more for each hundred meters, and some for each queue, however many
+// jobs and keys there are.
+//
+// Two Redis are asked, which may be one: the limiter's for what waits, limits, turns and
+// ticks, and that of the queues. A scrape that cannot read all of it has
+// headgate_scope_up at 0 and what it could read; series that are missing are not zeros.
 package metrics
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -181,3 +201,54 @@ func one(is bool) float64 {
 	}
 	return 0
 }
+
+// probe asks whether Redis can be used, once at a time: a call that hangs is joined by the
+// scrapes that come meanwhile, and outlasts them.
+type probe struct {
+	try func(context.Context) error
+
+	mu  sync.Mutex
+	now *answer // nil where nobody asks
+}
+
+// answer is there when done is closed.
+type answer struct {
+	done chan struct{}
+	err  error
+}
+
+var errAway = errors.New("no answer in time")
+
+func (p *probe) ask(within time.Duration) error {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	a := p.answer()
+	select {
+	case <-a.done:
+		return a.err
+	case <-late.C:
+		return errAway
+	}
+}
+
+func (p *probe) answer() *answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil {
+		a := &answer{done: make(chan struct{})}
+		p.now = a
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			a.err = p.try(ctx)
+			p.mu.Lock()
+			p.now = nil
+			p.mu.Unlock()
+			close(a.done)
+		}()
+	}
+	return p.now
+}
+
+// patience is after how long Redis is asked anew.
+const patience = 2 * time.Second

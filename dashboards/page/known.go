@@ -74,7 +74,7 @@ type wanted struct {
 // seconds old.
 type queues struct {
 	Infos             []inspect.QueueInfo // by name
-	Running, Archived int                 // jobs
+	Running, Archived int                 // jobs, also those that need no permits
 	Servers           int                 // processes with an asynq server, of any scope
 }
 
@@ -215,15 +215,12 @@ func (r limitRow) Chart() string {
 // says is the answer, before all figures: how many jobs wait, for what, and until when
 // the last of them will have run.
 type says struct {
-	Jobs  int    // that wait or were called
 	Chief string // the limit that most wait for
 	All   bool   // whether nearly all do: nine of ten
 	// Since is when the job that waits longest was denied first, and For how long ago
 	// that was, in whole seconds. Both are zero where that is not known.
 	Since time.Time
 	For   time.Duration
-	// Running counts jobs of all queues, also those that need no permits.
-	Running int
 	// LastIn is how long until the last of all that wait would run, and Last when that
 	// is, of those limits of which it can be told.
 	LastIn time.Duration
@@ -245,7 +242,7 @@ type trouble struct{ Level, Text string }
 // number, so that the answer stays one.
 func summarize(k knowledge, now time.Time) says {
 	now = now.Local()
-	s := says{Jobs: k.Crowd.Jobs, Running: k.Queues.Running}
+	var s says
 	add := func(level, format string, args ...any) {
 		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
@@ -274,7 +271,7 @@ func summarize(k knowledge, now time.Time) says {
 			add("bad", "%s of %s are blocked", plural(len(row.Blocks), "key"), row.Name)
 		}
 	}
-	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && s.Jobs > 0 {
+	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Crowd.Jobs > 0 {
 		s.Chief = k.Limits[0].Name
 		// Permits are held against permits, not jobs.
 		s.All = k.Limits[0].Waiting*10 >= waiting*9

@@ -133,6 +133,23 @@ type frame struct {
 	Data any
 }
 
+// Clean is a foreign text as it is shown: without secrets, and cut.
+func (f frame) Clean(text string, most int) string {
+	return visible(f.redactor.text(text), most)
+}
+
+// Block is a payload or a result as it is shown.
+func (f frame) Block(data []byte) string { return f.redactor.block(data) }
+
+// Header is a header's value as it is shown: of one whose name is a secret's nothing, and
+// others may have one in their text, such as a URL with a password.
+func (f frame) Header(name, value string) string {
+	if f.redactor.hides(name) {
+		return hidden
+	}
+	return short(f.redactor.text(value))
+}
+
 // write executes a whole page, into memory first: one that cannot be made is an error
 // to the browser and no half of a page.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {

@@ -3,8 +3,8 @@ package page
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,12 +91,8 @@ func newPages(name string, q url.Values, size int) pages {
 	if err != nil || n < 1 || n > 1_000_000 {
 		n = 1
 	}
-	rest := url.Values{}
-	for key, values := range q {
-		if key != "page" {
-			rest[key] = slices.Clone(values)
-		}
-	}
+	rest := maps.Clone(q)
+	rest.Del("page")
 	of, _, _ := place(name, rest)
 	return pages{Page: n, Size: size, Of: of}
 }

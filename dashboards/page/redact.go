@@ -107,15 +107,11 @@ func (r redactor) block(data []byte) string {
 			}
 		}
 	}
-	return visible(r.text(string(data[:min(len(data), 2*longText)])), longText) + cutNote(len(data))
-}
-
-// cutNote says how long a text is of which not even the rest was looked at.
-func cutNote(length int) string {
-	if length > 2*longText {
-		return fmt.Sprintf("\n… of %s bytes", number(length))
+	text := visible(r.text(string(data[:min(len(data), 2*longText)])), longText)
+	if len(data) > 2*longText { // not even the rest was looked at
+		text += fmt.Sprintf("\n… of %s bytes", number(len(data)))
 	}
-	return ""
+	return text
 }
 
 // value is a JSON value without secrets, however deep they are. It changes what it is
@@ -134,8 +130,10 @@ func (r redactor) value(v any) any {
 			}
 		}
 	case []any:
-		if name, ok := first(v); ok && len(v) == 2 && r.hides(name) { // as ["name", "value"]
-			return []any{name, hidden}
+		if len(v) == 2 { // as ["name", "value"]
+			if name, ok := v[0].(string); ok && r.hides(name) {
+				return []any{name, hidden}
+			}
 		}
 		for i := range v {
 			v[i] = r.value(v[i])
@@ -144,13 +142,4 @@ func (r redactor) value(v any) any {
 		return r.text(v)
 	}
 	return v
-}
-
-// first is the first of a list, if that is a text.
-func first(list []any) (string, bool) {
-	if len(list) == 0 {
-		return "", false
-	}
-	text, ok := list[0].(string)
-	return text, ok
 }

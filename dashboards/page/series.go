@@ -40,11 +40,6 @@ type series struct {
 	denials []denial          // the newest first
 }
 
-// newSeries is one that has heard nothing yet.
-func newSeries() *series {
-	return &series{limits: map[string]*[parts]history.Limited{}}
-}
-
 // move makes room up to a moment, and forgets what is too old, limits too of which
 // nothing was heard for so long. After a pause of more than the whole row it begins
 // anew.

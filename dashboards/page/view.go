@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
@@ -9,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/history"
 )
 
 // A view is a page that changes while somebody looks: from what was read in a turn
@@ -40,8 +43,10 @@ var views = map[string]*view{
 	"jobs":      {"Jobs", makeList, 5 * time.Second},
 	"changes":   {"Changes", makeChanges, 0},
 	"history":   {"History", makePast, 15 * time.Second},
-	"workers":   {"Workers", makeWorkers, 5 * time.Second},
-	"crawls":    {"Crawls", makeCrawls, 5 * time.Second},
+	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
+		return history.Processes(ctx, p.Redis, p.Scope)
+	}, 5 * time.Second},
+	"crawls": {"Crawls", makeCrawls, 5 * time.Second},
 }
 
 // parsePlace reads what place has written; any other text is an error. Where an action
@@ -89,7 +94,7 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (rendered, error) {
 	}
 	var out bytes.Buffer
 	f := frame{Page: p, Title: v.title, View: name, Of: of, Snap: s, Data: m.data, Live: true}
-	m.err = execute(&out, templateOf(name), "live", f)
+	m.err = execute(&out, cmp.Or(name, "limits"), "live", f)
 	m.rendered = rendered{template.HTML(out.String()), newEvent("live", out.String())}
 	return m.rendered, m.err
 }
@@ -106,14 +111,6 @@ func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
 	return v.make(ctx, p, s, q)
 }
 
-// templateOf is the template of a view, which has its name; that of the first is limits.
-func templateOf(view string) string {
-	if view == "" {
-		return "limits"
-	}
-	return view
-}
-
 // serveView answers with a whole page, which then keeps itself up to date. Where Redis
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
@@ -128,5 +125,5 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	of, _, _ := place(name, r.URL.Query())
-	p.write(w, http.StatusOK, templateOf(name), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
 }

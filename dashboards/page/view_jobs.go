@@ -66,21 +66,17 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 		if err != nil {
 			return nil, err
 		}
-		// A lane without one keeps its number in the list, with the zero JobID.
-		firsts = append(firsts, append(first, throttle.JobID{})[0])
+		firsts = append(firsts, first...)
+		d.Lanes = append(d.Lanes, laneRow{Lane: lane})
 	}
-	places, err := p.Limiter.Places(ctx, slices.DeleteFunc(slices.Clone(firsts), func(id throttle.JobID) bool { return id.ID == "" })...)
-	if err != nil {
-		return nil, err
-	}
-	for i, lane := range lanes {
-		row := laneRow{Lane: lane}
-		if place, ok := places[firsts[i]]; ok {
-			row.First = &jobRow{firsts[i], *s.place(place)}
+	jobs, err := s.rows(ctx, p, firsts)
+	for i := range jobs {
+		of := slices.IndexFunc(d.Lanes, func(lane laneRow) bool { return lane.Name == jobs[i].Lane.Name })
+		if of >= 0 {
+			d.Lanes[of].First = &jobs[i]
 		}
-		d.Lanes = append(d.Lanes, row)
 	}
-	return d, nil
+	return d, err
 }
 
 // laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
@@ -95,21 +91,22 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 		return nil, err
 	}
 	d.Pages.Total, d.Lane.Waiting = total, total
-	places, err := p.Limiter.Places(ctx, jobs...)
-	if err != nil {
-		return nil, err
-	}
-	// In the lane's order, which a map has not.
-	for _, job := range jobs {
-		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, *s.place(place)})
-		}
-	}
-	return d, nil
+	d.Jobs, err = s.rows(ctx, p, jobs)
+	return d, err
 }
 
-// jobData is one job, as asynq and the limiter know it. Its texts are free of secrets
-// and cut to what is shown.
+// rows are those of the jobs that wait still, in their order.
+func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
+	places, err := p.Limiter.Places(ctx, jobs...)
+	for _, job := range jobs {
+		if place, ok := places[job]; ok {
+			rows = append(rows, jobRow{job, *s.place(place)})
+		}
+	}
+	return rows, err
+}
+
+// jobData is one job, as asynq and the limiter know it.
 type jobData struct {
 	ID, Queue string          // as they were asked for
 	Info      *asynq.TaskInfo // nil where there is no such job
@@ -118,11 +115,6 @@ type jobData struct {
 	State string
 	Place *lanes.Place // nil where it does not wait for a permit
 	Acts  []bulk       // what can be done to it
-	// Payload, Result and Error are blocks of text; empty where there is none.
-	Payload string
-	Result  string
-	Error   string
-	Headers map[string]string // values by name
 	// Failures counts attempts that failed. Denials are none of them.
 	Failures int
 	// Attempts are the last that ended, once one has failed; Crashes how often the worker
@@ -150,17 +142,6 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	}
 	info := job.TaskInfo
 	d.Info, d.State = info, job.State
-	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
-	d.Error = visible(p.redactor.text(info.LastErr), longText)
-	// Of a header whose name is a secret's nothing is shown; the others may have one in
-	// their text, such as a URL with a password.
-	d.Headers = map[string]string{}
-	for name, value := range info.Headers {
-		if p.redactor.hides(name) {
-			value = hidden
-		}
-		d.Headers[short(name)] = short(p.redactor.text(value))
-	}
 	// asynq counts retries, of which a denial is none.
 	d.Failures = info.Retried
 	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
@@ -173,15 +154,8 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
 		return nil, err
 	}
-	for i, a := range d.Attempts {
-		d.Attempts[i].Error = visible(p.redactor.text(a.Error), 400)
-	}
 	of, _, _ := place("job", q)
-	for _, name := range jobActions {
-		if a := actions[name]; a.jobs.Not(job.State) == "" {
-			d.Acts = append(d.Acts, bulk{a.Verb, act(name, of, "queue", d.Queue, "id", d.ID)})
-		}
-	}
+	d.Acts = actsOn(job, of, jobActions...)
 	return d, nil
 }
 
@@ -298,11 +272,19 @@ type listData struct {
 
 type bulk struct{ Verb, To string }
 
-// listRow is a job as the list shows it, without secrets.
+// actsOn are those of the actions that can be done to a job, asked for from a place.
+func actsOn(job inspect.Job, of string, names ...string) (acts []bulk) {
+	for _, name := range names {
+		if a := actions[name]; a.jobs.Not(job.State) == "" {
+			acts = append(acts, bulk{a.Verb, act(name, of, "queue", job.Queue, "id", job.ID)})
+		}
+	}
+	return acts
+}
+
 type listRow struct {
 	inspect.Job
-	Reason string // its last error, cut
-	Acts   []bulk
+	Acts []bulk
 }
 
 var filterHints = []string{"type", "waits for limit", "waits for key", "text in the payload", "text in the last error", "for longer than, such as 24h"}
@@ -344,13 +326,7 @@ func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, err
 		if job.Place != nil {
 			job.Place = s.place(*job.Place)
 		}
-		row := listRow{Job: job, Reason: visible(p.redactor.text(job.LastErr[:min(len(job.LastErr), 2000)]), 200)}
-		for _, name := range []string{"run", "cancel", "delete"} {
-			if a := actions[name]; a.jobs.Not(job.State) == "" {
-				row.Acts = append(row.Acts, bulk{a.Verb, act(name, of, "queue", job.Queue, "id", job.ID)})
-			}
-		}
-		d.Jobs = append(d.Jobs, row)
+		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, of, "run", "cancel", "delete")})
 	}
 	for _, name := range jobActions {
 		if a := actions[name]; len(f.States) > 0 && a.jobs.Check(f) == nil && len(jobs) > 0 {

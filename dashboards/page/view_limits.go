@@ -65,20 +65,17 @@ func ownRate(k throttle.KeyState) string {
 // it is on, and the query's page is one of the limit's keys. So a limit that others
 // overtake takes its page along and does not vanish under who reads it.
 func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := limitsData{Pages: newPages("", url.Values{}, limitsPage), Events: events(s, 8)}
-	d.Pages.Total = len(s.Limits)
+	d := limitsData{Pages: newPages("", q, limitsPage), Events: events(s, 8)}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == q.Get("open") })
-	if open < 0 {
-		d.Pages = newPages("", q, limitsPage)
-		d.Pages.Total = len(s.Limits)
-		d.Rows = window(s.Limits, d.Pages)
-		return d, nil
+	var err error
+	if open >= 0 {
+		d.Pages = newPages("", url.Values{}, limitsPage)
+		d.Pages.Page = open/limitsPage + 1
+		// Only this reads anything: without an open limit all is in the snapshot.
+		d.Open, err = openOf(ctx, p, s, &s.Limits[open], q)
 	}
-	d.Pages.Page = open/limitsPage + 1
+	d.Pages.Total = len(s.Limits)
 	d.Rows = window(s.Limits, d.Pages)
-	// Only this reads anything: without an open limit all is in the snapshot.
-	o, err := openOf(ctx, p, s, &s.Limits[open], q)
-	d.Open = o
 	return d, err
 }
 

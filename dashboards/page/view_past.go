@@ -78,10 +78,6 @@ func newCurve(title, class string, of []history.Slice, number func(history.Slice
 	return pastCurve{title, class, polyline(numbers, pastWidth, pastHeight, most), text(most), text(numbers[len(numbers)-1])}
 }
 
-func makeWorkers(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
-	return history.Processes(ctx, p.Redis, p.Scope)
-}
-
 // maxCrawls bounds the crawls, and the hosts of one, that are shown.
 const maxCrawls = 50
 

@@ -41,72 +41,52 @@ type Options struct {
 	// Schedules are those whose ticks are told of. Nil means none. Where processes run
 	// different ones, each tells of its own.
 	Schedules *cron.Runner
-	// Timeout bounds what a scrape asks a Redis that answers. The zero value means 2 s.
-	// asynq's Inspector knows no timeouts: of its calls the one that is underway is waited
-	// for, as long as the Redis client has patience. Before that Redis is asked whether it
-	// can be used: one that does not answer within 0.4 s counts as away, and is asked nothing
-	// more.
-	Timeout time.Duration
 }
 
-// answerTimeout is how long Redis may take to say that it can be used: a scrape is done
-// soon after, and Prometheus may come each second.
-const answerTimeout = 400 * time.Millisecond
+const (
+	// timeout bounds what a scrape asks a Redis that answers. asynq's Inspector knows no
+	// timeouts: of its calls the one that is underway is waited for, as long as the Redis
+	// client has patience.
+	timeout = 2 * time.Second
+	// answerTimeout is how long Redis may take to say that it can be used, which it is asked
+	// before: a scrape is done soon after, and Prometheus may come each second. One that does
+	// not answer counts as away, and is asked nothing more.
+	answerTimeout = 400 * time.Millisecond
+)
 
-// Collector collects the metrics of a server and of its scope. It is a
-// prometheus.Collector for any registry, and safe for concurrent use: two scrapes at
-// once ask Redis twice.
-//
-// It keeps no values and starts nothing: what is told is as of the scrape. So a
+// collector keeps no values and starts nothing: what is told is as of the scrape. So a
 // process that nobody scrapes asks Redis nothing for it.
-type Collector struct {
+type collector struct {
 	history   *history.Recorder     // what this process did
 	probe     probe                 // of both Redises
-	scope     string                // of the limiter, and the label of all
+	scope     string                // of the limiter
 	rdb       redis.UniversalClient // the limiter's
 	limiter   *throttle.Redis       // which asks as no app, so it sees all limits
 	queues    *asynq.Inspector
 	both      redis.UniversalClient // that of the queues
 	schedules *cron.Runner
-	timeout   time.Duration
 }
 
-// New returns the collector for a server and the Redis of its queues. The limiter's
-// Redis and the scope are the server's own. It asks nothing yet, and queues is the
-// caller's to close, after the last scrape.
-func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
-	c := &Collector{
+// New returns the collector for a server and the Redis of its queues, for any registry. The
+// limiter's Redis and the scope, whose name is a label of all metrics, are the server's own.
+// It asks nothing yet, and queues is the caller's to close, after the last scrape. It is safe
+// for concurrent use: two scrapes at once ask Redis twice.
+//
+// Where Redis cannot be asked, or a part of it not in time, only what is known is told, and
+// headgate_scope_up is 0. The process's own metrics are told in any case; of the scope's
+// those that come after the first error are missing, which is better than old ones.
+func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
+	c := &collector{
 		history: history.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
-		schedules: opts.Schedules, timeout: opts.Timeout, both: queues, probe: probe{try: server.Ready},
+		schedules: opts.Schedules, both: queues, probe: probe{try: server.Ready},
 	}
 	c.rdb, c.scope = c.history.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
-	if c.timeout <= 0 {
-		c.timeout = 2 * time.Second
-	}
-	return c
+	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
 }
-
-// labelled is the collector with the name of the scope as a label of all metrics.
-func (c *Collector) labelled() prometheus.Collector {
-	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, unlabelled{c})
-}
-
-// Describe implements prometheus.Collector.
-func (c *Collector) Describe(descs chan<- *prometheus.Desc) { c.labelled().Describe(descs) }
-
-// Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
-// of it not in time, only what is known is told, and headgate_scope_up is 0. The
-// process's own metrics are told in any case; of the scope's those that come after
-// the first error are missing, which is better than old ones.
-func (c *Collector) Collect(out chan<- prometheus.Metric) { c.labelled().Collect(out) }
-
-// unlabelled is the collector without the name of the scope, which would else stand at
-// every value that is made.
-type unlabelled struct{ *Collector }
 
 // Describe tells of all metrics, whether a scrape has them or not.
-func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range all {
 		descs <- m.desc
 	}
@@ -115,7 +95,7 @@ func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 // Collect tells what the process did, what is wrong with Redis, and then, part by part, what
 // it says. The first error ends it: a Redis that did not answer once would use up the time
 // of the scrape part after part, and Prometheus would have nothing at all.
-func (c unlabelled) Collect(out chan<- prometheus.Metric) {
+func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	found := trouble.Of(c.probe.ask(answerTimeout))
 	readable := found == trouble.None || found.RefusesWrites()
@@ -130,8 +110,8 @@ func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+func (c *collector) scopes(out chan<- prometheus.Metric) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.workers, c.queueStates, c.ticks} {
 		if err := part(ctx, out); err != nil {
@@ -141,7 +121,7 @@ func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
 	return nil
 }
 
-func (c unlabelled) evicts() bool {
+func (c *collector) evicts() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	return trouble.EvictionPolicy(ctx, c.rdb) != "" || trouble.EvictionPolicy(ctx, c.both) != ""
@@ -188,8 +168,7 @@ func (m metric) value(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
 }
 
-// histogram is the metric as a histogram stands at this moment. Its buckets and its sum
-// are read one after the other while jobs go on, so the sum may be a few values ahead.
+// histogram is the metric as a histogram stands at this moment.
 func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
 	count, sum, buckets := h.Snapshot()
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)

@@ -49,20 +49,16 @@ var (
 	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
 )
 
-// outcomeLabel is an outcome as a label's value, without blanks: allowed, denied, never,
-// too_late, no_such_limit.
-func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.String(), " ", "_") }
-
 // own tells what the process did. Unavailable is no answer of the limiter, so it is
 // among the failed calls and not among the decisions. All outcomes and ends of a limit
 // or task are told once it is known, at 0 if need be: a rate over a series that begins
 // with its first value would miss that value.
-func (c *Collector) own(out chan<- prometheus.Metric) {
+func (c *collector) own(out chan<- prometheus.Metric) {
 	r := c.history
 	for _, l := range r.Limits() {
 		for outcome, n := range l.Decisions {
 			if o := throttle.Outcome(outcome); o != throttle.Unavailable {
-				out <- decisions.value(float64(n), l.Limit, outcomeLabel(o))
+				out <- decisions.value(float64(n), l.Limit, strings.ReplaceAll(o.String(), " ", "_"))
 			}
 		}
 		out <- permits.value(float64(l.Permits), l.Limit)

@@ -52,7 +52,7 @@ var (
 // no survey, and nothing is told of what waits: no number would be true. A survey lives
 // for a minute, so that is also how long the last numbers outlast the last process. A
 // limit that is not in it has nothing waiting, and is told with zeros.
-func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
 	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 
 // turns tells whether any process has the lease of the dispatcher. The lease outlives a
 // process that was killed by a few seconds.
-func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, lua.Prefix(c.scope)+"turns").Result()
 	if err == nil {
 		out <- dispatcher.value(float64(n))
@@ -115,7 +115,7 @@ func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) err
 }
 
 // workers tells how many processes live, and how many are gone without a word.
-func (c *Collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
 	found, err := history.Processes(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
@@ -143,12 +143,12 @@ var (
 // queueStates tells of the first 50 queues by name; of the rest together, as other. It
 // takes three round trips for each queue, also for those of the rest: Inspector has no
 // shorter way, and it takes no context, so the time is looked at after each queue.
-func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
 	names, err := asynqdb.New(c.both).Queues(ctx)
 	if err != nil {
 		return err
 	}
-	var rest *asynq.QueueInfo
+	rest, others := &asynq.QueueInfo{Queue: history.Other}, false
 	for i, name := range names {
 		// One that was deleted since the list was read is as good as never there.
 		info, err := c.queues.GetQueueInfo(name)
@@ -162,12 +162,10 @@ func (c *Collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 			tellQueue(info, out)
 			continue
 		}
-		if rest == nil {
-			rest = &asynq.QueueInfo{Queue: history.Other}
-		}
 		add(rest, info)
+		others = true
 	}
-	if rest != nil {
+	if others {
 		tellQueue(rest, out)
 	}
 	return nil
@@ -214,7 +212,7 @@ var (
 // ticks tells of the first 200 schedules by name, of the rest together, as other, in one
 // round trip. One that is named so is of the rest, too. Disabled and paused ones are told
 // of, and are never late: nobody should be woken for what somebody has stopped.
-func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
 	if c.schedules == nil {
 		return nil
 	}
@@ -223,20 +221,18 @@ func (c *Collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	if err != nil {
 		return err
 	}
-	var rest *cron.Status
+	rest, others := cron.Status{Entry: cron.Entry{Name: history.Other}}, false
 	for i, s := range list {
 		if i < maxTicks && isLabel(s.Entry.Name) {
 			tellTicks(s, out)
 			continue
 		}
-		if rest == nil {
-			rest = &cron.Status{Entry: cron.Entry{Name: history.Other}}
-		}
 		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
 		rest.Late = max(rest.Late, s.Late)
+		others = true
 	}
-	if rest != nil {
-		tellTicks(*rest, out)
+	if others {
+		tellTicks(rest, out)
 	}
 	return nil
 }

@@ -199,34 +199,29 @@ type answer struct {
 var errAway = errors.New("no answer in time")
 
 func (p *probe) ask(within time.Duration) error {
-	late := time.NewTimer(within)
-	defer late.Stop()
-	a := p.answer()
+	p.mu.Lock()
+	if p.now == nil {
+		p.now = &answer{done: make(chan struct{})}
+		go p.look(p.now)
+	}
+	a := p.now
+	p.mu.Unlock()
 	select {
 	case <-a.done:
 		return a.err
-	case <-late.C:
+	case <-time.After(within):
 		return errAway
 	}
 }
 
-func (p *probe) answer() *answer {
+func (p *probe) look(a *answer) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a.err = p.try(ctx)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.now == nil {
-		a := &answer{done: make(chan struct{})}
-		p.now = a
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			a.err = p.try(ctx)
-			p.mu.Lock()
-			p.now = nil
-			p.mu.Unlock()
-			close(a.done)
-		}()
-	}
-	return p.now
+	p.now = nil
+	p.mu.Unlock()
+	close(a.done)
 }
 
 // patience is after how long Redis is asked anew.

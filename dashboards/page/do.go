@@ -153,7 +153,8 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	for _, row := range p.reader.latest(ctx).Limits {
+	s, _ := p.reader.latest(ctx)
+	for _, row := range s.Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}

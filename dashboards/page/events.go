@@ -51,7 +51,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	for {
 		// The newest, which need not be what woke it: one that is slow skips some.
-		s, changed := p.reader.next(r.Context())
+		s, changed := p.reader.latest(r.Context())
 		if err := p.send(&stream, s, name, q); err != nil {
 			return
 		}

@@ -40,7 +40,8 @@ type knowledge struct {
 	// Latency is how long Redis took to tell its time: the way there and back, and
 	// what it was busy with.
 	Latency time.Duration
-	Crowd   crowd
+	Waiting int        // jobs, or called
+	Turns   bool       // whether anybody gives turns
 	Limits  []limitRow // what most waits for first
 	Queues  queues
 	Log     []throttle.Change // the newest first, some 500
@@ -51,13 +52,6 @@ type knowledge struct {
 	wants map[string]*wanted
 	// forecast is when those run that wait; nil where nothing does.
 	forecast *lanes.Forecast
-}
-
-// crowd is how many jobs wait or are called, in how many lanes, and whether anybody gives
-// turns.
-type crowd struct {
-	Jobs, Lanes int
-	Turns       bool
 }
 
 // wanted is what waits for a limit, in permits. Those of called jobs do not count: they are
@@ -247,7 +241,7 @@ func summarize(k knowledge, now time.Time) says {
 		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
 	// First, as it explains all else: jobs come by asynq's polls then, or not at all.
-	if k.Crowd.Jobs > 0 && !k.Crowd.Turns {
+	if k.Waiting > 0 && !k.Turns {
 		add("bad", "nobody gives turns: no worker runs, or none reaches Redis")
 	}
 	waiting := 0
@@ -271,7 +265,7 @@ func summarize(k knowledge, now time.Time) says {
 			add("bad", "%s of %s are blocked", plural(len(row.Blocks), "key"), row.Name)
 		}
 	}
-	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Crowd.Jobs > 0 {
+	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Waiting > 0 {
 		s.Chief = k.Limits[0].Name
 		// Permits are held against permits, not jobs.
 		s.All = k.Limits[0].Waiting*10 >= waiting*9

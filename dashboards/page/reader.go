@@ -86,10 +86,10 @@ func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
 	}}
 }
 
-// next is what was read within the last turn, or is read now, and a channel that is closed
+// latest is what was read within the last turn, or is read now, and a channel that is closed
 // when a newer one should be asked for before its turn is over. A turn that failed counts as
 // read, so an outage is not asked about once a request.
-func (r *reader) next(ctx context.Context) (*snapshot, <-chan struct{}) {
+func (r *reader) latest(ctx context.Context) (*snapshot, <-chan struct{}) {
 	r.mu.Lock()
 	s, changed := r.snap, r.changed
 	r.mu.Unlock()
@@ -97,11 +97,6 @@ func (r *reader) next(ctx context.Context) (*snapshot, <-chan struct{}) {
 		s = r.read(ctx)
 	}
 	return s, changed
-}
-
-func (r *reader) latest(ctx context.Context) *snapshot {
-	s, _ := r.next(ctx)
-	return s
 }
 
 // current is the last snapshot, of whatever age, or nil.
@@ -166,11 +161,11 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Latency = time.Since(start)
-	if s.Crowd.Jobs == 0 { // what comes to wait is looked at once
+	if s.Waiting == 0 { // what comes to wait is looked at once
 		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
 	}
 	// One pipeline, and O(1) of Redis's time however many wait.
-	s.Crowd.Jobs, s.Crowd.Lanes, s.Crowd.Turns, err = s.from.Limiter.Crowd(ctx)
+	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +214,7 @@ func (s *state) readLimits(ctx context.Context) error {
 // changelog that Redis has lost is lost here.
 func (s *state) readLog(ctx context.Context) error {
 	last, err := s.from.Limiter.Changes(ctx, 1)
-	if err != nil || newest(last) == newest(s.Log) {
+	if err != nil || slices.EqualFunc(last, s.Log[:min(1, len(s.Log))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
 		return err
 	}
 	// Due in any case: the next turn would find nothing new if the rest failed.
@@ -228,21 +223,13 @@ func (s *state) readLog(ctx context.Context) error {
 	return err
 }
 
-// newest is the ID of the first entry of a changelog; empty where there is none.
-func newest(log []throttle.Change) string {
-	if len(log) == 0 {
-		return ""
-	}
-	return log[0].ID
-}
-
 // readWants looks through what waits, the more seldom the longer that takes: a round
 // trip for each thousand meters that are wanted, and one to three for each limit. What
 // took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
 // that of all jobs does not. Where nothing waits it asks nothing.
 func (s *state) readWants(ctx context.Context) error {
 	s.wants = nil
-	if s.Crowd.Jobs == 0 {
+	if s.Waiting == 0 {
 		return nil
 	}
 	wants, err := s.from.Limiter.Wants(ctx)
@@ -252,7 +239,7 @@ func (s *state) readWants(ctx context.Context) error {
 	for i, w := range wants {
 		wants[i].Here = w.Here || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key)
 	}
-	limits := byLimit(wants, s.Crowd.Turns)
+	limits := byLimit(wants, s.Turns)
 	for _, l := range s.known.Limits {
 		w := limits[l.Name]
 		if w == nil {
@@ -274,7 +261,7 @@ func (s *state) readWants(ctx context.Context) error {
 // readForecast has a forecast made.
 func (s *state) readForecast(ctx context.Context) (err error) {
 	s.forecast = nil
-	if s.Crowd.Jobs > 0 {
+	if s.Waiting > 0 {
 		s.forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{})
 	}
 	return err
@@ -339,7 +326,7 @@ func (s *state) readQueues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		waits := waiting[name] * s.Crowd.Jobs / max(1, jobs)
+		waits := waiting[name] * s.Waiting / max(1, jobs)
 		info.Retry = max(0, info.Retry-waits)
 		q.Infos = append(q.Infos, inspect.QueueInfo{QueueInfo: info, Waiting: waits})
 		q.Running += info.Active
@@ -401,7 +388,7 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	for name, w := range s.wants {
 		known.Wanted[name] = w.Wanted
 	}
-	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Crowd.Jobs, maxLooks)
+	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Waiting, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -101,7 +102,7 @@ func execute(w io.Writer, name, part string, data any) error {
 // escapes where it stands; only moment returns HTML, of digits and letters of its own. Nor do templates write style attributes,
 // which the policy refuses: what has a size, such as a bar, is an SVG.
 var functions = template.FuncMap{
-	"asset": assetPath, "num": anyNumber, "perSecond": perSecond, "span": span,
+	"asset": assetPath, "num": func(n any) string { return number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
 	"clock": moment, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
 	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"jobsIn": jobsIn, "act": act, "to": to,
@@ -117,12 +118,4 @@ func moment(t, now time.Time) template.HTML {
 	}
 	t = t.In(now.Location()).Round(time.Second)
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + clock(t, now) + `</time>`)
-}
-
-// anyNumber is number for the sorts of numbers that views have.
-func anyNumber(n any) string {
-	if n, ok := n.(int64); ok {
-		return number(n)
-	}
-	return number(n.(int))
 }

@@ -115,7 +115,7 @@ func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
-	s := p.reader.latest(r.Context())
+	s, _ := p.reader.latest(r.Context())
 	if s.Err != nil && s.Now.IsZero() {
 		p.Log.Warn("the page cannot read Redis", "error", s.Err)
 	}

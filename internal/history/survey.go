@@ -59,15 +59,6 @@ type Waiting struct {
 	Busiest []Backed `json:"busiest"`
 }
 
-// For is for how long the oldest job has waited, by Redis's clock. It goes on growing
-// between two surveys, also where that job has run meanwhile.
-func (w Waiting) For(now time.Time) time.Duration {
-	if w.Jobs == 0 {
-		return 0
-	}
-	return max(0, now.Sub(w.Oldest))
-}
-
 // Backed is how many jobs wait for a key of a limit.
 type Backed struct {
 	Key  string `json:"key"`

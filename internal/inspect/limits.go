@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -261,7 +260,7 @@ func (k Known) limits() []Limit {
 	all := k.Counted()
 	for i := range all {
 		l := &all[i]
-		l.Blocks = stillShut(k.Blocks[l.Name], k.Now)
+		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
 		l.Keyed = l.Keyed || slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		// The config knows better than what happens to wait just now.
@@ -281,11 +280,6 @@ func (k Known) limits() []Limit {
 		l.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
 	}
 	return all
-}
-
-// stillShut are the blocks that have not ended.
-func stillShut(blocks []throttle.Blocked, now time.Time) []throttle.Blocked {
-	return blocks[sort.Search(len(blocks), func(i int) bool { return blocks[i].Until.After(now) }):]
 }
 
 // Looker looks at meters, a hundred at a time.

@@ -263,18 +263,12 @@ func (q *Queues) purgePending(ctx context.Context, queue string) (n int, err err
 		}
 		if err := q.Inspector.DeleteTask(queue, id); err == nil {
 			n++
-		} else if q.isPending(queue, id) {
-			return n, err
+		} else if job, looked := q.Inspector.GetTaskInfo(queue, id); looked == nil && job.State == asynq.TaskStatePending {
+			return n, err // else it has begun meanwhile, or is gone
 		}
 	}
 	rest, err := q.Inspector.DeleteAllPendingTasks(queue)
 	return n + rest, err
-}
-
-// isPending reports whether a job is: else it has begun meanwhile, or is gone.
-func (q *Queues) isPending(queue, id string) bool {
-	job, err := q.Inspector.GetTaskInfo(queue, id)
-	return err == nil && job.State == asynq.TaskStatePending
 }
 
 // deleteAll deletes the jobs that are meant, one by one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -41,12 +42,7 @@ type keyRow struct {
 	Blocked *throttle.Blocked // nil where it is not
 	By      string            // who blocked it, as the end of a sentence
 	Own     string            // what it counts by instead of the limit's rate
-	Last    *lastRun          // of the jobs that want it; nil where none is known
-}
-
-type lastRun struct {
-	At           time.Time
-	Known, About bool
+	Last    *lanes.Expected   // when the last of the jobs that want it runs; nil where none does
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -114,10 +110,11 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if err != nil {
 		return nil, err
 	}
-	lasts := map[string]*lastRun{}
+	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
-			lasts[n.Key] = &lastRun{s.forecast.At.Add(e.In), e.Known, e.About}
+			e.In = s.forecast.At.Add(e.In).Sub(s.Now)
+			lasts[n.Key] = &e
 		}
 	}
 	for _, m := range meters {

@@ -103,21 +103,37 @@ func (r *Recorder) lookAround(ctx context.Context) {
 	s.decided, s.looked = decided, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
+	if done, err := r.goOn(ctx); done || err != nil {
 		s.begin()
-		return
+	}
+}
+
+// goOn counts some pages of the jobs that wait, and reports whether nothing is left to do.
+func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
+	s := &r.survey
+	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
+		return true, err
+	}
+	if s.limits == nil {
+		if err := r.readMarks(ctx); err != nil {
+			return false, err
+		}
+		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
 	}
 	for range surveyPages {
-		done, err := r.surveyPage(ctx)
+		var fields []string
+		fields, s.cursor, err = r.rdb.HScan(ctx, r.prefix+"jobs", s.cursor, "", 1000).Result()
 		if err != nil {
-			s.begin()
-			return
+			return false, err
 		}
-		if done {
-			r.publish(ctx)
-			return
+		for i := 1; i < len(fields); i += 2 {
+			s.count(fields[i])
+		}
+		if s.cursor == 0 {
+			return true, r.publish(ctx)
 		}
 	}
+	return false, nil
 }
 
 // begin forgets what was found so far.
@@ -189,24 +205,6 @@ func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
 	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
 }
 
-// surveyPage counts some of the jobs that wait, and reports whether those were
-// the last.
-func (r *Recorder) surveyPage(ctx context.Context) (done bool, err error) {
-	s := &r.survey
-	if s.limits == nil {
-		if err := r.readMarks(ctx); err != nil {
-			return false, err
-		}
-		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
-	}
-	var fields []string
-	fields, s.cursor, err = r.rdb.HScan(ctx, r.prefix+"jobs", s.cursor, "", 1000).Result()
-	for i := 1; i < len(fields); i += 2 {
-		s.count(fields[i])
-	}
-	return s.cursor == 0, err
-}
-
 // count adds a job by its record: since when it waits is its second line, and its
 // lane, which is a queue and its meters, from the sixth on.
 func (s *surveyor) count(record string) {
@@ -245,38 +243,39 @@ func (s *surveyor) waitsAt(meters []string) []string {
 	return at
 }
 
-func (r *Recorder) publish(ctx context.Context) {
-	limits, lasts, never := r.survey.limits, r.survey.lasts, r.survey.never
-	r.survey.busiest(limits)
-	r.survey.begin()
+func (r *Recorder) publish(ctx context.Context) error {
+	s := &r.survey
+	s.busiest()
 	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
-		return
+		return err
 	}
-	text, err := json.Marshal(Survey{now, limits, lasts, never})
+	text, err := json.Marshal(Survey{now, s.limits, s.lasts, s.never})
 	if err != nil {
-		return
+		return err
 	}
-	if err := r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err(); err != nil {
+	err = r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err()
+	if err != nil {
 		r.Unwritten.Add(1)
 	}
+	return err
 }
 
 // busiest tells of each limit how many keys anything waits for, and at which most.
-func (s *surveyor) busiest(limits map[string]Waiting) {
+func (s *surveyor) busiest() {
 	meters := slices.SortedFunc(maps.Keys(s.meters), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.meters[b], s.meters[a]), cmp.Compare(a, b))
 	})
 	for _, meter := range meters {
 		limit, key, _ := strings.Cut(meter, "|")
-		w, named := limits[limit]
+		w, named := s.limits[limit]
 		if !named {
 			continue
 		}
 		if w.Keys++; len(w.Busiest) < maxBusiest {
 			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
 		}
-		limits[limit] = w
+		s.limits[limit] = w
 	}
 }
 

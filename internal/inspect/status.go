@@ -12,7 +12,6 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Status is how far all work is.
@@ -157,23 +156,18 @@ func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error 
 	}
 	waiting := 0
 	for some := range slices.Chunk(jobs, 100) {
-		ids := make([]throttle.JobID, len(some))
-		for i, job := range some {
-			ids[i] = throttle.JobID{Queue: c.queue, ID: job.ID}
-		}
-		places, err := c.Limiter.Places(ctx, ids...)
+		looked, err := c.look(ctx, some)
 		if err != nil {
 			return err
 		}
-		for i, job := range some {
-			place, waits := places[ids[i]]
-			if !waits {
+		for _, job := range looked {
+			if job.Place == nil {
 				c.task(job.Type).Counts.Retry++
 				continue
 			}
 			waiting++
 			c.task(job.Type).Counts.Waiting++
-			c.wait(job.Type, place, len(jobs) < size)
+			c.wait(job.Type, *job.Place, len(jobs) < size)
 		}
 	}
 	if len(jobs) > 0 {

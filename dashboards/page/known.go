@@ -50,20 +50,14 @@ type knowledge struct {
 	Denials []denial          // the newest first, some of the last
 	// Says is the answer above all tables, made of the rest.
 	Says says
-	// wants is by limit. Views look keys up in it, and templates do not see it.
-	wants map[string]*wanted
+	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
+	// called jobs do not count: they are reserved.
+	wants map[string][]lanes.Want
+	// own are those of which anything differs from the limit, by limit and key: a rate that
+	// somebody said, or what refusals have taught.
+	own map[string]map[string]throttle.KeyState
 	// forecast is when those run that wait; nil where nothing does.
 	forecast *lanes.Forecast
-}
-
-// wanted is what waits for a limit, in permits. Those of called jobs do not count: they are
-// reserved.
-type wanted struct {
-	inspect.Wanted
-	Keys []lanes.Want // the most wanted first
-	// Own are the keys of which anything differs from the limit: a rate that somebody
-	// said, or what refusals have taught.
-	Own map[string]throttle.KeyState
 }
 
 // queues is what asynq says, with sums over all queues. Its numbers are up to five

@@ -228,7 +228,7 @@ func (s *state) readLog(ctx context.Context) error {
 // took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
 // that of all jobs does not. Where nothing waits it asks nothing.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants = nil
+	s.wants, s.own, s.known.Wanted = map[string][]lanes.Want{}, map[string]map[string]throttle.KeyState{}, map[string]inspect.Wanted{}
 	if s.Waiting == 0 {
 		return nil
 	}
@@ -236,25 +236,36 @@ func (s *state) readWants(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, w := range wants {
-		wants[i].Here = w.Here || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key)
+	// By names too, so that keys which are wanted alike keep their places from turn to turn.
+	slices.SortFunc(wants, func(a, b lanes.Want) int {
+		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+	})
+	for _, w := range wants {
+		of := s.known.Wanted[w.Limit]
+		of.All += w.Permits
+		// Where nobody gives turns no meter is marked, so what waits counts for all its limits.
+		if w.Here || !s.Turns || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key) {
+			of.Waiting += w.Permits
+		}
+		if of.Keys++; of.Keys <= inspect.Busiest {
+			of.Busiest = append(of.Busiest, w.Key)
+		}
+		s.known.Wanted[w.Limit] = of
+		s.wants[w.Limit] = append(s.wants[w.Limit], w)
 	}
-	limits := byLimit(wants, s.Turns)
 	for _, l := range s.known.Limits {
-		w := limits[l.Name]
-		if w == nil {
+		if len(s.wants[l.Name]) == 0 {
 			continue
 		}
 		own, err := s.from.Limiter.Keys(ctx, l.Name)
 		if err != nil {
 			return err
 		}
-		w.Own = map[string]throttle.KeyState{}
+		s.own[l.Name] = map[string]throttle.KeyState{}
 		for _, k := range own {
-			w.Own[k.Key] = k
+			s.own[l.Name][k.Key] = k
 		}
 	}
-	s.wants = limits
 	return nil
 }
 
@@ -273,35 +284,6 @@ func (s *state) readForecast(ctx context.Context) (err error) {
 func (s *state) readSurvey(ctx context.Context) (err error) {
 	s.known.Survey, err = history.ReadSurvey(ctx, s.from.Redis, s.from.Scope)
 	return err
-}
-
-// byLimit sorts what waits, by permits and then by name, so that keys which are wanted
-// alike keep their places from turn to turn. Where nobody gives turns no meter is
-// marked, so what waits counts for all its limits.
-func byLimit(wants []lanes.Want, turns bool) map[string]*wanted {
-	limits := map[string]*wanted{}
-	for _, w := range wants {
-		of := limits[w.Limit]
-		if of == nil {
-			of = &wanted{}
-			limits[w.Limit] = of
-		}
-		of.Keys = append(of.Keys, w)
-		of.All += w.Permits
-		if w.Here || !turns {
-			of.Waiting += w.Permits
-		}
-	}
-	for _, of := range limits {
-		slices.SortFunc(of.Keys, func(a, b lanes.Want) int {
-			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
-		})
-		of.Wanted.Keys = len(of.Keys)
-		for _, k := range of.Keys[:min(len(of.Keys), inspect.Busiest)] {
-			of.Busiest = append(of.Busiest, k.Key)
-		}
-	}
-	return limits
 }
 
 // readQueues asks asynq for its queues and servers, with three round trips for each
@@ -383,11 +365,7 @@ const maxLooks = 500
 // rows are the limits, what most of the jobs wait for first.
 func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
-	known.Now, known.Lately, known.Wanted = now, inspect.Lately(s.history.recent, now), map[string]inspect.Wanted{}
-	known.Forecast = s.forecast
-	for name, w := range s.wants {
-		known.Wanted[name] = w.Wanted
-	}
+	known.Now, known.Lately, known.Forecast = now, inspect.Lately(s.history.recent, now), s.forecast
 	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Waiting, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {

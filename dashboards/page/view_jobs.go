@@ -207,11 +207,9 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(row.Name, f.Query) {
 			f.Limits = append(f.Limits, row.Name)
 		}
-		if of := s.wants[row.Name]; of != nil {
-			for _, k := range of.Keys {
-				if strings.Contains(k.Key, f.Query) {
-					f.Keys = append(f.Keys, k)
-				}
+		for _, k := range s.wants[row.Name] {
+			if strings.Contains(k.Key, f.Query) {
+				f.Keys = append(f.Keys, k)
 			}
 		}
 	}

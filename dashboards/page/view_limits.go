@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -27,12 +28,11 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query string   // that keys are searched by, as a part of them
-	Found []keyRow // of one page
-	Pages pages    // of keys
-	// Admits are the permits of the last 15 minutes, and Denies the denials.
-	Admits, Denies int64
-	// PerJob is Denies for each job that was allowed then. One is what a backlog costs;
+	Query string          // that keys are searched by, as a part of them
+	Found []keyRow        // of one page
+	Pages pages           // of keys
+	Sum   history.Limited // of the last 15 minutes
+	// PerJob is how many were denied for each job that was allowed then. One is what a backlog costs;
 	// more has a reason, such as a pause or a crash.
 	PerJob float64
 }
@@ -83,11 +83,9 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
 	var keys []string
-	if w := s.wants[row.Name]; w != nil {
-		for _, k := range w.Keys {
-			if strings.Contains(k.Key, o.Query) {
-				keys = append(keys, k.Key)
-			}
+	for _, k := range s.wants[row.Name] {
+		if strings.Contains(k.Key, o.Query) {
+			keys = append(keys, k.Key)
 		}
 	}
 	for _, b := range row.Blocks {
@@ -118,25 +116,19 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		}
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Last: lasts[m.Key]}
-		if w := s.wants[row.Name]; w != nil {
-			k.Own = ownRate(w.Own[m.Key])
-		}
+		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(s.own[row.Name][m.Key])}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
 		o.Found = append(o.Found, k)
 	}
-	allowed := int64(0)
 	// What was denied at once and then waited counts once as denied and once as allowed.
 	for _, t := range row.Row {
-		o.Admits += t.Permits
-		o.Denies += t.Denied
-		allowed += t.Allowed
+		o.Sum = o.Sum.Plus(t)
 	}
 	// Of none it would be infinite, and nothing is known.
-	if allowed > 0 {
-		o.PerJob = float64(o.Denies) / float64(allowed)
+	if o.Sum.Allowed > 0 {
+		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
 	return o, nil
 }

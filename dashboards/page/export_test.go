@@ -11,7 +11,7 @@ import (
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
 	s, _ := p.reader.latest(ctx)
 	return func() error {
-		_, err := p.live(s, view, q)
+		_, _, err := p.live(s, view, q)
 		return err
 	}
 }

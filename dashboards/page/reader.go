@@ -389,18 +389,14 @@ func newCache() *cache { return &cache{made: map[string]*made{}} }
 type made struct {
 	mu sync.Mutex // held while it is made
 	of *snapshot  // what it shows
-	rendered
+	// html is what it looks like, and event that for those who look on.
+	html  template.HTML
+	event string
 	// data is what the view has read beside the snapshot, or made of it, which is good until
 	// then, and err why it could not. It is shown to many: nobody changes it.
 	data  any
 	err   error
 	until time.Time
-}
-
-// rendered is the part of a view that changes as HTML, and as the event that has it.
-type rendered struct {
-	html  template.HTML
-	event string
 }
 
 // maxMade bounds how many are remembered, which is memory: each is a page of a list.

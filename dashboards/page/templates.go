@@ -31,22 +31,23 @@ type asset struct {
 // assets are the files by name, from a single folder: there is no path to climb out
 // of. Only what is in here is ever served.
 var assets = sync.OnceValue(func() map[string]asset {
-	entries, err := files.ReadDir("assets")
-	if err != nil {
-		panic(err) // it is embedded
-	}
 	found := map[string]asset{}
-	for _, entry := range entries {
-		body, err := files.ReadFile("assets/" + entry.Name())
-		if err != nil {
-			panic(err)
-		}
+	for _, entry := range must(files.ReadDir("assets")) {
+		body := must(files.ReadFile("assets/" + entry.Name()))
 		// 48 bits: two versions of one file meet once in 10^14 updates.
 		sum := sha256.Sum256(body)
 		found[entry.Name()] = asset{body, hex.EncodeToString(sum[:6])}
 	}
 	return found
 })
+
+// must is for what is embedded.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
 
 // assetPath is where a page finds an asset, with its version: a browser may keep it
 // for ever, and asks for another address when it has changed.
@@ -79,13 +80,9 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 // Each has a copy of the layout, since all of them define the same "content".
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
-	entries, err := files.ReadDir("templates")
-	if err != nil {
-		panic(err)
-	}
 	found := map[string]*template.Template{}
 	// layout and parts get an entry, too, which nobody asks for by name.
-	for _, entry := range entries {
+	for _, entry := range must(files.ReadDir("templates")) {
 		name := entry.Name()[:len(entry.Name())-len(".html")]
 		found[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+entry.Name()))
 	}

@@ -71,10 +71,10 @@ func parsePlace(text string) (name string, q url.Values, err error) {
 // to the page and not to a request, so that one viewer who leaves does not spoil it for
 // the others. Nothing in it may depend on who looks. A view that failed is tried again in a
 // later turn.
-func (p *Page) live(s *snapshot, name string, q url.Values) (rendered, error) {
+func (p *Page) live(s *snapshot, name string, q url.Values) (html template.HTML, event string, err error) {
 	of, q, err := place(name, q)
 	if err != nil {
-		return rendered{}, err
+		return "", "", err
 	}
 	// Another viewer of the same place waits here for the first, and those of other
 	// places do not.
@@ -82,7 +82,7 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (rendered, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == s {
-		return m.rendered, m.err
+		return m.html, m.event, m.err
 	}
 	v := views[name]
 	m.of = s
@@ -91,13 +91,13 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (rendered, error) {
 		m.data, m.err = p.make(s, v, q)
 	}
 	if m.err != nil {
-		return rendered{}, m.err
+		return "", "", m.err
 	}
 	var out bytes.Buffer
 	f := frame{Page: p, Title: v.title, View: name, Of: of, Snap: s, Data: m.data, Live: true}
 	m.err = execute(&out, cmp.Or(name, "limits"), "live", f)
-	m.rendered = rendered{template.HTML(out.String()), newEvent("live", out.String())}
-	return m.rendered, m.err
+	m.html, m.event = template.HTML(out.String()), newEvent("live", out.String())
+	return m.html, m.event, m.err
 }
 
 // make has a view read what it shows. Where that takes Redis, some at a time do: those beyond
@@ -120,13 +120,13 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	if s.Err != nil && s.Now.IsZero() {
 		p.Log.Warn("the page cannot read Redis", "error", s.Err)
 	}
-	live, err := p.live(s, name, r.URL.Query())
+	live, _, err := p.live(s, name, r.URL.Query())
 	if err != nil {
 		p.failRead(w, err)
 		return
 	}
 	of, _, _ := place(name, r.URL.Query())
-	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live.html})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live})
 }
 
 // writeTimeout is how long a viewer may take to read an event before it is
@@ -192,10 +192,10 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 // The line has the time in it: while Redis answers something is sent about each turn,
 // which is how a viewer who has vanished without a word is found out.
 func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
-	live, err := p.live(s, name, q)
+	_, live, err := p.live(s, name, q)
 	if err != nil {
 		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.send(live.event, &to.live); err != nil {
+	} else if err := to.send(live, &to.live); err != nil {
 		return err
 	}
 	var status bytes.Buffer // of a template that all pages have

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -282,16 +283,13 @@ func (m Mark) String() string {
 }
 
 // ParseMark reads a mark. What is none is the beginning.
-func ParseMark(text string) (m Mark) {
-	var name string
-	if _, err := fmt.Sscanf(text, "%d %s ", &m.page, &m.set); err != nil || m.page < 0 || m.page > 1_000_000 {
+func ParseMark(text string) Mark {
+	parts := strings.SplitN(text, " ", 3)
+	page, err := strconv.Atoi(parts[0])
+	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
 		return Mark{}
 	}
-	if name = text[len(fmt.Sprintf("%d %s", m.page, m.set)):]; len(name) < 2 {
-		return Mark{}
-	}
-	m.queue = name[1:]
-	return m
+	return Mark{queue: parts[2], set: parts[1], page: page}
 }
 
 // Some is Jobs from a mark on: size jobs, or up to as many more, after a look at most jobs at

@@ -291,32 +291,28 @@ type Looker interface {
 // busiest keys, most in all. A limit that was deleted since it was read gets none.
 func Look(ctx context.Context, limiter Looker, limits []Limit, most int) error {
 	var needs []throttle.Need
-	var of []int
-	ask := func(i int, key string) {
-		if len(needs) < most {
-			needs, of = append(needs, throttle.Need{Limit: limits[i].Name, Key: key}), append(of, i)
-		}
-	}
+	named := map[string]*Limit{}
 	for i := range limits {
 		l := &limits[i]
+		named[l.Name] = l
 		l.Busiest = l.Busiest[:min(Busiest, len(l.Busiest))]
-		ask(i, "")
+		needs = append(needs, throttle.Need{Limit: l.Name})
 		for _, key := range l.Busiest {
 			if key != "" {
-				ask(i, key)
+				needs = append(needs, throttle.Need{Limit: l.Name, Key: key})
 			}
 		}
 	}
-	for start := 0; start < len(needs); start += looks {
-		meters, err := limiter.Look(ctx, needs[start:min(start+looks, len(needs))]...)
+	for some := range slices.Chunk(needs[:min(most, len(needs))], looks) {
+		meters, err := limiter.Look(ctx, some...)
 		if err != nil {
 			return err
 		}
-		for i, m := range meters {
-			l := &limits[of[start+i]]
+		for _, m := range meters {
 			if m.Capacity == 0 {
 				continue
 			}
+			l := named[m.Limit]
 			if m.Key == "" {
 				l.Any = m
 			}

@@ -83,11 +83,11 @@ type LimitDecided struct {
 type sums struct {
 	tasks  map[Task]Counts
 	limits map[string]Decided
-	waits  Waits
+	waits  waitCounts
 }
 
 func newSums() sums {
-	return sums{map[Task]Counts{}, map[string]Decided{}, make(Waits, len(waitFields))}
+	return sums{map[Task]Counts{}, map[string]Decided{}, make(waitCounts, len(waitFields))}
 }
 
 func (c Counts) ended() Ended {
@@ -95,7 +95,7 @@ func (c Counts) ended() Ended {
 }
 
 func (s sums) slice(from time.Time) Slice {
-	all := Slice{From: from, WaitP50: s.waits.seconds(.5), WaitP99: s.waits.seconds(.99), Tasks: []TaskEnded{}, Limits: []LimitDecided{}}
+	all := Slice{From: from, WaitP50: s.waits.quantile(.5), WaitP99: s.waits.quantile(.99), Tasks: []TaskEnded{}, Limits: []LimitDecided{}}
 	for task, counts := range s.tasks {
 		ended := counts.ended()
 		all.Done, all.Failed, all.Archived = all.Done+ended.Done, all.Failed+ended.Failed, all.Archived+ended.Archived
@@ -112,40 +112,32 @@ func (s sums) slice(from time.Time) Slice {
 	return all
 }
 
-// Waits is how many jobs waited for how long, of those that waited before they ran: up to
-// each of the bounds, and longer than all.
-type Waits []int64
+// waitCounts is how many jobs waited for how long, of those that waited before they ran: up
+// to each of the bounds, and longer than all.
+type waitCounts []int64
 
-// quantile is how long a share of the jobs waited at most, as near as the bounds tell:
-// in between it goes straight. Nothing is known where none waited. Of those that waited
-// longer than all bounds it is the last bound.
-func (w Waits) quantile(share float64) (wait time.Duration, known bool) {
+// quantile is how many seconds a share of the jobs waited at most, as near as the bounds
+// tell: in between it goes straight. It is nil where none waited. Of those that waited longer
+// than all bounds it is the last bound.
+func (w waitCounts) quantile(share float64) *float64 {
 	all := int64(0)
 	for _, n := range w {
 		all += n
 	}
 	if all == 0 {
-		return 0, false
-	}
-	rank, below, from := share*float64(all), 0.0, 0.0
-	for i, bound := range waits {
-		if n := float64(w[i]); n > 0 && below+n >= rank {
-			return seconds(from + (bound-from)*max(0, rank-below)/n), true
-		}
-		below, from = below+float64(w[i]), bound
-	}
-	return seconds(from), true
-}
-
-func (w Waits) seconds(share float64) *float64 {
-	wait, known := w.quantile(share)
-	if !known {
 		return nil
 	}
-	return new(wait.Seconds())
+	rank, below, at := share*float64(all), 0.0, 0.0
+	for i, bound := range waits {
+		n := float64(w[i])
+		if n > 0 && below+n >= rank {
+			at += (bound - at) * max(0, rank-below) / n
+			break
+		}
+		below, at = below+n, bound
+	}
+	return new(time.Duration(at * float64(time.Second)).Seconds())
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // waitFields are what waits are counted under: the bound that each is at most.
 var waitFields = func() (fields []string) {

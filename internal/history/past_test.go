@@ -120,8 +120,8 @@ func TestThePastEnds(t *testing.T) {
 }
 
 func TestQuantiles(t *testing.T) {
-	of := func(counts map[float64]int64) Waits {
-		w := make(Waits, len(waits)+1)
+	of := func(counts map[float64]int64) waitCounts {
+		w := make(waitCounts, len(waits)+1)
 		for i, bound := range waits {
 			w[i] = counts[bound]
 		}
@@ -129,20 +129,18 @@ func TestQuantiles(t *testing.T) {
 		return w
 	}
 	for _, tt := range []struct {
-		waits Waits
+		waits waitCounts
 		share float64
-		want  time.Duration
-		known bool
+		want  *float64
 	}{
-		{of(nil), .5, 0, false},
-		{of(map[float64]int64{60: 10}), .5, 45 * time.Second, true},
-		{of(map[float64]int64{60: 10}), 1, time.Minute, true},
-		{of(map[float64]int64{1: 98, 60: 2}), .99, 45 * time.Second, true},
-		{of(map[float64]int64{0: 1}), .5, 7 * 24 * time.Hour, true},
+		{of(nil), .5, nil},
+		{of(map[float64]int64{60: 10}), .5, new(45.0)},
+		{of(map[float64]int64{60: 10}), 1, new(60.0)},
+		{of(map[float64]int64{1: 98, 60: 2}), .99, new(45.0)},
+		{of(map[float64]int64{0: 1}), .5, new(7 * 24 * 3600.0)},
 	} {
-		got, known := tt.waits.quantile(tt.share)
-		if got != tt.want || known != tt.known {
-			t.Errorf("%v of %v: %v, %v; want %v, %v", tt.share, tt.waits, got, known, tt.want, tt.known)
+		if diff := cmp.Diff(tt.want, tt.waits.quantile(tt.share)); diff != "" {
+			t.Errorf("%v of %v (-want +got):\n%s", tt.share, tt.waits, diff)
 		}
 	}
 }
@@ -183,7 +181,7 @@ func TestProcesses(t *testing.T) {
 	if all := processes(goneAfter + time.Second); all[stops.process].Gone || !all[dies.process].Gone {
 		t.Errorf("%+v; want one that is gone", all)
 	}
-	stops.sayEnd(t.Context())
+	stops.say(t.Context(), "")
 	if all := processes(goneAfter + time.Second); len(all) != 1 || !all[dies.process].Gone {
 		t.Errorf("%+v; want the one that is gone", all)
 	}

@@ -88,8 +88,7 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 	}
 }
 
-func (r *Recorder) sayEnd(ctx context.Context) { r.say(ctx, "") }
-
+// say writes that, or with an empty text that the process has ended.
 func (r *Recorder) say(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -195,7 +195,7 @@ func (r *Recorder) run(ctx context.Context) {
 			defer cancel()
 			r.write(last)
 			r.stopSurvey(last)
-			r.sayEnd(last)
+			r.say(last, "")
 			return
 		case <-alive.C:
 			r.sayAlive(ctx)

@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -330,51 +331,43 @@ type denial struct {
 	history.Denial
 }
 
-// series is what the processes said they did, by limit. A limit's row is a ring of
-// parts: part i of time stands at i modulo parts, so that nothing moves as time does.
+// series is what the processes said they did, by limit and part of time, as a number since
+// 1970.
 //
 // It is bounded by names: a summary has fifty limits at most and one called other, and
-// a limit of which nothing was heard for 15 minutes is forgotten. A limit is 4 kB.
+// a limit of which nothing was heard for 15 minutes is forgotten.
 // state guards it, so it has no lock of its own.
 type series struct {
 	since   string // the last summary that was read, by its ID in the stream
-	last    int64  // the newest part, as a number since 1970
-	limits  map[string]*[parts]history.Limited
+	last    int64  // the newest part
+	limits  map[string]map[int64]history.Limited
 	recent  []history.Summary // those that rates are made of
 	denials []denial          // the newest first
 }
 
-// move makes room up to a moment, and forgets what is too old, limits too of which
-// nothing was heard for so long. After a pause of more than the whole row it begins
-// anew.
+// move goes on to a moment, and forgets what is too old.
 func (s *series) move(now time.Time) {
-	to := now.UnixMilli() / part.Milliseconds()
-	if s.last == 0 || to-s.last > parts {
-		s.last = to - parts
-	}
-	for ; s.last < to; s.last++ {
-		for name, row := range s.limits {
-			// The part that begins stands where the oldest stood.
-			row[(s.last+1)%parts] = history.Limited{}
-			if *row == ([parts]history.Limited{}) {
-				delete(s.limits, name)
-			}
+	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
+	for name, row := range s.limits {
+		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
+		if len(row) == 0 {
+			delete(s.limits, name)
 		}
 	}
 	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
 }
 
-// add notes what a process said. What is older than the row, or in a part for which
-// move has made no room, is left out.
+// add notes what a process said. What is too old, or in a part to which move has not come,
+// is left out.
 func (s *series) add(at time.Time, limit string, l history.Limited) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {
 		return
 	}
 	if s.limits[limit] == nil {
-		s.limits[limit] = &[parts]history.Limited{}
+		s.limits[limit] = map[int64]history.Limited{}
 	}
-	s.limits[limit][i%parts] = s.limits[limit][i%parts].Plus(l)
+	s.limits[limit][i] = s.limits[limit][i].Plus(l)
 }
 
 // maxDenials bounds the denials that are remembered. They are examples: how many there
@@ -388,13 +381,11 @@ func (s *series) deny(d denial) {
 
 // row is a limit's last 15 minutes, the oldest first, and when they begin.
 func (s *series) row(limit string) (row []history.Limited, from time.Time) {
-	row = make([]history.Limited, parts)
-	if kept := s.limits[limit]; kept != nil {
-		for i := range row {
-			row[i] = kept[(s.last+1+int64(i))%parts]
-		}
+	first := s.last - parts + 1
+	for i := range int64(parts) {
+		row = append(row, s.limits[limit][first+i])
 	}
-	return row, time.UnixMilli((s.last - parts + 1) * part.Milliseconds())
+	return row, time.UnixMilli(first * part.Milliseconds())
 }
 
 // polyline is a curve in the form of SVG: x,y for each number, y from the upper edge of a box

@@ -82,7 +82,7 @@ type due struct{ limits, forecast, wants, survey, queues time.Time }
 // newReader makes the reader of a page. It ends with ctx.
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
 	return &reader{ctx: ctx, changed: make(chan struct{}), state: state{
-		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]*[parts]history.Limited{}}, kept: newCache(),
+		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]map[int64]history.Limited{}}, kept: newCache(),
 	}}
 }
 

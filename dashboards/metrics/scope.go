@@ -114,7 +114,6 @@ func (c *collector) turns(ctx context.Context, out chan<- prometheus.Metric) err
 	return err
 }
 
-// workers tells how many processes live, and how many are gone without a word.
 func (c *collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
 	found, err := history.Processes(ctx, c.rdb, c.scope)
 	if err != nil {

@@ -87,7 +87,6 @@ var levels = map[inspect.State]string{
 	inspect.Flowing: "good", inspect.Idle: "quiet",
 }
 
-// Level is how bad the limit's state is.
 func (r limitRow) Level() string { return levels[r.Limit.State] }
 
 // State is how the limit stands in a few words.

@@ -23,7 +23,6 @@ var parameters = append([]string{"open", "q", "page", "lane", "id", "from", "pas
 // name is the longest that a link has.
 const maxQuery = 4 << 10
 
-// errQuery is about a query longer than that.
 var errQuery = errors.New("the address is too long")
 
 // place is a view with its query: each has one text, whatever else was asked. By that
@@ -97,16 +96,13 @@ func newPages(name string, q url.Values, size int) pages {
 	return pages{Page: n, Size: size, Of: of}
 }
 
-// offset is how many come before the page.
 func (p pages) offset() int { return (p.Page - 1) * p.Size }
 
 // From is the number of the first that is shown, counted from 1; 0 of none.
 func (p pages) From() int { return min(p.offset()+1, p.Total) }
 
-// To is the number of the last that is shown.
 func (p pages) To() int { return min(p.offset()+p.Size, p.Total) }
 
-// Many reports whether there is more than one page.
 func (p pages) Many() bool { return p.Total > p.Size || p.Page > 1 }
 
 // Before is the address of the page before, or empty.
@@ -117,7 +113,6 @@ func (p pages) Before() string {
 	return p.at(p.Page - 1)
 }
 
-// After is the address of the next page, or empty.
 func (p pages) After() string {
 	if p.To() >= p.Total {
 		return ""

@@ -79,7 +79,6 @@ type state struct {
 // due is when each is to be read again.
 type due struct{ limits, forecast, wants, survey, queues time.Time }
 
-// newReader makes the reader of a page. It ends with ctx.
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
 	return &reader{ctx: ctx, changed: make(chan struct{}), state: state{
 		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]map[int64]history.Limited{}}, kept: newCache(),
@@ -269,7 +268,6 @@ func (s *state) readWants(ctx context.Context) error {
 	return nil
 }
 
-// readForecast has a forecast made.
 func (s *state) readForecast(ctx context.Context) (err error) {
 	s.forecast = nil
 	if s.Waiting > 0 {

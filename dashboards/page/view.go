@@ -212,7 +212,6 @@ func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string)
 // the text has: none can end the event early and begin one of its own.
 var eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
 
-// newEvent is a message of the stream with a text of any number of lines.
 func newEvent(name, text string) string {
 	return "event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n"
 }

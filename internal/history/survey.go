@@ -80,12 +80,10 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 }
 
 type surveyor struct {
+	Survey // what was found so far; without Limits none is underway
 	cursor uint64
-	marked map[string]bool      // meters, limit|key, at which lanes wait, or will
-	lasts  map[string]time.Time // as the Survey has them
-	never  []string
-	limits map[string]Waiting
-	meters map[string]int // limit|key -> jobs
+	marked map[string]bool // meters, limit|key, at which lanes wait, or will
+	meters map[string]int  // limit|key -> jobs
 
 	decided uint64    // how much had been when it was looked last
 	looked  time.Time // when that was
@@ -97,14 +95,14 @@ type surveyor struct {
 func (r *Recorder) lookAround(ctx context.Context) {
 	decided, _, _ := r.Calls.Snapshot()
 	s := &r.survey
-	if s.limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
+	if s.Limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
 		return
 	}
 	s.decided, s.looked = decided, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if done, err := r.goOn(ctx); done || err != nil {
-		s.begin()
+		*s = surveyor{decided: s.decided, looked: s.looked}
 	}
 }
 
@@ -114,11 +112,11 @@ func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
 		return true, err
 	}
-	if s.limits == nil {
+	if s.Limits == nil {
 		if err := r.readMarks(ctx); err != nil {
 			return false, err
 		}
-		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
+		s.Limits, s.meters = map[string]Waiting{}, map[string]int{}
 	}
 	for range surveyPages {
 		var fields []string
@@ -135,9 +133,6 @@ func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 	}
 	return false, nil
 }
-
-// begin forgets what was found so far.
-func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, nil, nil }
 
 // readMarks notes at which meters lanes wait, or will: a day's limit holds jobs up that
 // is not used up yet. A limit without keys that has permits, and will, is not what its
@@ -179,16 +174,16 @@ func (r *Recorder) readMarks(ctx context.Context) error {
 
 // foretell notes when the last jobs run.
 func (s *surveyor) foretell(f *lanes.Forecast) {
-	s.lasts, s.never = map[string]time.Time{}, nil
+	s.Lasts, s.Unknown = map[string]time.Time{}, nil
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		switch last := limits[name]; {
-		case len(s.lasts)+len(s.never) == maxNames:
+		case len(s.Lasts)+len(s.Unknown) == maxNames:
 			return
 		case last.Known:
-			s.lasts[label(name)] = f.At.Add(last.In)
+			s.Lasts[label(name)] = f.At.Add(last.In)
 		default:
-			s.never = append(s.never, label(name))
+			s.Unknown = append(s.Unknown, label(name))
 		}
 	}
 }
@@ -216,7 +211,7 @@ func (s *surveyor) count(record string) {
 	since, last := time.UnixMicro(us), ""
 	for _, meter := range s.waitsAt(lines[6:]) {
 		limit, _, _ := strings.Cut(meter, "|")
-		if limit = label(limit); len(s.limits) >= maxNames && s.limits[limit].Jobs == 0 {
+		if limit = label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
 			limit = Other
 		}
 		if s.meters[meter] > 0 || len(s.meters) < maxMeters {
@@ -226,11 +221,11 @@ func (s *surveyor) count(record string) {
 			continue
 		}
 		last = limit
-		w := s.limits[limit]
+		w := s.Limits[limit]
 		if w.Jobs++; w.Oldest.IsZero() || since.Before(w.Oldest) {
 			w.Oldest = since
 		}
-		s.limits[limit] = w
+		s.Limits[limit] = w
 	}
 }
 
@@ -246,15 +241,14 @@ func (s *surveyor) waitsAt(meters []string) []string {
 func (r *Recorder) publish(ctx context.Context) error {
 	s := &r.survey
 	s.busiest()
-	now, err := r.rdb.Time(ctx).Result()
-	if err != nil {
+	var err error
+	if s.At, err = r.rdb.Time(ctx).Result(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(Survey{now, s.limits, s.lasts, s.never})
-	if err != nil {
-		return err
+	text, err := json.Marshal(s.Survey)
+	if err == nil {
+		err = r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err()
 	}
-	err = r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err()
 	if err != nil {
 		r.Unwritten.Add(1)
 	}
@@ -268,14 +262,14 @@ func (s *surveyor) busiest() {
 	})
 	for _, meter := range meters {
 		limit, key, _ := strings.Cut(meter, "|")
-		w, named := s.limits[limit]
+		w, named := s.Limits[limit]
 		if !named {
 			continue
 		}
 		if w.Keys++; len(w.Busiest) < maxBusiest {
 			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
 		}
-		s.limits[limit] = w
+		s.Limits[limit] = w
 	}
 }
 

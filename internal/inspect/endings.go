@@ -64,7 +64,6 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	}
 }
 
-// fresh lists the jobs that were not there before.
 func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
 	names, err := e.q.Names(ctx, "")
 	if err != nil {

@@ -206,7 +206,6 @@ func (q *Queues) toggle(ctx context.Context, queue string, pause bool) error {
 	return q.note(ctx, queue, done, 0)
 }
 
-// note notes what was done to a queue, or to so many of its jobs.
 func (q *Queues) note(ctx context.Context, queue, done string, jobs int) error {
 	return q.Limiter.Note(context.WithoutCancel(ctx), throttle.Change{What: done, Jobs: jobs, Job: throttle.JobID{Queue: queue}})
 }
@@ -271,7 +270,6 @@ func (q *Queues) purgePending(ctx context.Context, queue string) (n int, err err
 	return n + rest, err
 }
 
-// deleteAll deletes the jobs that are meant, one by one.
 func (q *Queues) deleteAll(ctx context.Context, f Filter) (int, error) {
 	jobs, err := q.Find(ctx, Delete, f, math.MaxInt)
 	if err != nil {

@@ -181,7 +181,6 @@ func (d *Door) authorized(r *http.Request) (user string, ok bool) {
 	return user, d.isUser(user, password)
 }
 
-// isToken reports whether it is the page's token. Without one none is.
 func (d *Door) isToken(token string) bool { return d.Token != "" && same(token, d.Token) }
 
 func (d *Door) isUser(user, password string) bool {
@@ -307,7 +306,6 @@ func (g *guesses) count(r *http.Request) {
 	}
 }
 
-// tell logs the wrong guesses, if there were any.
 func (g *guesses) tell() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -109,7 +109,6 @@ func (s *sessions) know(session string) {
 	s.known[sha256.Sum256([]byte(session))] = struct{}{}
 }
 
-// knows reports whether a session has proved true before.
 func (s *sessions) knows(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
@@ -145,7 +146,7 @@ func (f frame) Block(data []byte) string { return f.redactor.block(data) }
 // others may have one in their text, such as a URL with a password.
 func (f frame) Header(name, value string) string {
 	if f.redactor.hides(name) {
-		return hidden
+		return redact.Hidden
 	}
 	return short(f.redactor.text(value))
 }

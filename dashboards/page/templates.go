@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"mime"
 	"net/http"
-	"path"
 	"reflect"
 	"sync"
 	"time"
@@ -21,22 +19,15 @@ import (
 //go:embed assets/* templates/*.html
 var files embed.FS
 
-// asset is a file that never changes under its version, which is the beginning of
-// its SHA-256 in hex.
-type asset struct {
-	body    []byte
-	version string
-}
-
-// assets are the files by name, from a single folder: there is no path to climb out
+// versions are the assets by name, each with the beginning of its SHA-256 in hex: under its
+// version it never changes. They are from a single folder: there is no path to climb out
 // of. Only what is in here is ever served.
-var assets = sync.OnceValue(func() map[string]asset {
-	found := map[string]asset{}
+var versions = sync.OnceValue(func() map[string]string {
+	found := map[string]string{}
 	for _, entry := range must(files.ReadDir("assets")) {
-		body := must(files.ReadFile("assets/" + entry.Name()))
 		// 48 bits: two versions of one file meet once in 10^14 updates.
-		sum := sha256.Sum256(body)
-		found[entry.Name()] = asset{body, hex.EncodeToString(sum[:6])}
+		sum := sha256.Sum256(must(files.ReadFile("assets/" + entry.Name())))
+		found[entry.Name()] = hex.EncodeToString(sum[:6])
 	}
 	return found
 })
@@ -51,28 +42,22 @@ func must[T any](value T, err error) T {
 
 // assetPath is where a page finds an asset, with its version: a browser may keep it
 // for ever, and asks for another address when it has changed.
-func assetPath(name string) string { return "assets/" + name + "?" + assets()[name].version }
+func assetPath(name string) string { return "assets/" + name + "?" + versions()[name] }
 
 // serveAsset answers with an asset. Under another version than its own, as from a page
 // of before an update, it is served all the same, but not to be kept: else a new file
-// would be kept under an old address. Its type goes by its name, as browsers are told
-// not to guess; what has no extension, as a LICENSE, is text.
+// would be kept under an old address.
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
-	a, ok := assets()[name]
+	version, ok := versions()[name]
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
-	kind := mime.TypeByExtension(path.Ext(name))
-	if kind == "" {
-		kind = "text/plain; charset=utf-8"
-	}
-	w.Header().Set("Content-Type", kind)
 	// It stands over the no-store that ServeHTTP has set before.
-	if r.URL.RawQuery == a.version {
+	if r.URL.RawQuery == version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.body)
+	http.ServeFileFS(w, r, files, "assets/"+name)
 }
 
 // templates are the pages by name, each with the layout around it. They are embedded,

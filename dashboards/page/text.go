@@ -191,10 +191,6 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// hidden stands where a secret was. It has the same length for all of them, so it does
-// not tell theirs.
-const hidden = redact.Hidden
-
 // always are the fields that are never shown, whatever the options say, in the
 // form of path.Match.
 var always = []string{
@@ -258,9 +254,9 @@ func (r redactor) hides(name string) bool {
 
 // text is a text without what looks like a secret: the value goes, and its name stays.
 func (r redactor) text(text string) string {
-	text = r.field.ReplaceAllString(text, "${1}"+hidden)
-	text = scheme.ReplaceAllString(text, "$1 "+hidden)
-	return redact.Query(userinfo.ReplaceAllString(text, "$1"+hidden+"@"))
+	text = r.field.ReplaceAllString(text, "${1}"+redact.Hidden)
+	text = scheme.ReplaceAllString(text, "$1 "+redact.Hidden)
+	return redact.Query(userinfo.ReplaceAllString(text, "$1"+redact.Hidden+"@"))
 }
 
 // block is a payload, a result or an error as it is shown: JSON is indented, with its
@@ -303,7 +299,7 @@ func (r redactor) value(v any) any {
 		named, _ := v["name"].(string) // a header as {"name": …, "value": …}
 		for name, inner := range v {
 			if r.hides(name) || named != "" && name == "value" && r.hides(named) {
-				v[name] = hidden
+				v[name] = redact.Hidden
 			} else {
 				v[name] = r.value(inner)
 			}
@@ -311,7 +307,7 @@ func (r redactor) value(v any) any {
 	case []any:
 		if len(v) == 2 { // as ["name", "value"]
 			if name, ok := v[0].(string); ok && r.hides(name) {
-				return []any{name, hidden}
+				return []any{name, redact.Hidden}
 			}
 		}
 		for i := range v {

@@ -191,11 +191,9 @@ func (r *Recorder) Ended(t Task, end End) {
 func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
 
 func (r *Recorder) limit(name string) *LimitCounts {
-	name = named(r.limits, label(name), Other)
-	if r.limits[name] == nil {
-		r.limits[name] = &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
-	}
-	return r.limits[name]
+	return countsOf(r.limits, label(name), Other, func(name string) *LimitCounts {
+		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
+	})
 }
 
 func (r *Recorder) task(t Task) *TaskCounts {
@@ -203,26 +201,27 @@ func (r *Recorder) task(t Task) *TaskCounts {
 	if !isLabel(t.Queue) || !isLabel(t.Type) {
 		t = other
 	}
-	t = named(r.tasks, t, other)
-	if r.tasks[t] == nil {
-		r.tasks[t] = &TaskCounts{Task: t, Duration: newHistogram(durations)}
-	}
-	return r.tasks[t]
+	return countsOf(r.tasks, t, other, func(t Task) *TaskCounts {
+		return &TaskCounts{Task: t, Duration: newHistogram(durations)}
+	})
 }
 
 // maxNames is how many limits, and how many tasks, a Recorder counts by name.
 const maxNames = 200
 
-// named is a name that is counted by itself, or other where that would be one too many.
-func named[K comparable, C any](counts map[K]*C, name, other K) K {
+// countsOf is what is counted by a name, or by other where that would be one too many.
+func countsOf[K comparable, C any](counts map[K]*C, name, other K, create func(K) *C) *C {
 	n := len(counts)
 	if counts[other] != nil {
 		n--
 	}
 	if counts[name] == nil && n >= maxNames {
-		return other
+		name = other
 	}
-	return name
+	if counts[name] == nil {
+		counts[name] = create(name)
+	}
+	return counts[name]
 }
 
 // LimitCounts is what a process decided of a limit since it began.

@@ -160,8 +160,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	s, _ := p.reader.latest(ctx)
-	for _, row := range s.Limits {
+	for _, row := range p.reader.latest(ctx).Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}
@@ -225,7 +224,10 @@ var actions = map[string]*action{
 	"delete":       doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
 	"pause-queue":  {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
 	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
-	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: removeQueue},
+	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: ofQueue(func(q *inspect.Queues, ctx context.Context, name string) error {
+		_, err := q.Remove(ctx, name)
+		return err
+	})},
 	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
 		_, err := r.Trigger(ctx, name)
 		return err
@@ -256,34 +258,32 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range limits {
-		if l.Name != f.Get("limit") {
-			continue
-		}
-		was := l
-		// What the form did not ask for stays as it is.
-		if text := f.Get("rate"); f.Has("rate") {
-			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
-				return err
-			}
-		}
-		if text := f.Get("capacity"); f.Has("capacity") {
-			if l.Capacity, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
-				return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
-			}
-		}
-		if f.Get("meant") != l.String() {
-			hit, err := spare.Check(ctx, p.Limiter, was, l)
-			if err != nil {
-				return err
-			}
-			if hit != "" {
-				return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
-			}
-		}
-		return p.Limiter.Set(ctx, l)
+	i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Get("limit") })
+	if i < 0 {
+		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
 	}
-	return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
+	l := limits[i]
+	// What the form did not ask for stays as it is.
+	if text := f.Get("rate"); f.Has("rate") {
+		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
+			return err
+		}
+	}
+	if text := f.Get("capacity"); f.Has("capacity") {
+		if l.Capacity, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+			return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
+		}
+	}
+	if f.Get("meant") != l.String() {
+		hit, err := spare.Check(ctx, p.Limiter, limits[i], l)
+		if err != nil {
+			return err
+		}
+		if hit != "" {
+			return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
+		}
+	}
+	return p.Limiter.Set(ctx, l)
 }
 
 // costsJobs is about a change that jobs which wait would not outlive, and meant is that
@@ -392,14 +392,6 @@ func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(conte
 	return func(ctx context.Context, p *Page, f url.Values) error {
 		return do(p.queues, ctx, f.Get("queue"))
 	}
-}
-
-func removeQueue(ctx context.Context, p *Page, f url.Values) error {
-	if _, err := p.queues.Names(ctx, f.Get("queue")); err != nil {
-		return err
-	}
-	_, err := p.queues.Remove(ctx, f.Get("queue"))
-	return err
 }
 
 // whatOf names what an action is done to, for its page and the log. The text is foreign:

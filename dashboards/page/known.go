@@ -27,6 +27,8 @@ type snapshot struct {
 	// kept is what was made of it, and what views have read beside it since the last change
 	// on this page: what was read before that is not taken for this.
 	kept *cache
+	// changed is closed when something was changed on this page, and a newer one shows it.
+	changed chan struct{}
 }
 
 // place is where a job stands, as the forecast has it.

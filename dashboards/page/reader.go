@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -44,22 +45,17 @@ const (
 // reader reads for all who look, when one of them asks for what is newer than a turn. So an
 // open page costs Redis the same whether one looks or hundreds, and a closed one nothing.
 //
-// reading guards state, which is what one turn leaves to the next. mu guards the
-// rest and is never held while Redis is asked, so that a slow Redis keeps nobody
-// from what was read before.
+// reading guards state, which is what one turn leaves to the next, and the last snapshot is
+// there without it, so that a slow Redis keeps nobody from what was read before.
 //
 // The way of a number to a screen is: when a snapshot is a turn old, each stream asks for
 // the latest; the first of them has it read, and the first that wants a place of it has
 // that view made. A page that is loaded takes the same way.
 type reader struct {
-	ctx context.Context
-
-	reading sync.Mutex // held while Redis is read
+	ctx     context.Context
+	last    atomic.Pointer[snapshot] // nil before the first
+	reading sync.Mutex               // held while Redis is read
 	state   state
-
-	mu      sync.Mutex
-	snap    *snapshot     // the last, or nil before the first
-	changed chan struct{} // is closed when what was changed on this page has been read
 }
 
 // state is what the reader knows from turn to turn: what is read more seldom than each
@@ -74,35 +70,26 @@ type state struct {
 	history series
 	kept    *cache
 	due     due
+	changed chan struct{}
 }
 
 // due is when each is to be read again.
 type due struct{ limits, forecast, wants, survey, queues time.Time }
 
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
-	return &reader{ctx: ctx, changed: make(chan struct{}), state: state{
-		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]map[int64]history.Limited{}}, kept: newCache(),
+	return &reader{ctx: ctx, state: state{
+		changed: make(chan struct{}),
+		from:    o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]map[int64]history.Limited{}}, kept: newCache(),
 	}}
 }
 
-// latest is what was read within the last turn, or is read now, and a channel that is closed
-// when a newer one should be asked for before its turn is over. A turn that failed counts as
+// latest is what was read within the last turn, or is read now. A turn that failed counts as
 // read, so an outage is not asked about once a request.
-func (r *reader) latest(ctx context.Context) (*snapshot, <-chan struct{}) {
-	r.mu.Lock()
-	s, changed := r.snap, r.changed
-	r.mu.Unlock()
-	if s == nil || time.Since(s.At) >= turn {
-		s = r.read(ctx)
+func (r *reader) latest(ctx context.Context) *snapshot {
+	if s := r.last.Load(); s != nil && time.Since(s.At) < turn {
+		return s
 	}
-	return s, changed
-}
-
-// current is the last snapshot, of whatever age, or nil.
-func (r *reader) current() *snapshot {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.snap
+	return r.read(ctx)
 }
 
 // read makes a new snapshot. Of those who want one at the same time one reads, and the
@@ -112,24 +99,22 @@ func (r *reader) current() *snapshot {
 // asynq's Inspector knows no timeout: the turn waits for its call that is underway,
 // and with it all who need a new snapshot.
 func (r *reader) read(ctx context.Context) *snapshot {
-	before := r.current()
+	before := r.last.Load()
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	if now := r.current(); now != before {
+	if now := r.last.Load(); now != before {
 		return now
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
-		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, kept: r.state.kept}
+		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, kept: r.state.kept, changed: r.state.changed}
 		if before != nil {
 			s.knowledge, s.Now = before.knowledge, before.Now
 		}
 	}
-	r.mu.Lock()
-	r.snap = s
-	r.mu.Unlock()
+	r.last.Store(s)
 	return s
 }
 
@@ -137,13 +122,11 @@ func (r *reader) read(ctx context.Context) *snapshot {
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	r.state.due, r.state.kept = due{}, newCache()
+	changed := r.state.changed
+	r.state.due, r.state.kept, r.state.changed = due{}, newCache(), make(chan struct{})
 	r.reading.Unlock()
 	r.read(r.ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.changed)
-	r.changed = make(chan struct{})
+	close(changed)
 }
 
 // read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
@@ -184,7 +167,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Says = summarize(s.knowledge, now)
-	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), kept: s.kept}, nil
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), kept: s.kept, changed: s.changed}, nil
 }
 
 // seldom reads what is due, and no more for a while: the longer, the longer that takes, so
@@ -397,32 +380,18 @@ type made struct {
 	until time.Time
 }
 
-// maxMade bounds how many are remembered, which is memory: each is a page of a list.
+// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
+// forgotten are made once more.
 const maxMade = 300
 
-// at is what was made for a place. Beyond maxMade that are still good nothing more is kept,
-// and everyone reads alone. Only then is anything thrown away: there is nothing that has to
-// run while nobody looks.
 func (c *cache) at(place string) *made {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.made[place]
-	if m != nil {
-		return m
-	}
-	if len(c.made) >= maxMade {
-		for old, m := range c.made {
-			if m.mu.TryLock() {
-				if time.Now().After(m.until) {
-					delete(c.made, old)
-				}
-				m.mu.Unlock()
-			}
+	if c.made[place] == nil {
+		if len(c.made) >= maxMade {
+			clear(c.made)
 		}
+		c.made[place] = &made{}
 	}
-	m = &made{}
-	if len(c.made) < maxMade {
-		c.made[place] = m
-	}
-	return m
+	return c.made[place]
 }

@@ -116,7 +116,7 @@ func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
-	s, _ := p.reader.latest(r.Context())
+	s := p.reader.latest(r.Context())
 	if s.Err != nil && s.Now.IsZero() {
 		p.Log.Warn("the page cannot read Redis", "error", s.Err)
 	}
@@ -172,7 +172,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	for {
 		// The newest, which need not be what woke it: one that is slow skips some.
-		s, changed := p.reader.latest(r.Context())
+		s := p.reader.latest(r.Context())
 		if err := p.send(&stream, s, name, q); err != nil {
 			return
 		}
@@ -181,7 +181,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-p.ctx.Done():
 			return
-		case <-changed:
+		case <-s.changed:
 		case <-time.After(time.Until(s.At.Add(turn))):
 		}
 	}

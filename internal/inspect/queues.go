@@ -309,6 +309,9 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 // Remove deletes a queue with all its jobs, counts them, and notes it in the changelog. It
 // fails if one runs, or if one comes meanwhile.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
+	if _, err := q.Names(ctx, queue); err != nil {
+		return 0, err
+	}
 	info, err := q.Inspector.GetQueueInfo(queue)
 	if err != nil {
 		return 0, err

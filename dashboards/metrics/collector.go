@@ -142,24 +142,20 @@ type metric struct {
 // test holds them against a list, since dashboards and alerts of others go by names.
 var all []metric
 
-func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
+// own is a metric of what the process does. It counts from the process's start, so a
+// restart is a reset, which rate and increase know of.
+func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	name = "headgate_" + name
 	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
 	all = append(all, m)
 	return m
 }
 
-// own is a metric of what the process does. It counts from the process's start, so a
-// restart is a reset, which rate and increase know of.
-func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return newMetric(kind, name, help, labels)
-}
-
 // scoped is a metric of the scope, which every process tells alike, if not at the same
 // moment. What to do about that stands in each help text, as that is what people see who
 // choose a metric in Prometheus.
 func scoped(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels)
+	return own(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels...)
 }
 
 // value is a value of the metric, with its labels in the order of their names. A

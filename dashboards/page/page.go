@@ -101,9 +101,6 @@ type Page struct {
 // The path is relative, as the prefix is not known; http.Redirect would make it absolute
 // without it.
 func redirect(w http.ResponseWriter, to string) {
-	if to == "" {
-		to = "./"
-	}
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }

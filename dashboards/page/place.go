@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,10 +158,8 @@ func filterOf(ctx context.Context, limiter *lanes.Lanes, q url.Values) (inspect.
 
 func filterText(q url.Values) string {
 	var words []string
-	for _, word := range filterWords {
-		if value := q.Get(word); value != "" {
-			words = append(words, word+" "+value)
-		}
+	for pair := range slices.Chunk(pairs(q), 2) {
+		words = append(words, strings.Join(pair, " "))
 	}
 	return strings.Join(words, ", ")
 }

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -269,29 +267,19 @@ func (s *state) readSurvey(ctx context.Context) (err error) {
 
 // readQueues asks asynq for its queues and servers, with three round trips for each
 // queue, and two for each server. How many of a queue's jobs wait is as the forecast has
-// it: the numbers of all lanes, or of those that were looked at as a sample. A queue that was
-// removed meanwhile is left out. The Inspector takes no context: see readTimeout.
+// it: the numbers of all lanes, or of those that were looked at as a sample. The Inspector
+// takes no context: see readTimeout.
 func (s *state) readQueues(ctx context.Context) error {
 	waiting, jobs := map[string]int{}, 0
 	if s.forecast != nil {
 		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
 	}
-	names, err := s.queues.Names(ctx, "")
+	infos, err := s.queues.InfosOf(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
 	if err != nil {
 		return err
 	}
-	var q queues
-	for _, name := range names {
-		info, err := s.queues.Inspector.GetQueueInfo(name)
-		if errors.Is(err, asynq.ErrQueueNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		waits := waiting[name] * s.Waiting / max(1, jobs)
-		info.Retry = max(0, info.Retry-waits)
-		q.Infos = append(q.Infos, inspect.QueueInfo{QueueInfo: info, Waiting: waits})
+	q := queues{Infos: infos}
+	for _, info := range infos {
 		q.Running += info.Active
 		q.Archived += info.Archived
 	}

@@ -181,9 +181,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	default:
 		e.Text += " " + c.What
 	}
-	if c.By != "" {
-		e.Note = "by " + short(c.By)
-	}
+	e.Note = strings.TrimSpace(by(c))
 	return e
 }
 

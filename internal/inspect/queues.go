@@ -114,22 +114,31 @@ type QueueInfo struct {
 
 // Infos tells of the queue that is named, or of all.
 func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
+	waiting, err := q.waiting(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	return q.InfosOf(ctx, queue, func(name string) int { return len(waiting[name]) })
+}
+
+// InfosOf is Infos where it is known how many jobs of each queue wait. A queue that was
+// removed meanwhile is left out.
+func (q *Queues) InfosOf(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := q.waiting(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	infos := make([]QueueInfo, len(names))
-	for i, name := range names {
+	for _, name := range names {
 		info, err := q.Inspector.GetQueueInfo(name)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		info.Retry = max(0, info.Retry-len(waiting[name]))
-		infos[i] = QueueInfo{info, len(waiting[name])}
+		waits := waiting(name)
+		info.Retry = max(0, info.Retry-waits)
+		infos = append(infos, QueueInfo{info, waits})
 	}
 	return infos, nil
 }
@@ -137,6 +146,9 @@ func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
 // Info is Infos of one queue. It fails if there is none of that name.
 func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
 	infos, err := q.Infos(ctx, queue)
+	if err == nil && len(infos) == 0 {
+		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
+	}
 	if err != nil {
 		return QueueInfo{}, err
 	}

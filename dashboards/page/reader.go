@@ -76,8 +76,8 @@ type due struct{ limits, forecast, wants, survey, queues time.Time }
 
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
 	return &reader{ctx: ctx, state: state{
-		changed: make(chan struct{}),
-		from:    o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, history: series{limits: map[string]map[int64]history.Limited{}}, kept: newCache(),
+		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), changed: make(chan struct{}),
+		history: series{limits: map[string]map[int64]history.Limited{}},
 	}}
 }
 

@@ -117,9 +117,6 @@ func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	s := p.reader.latest(r.Context())
-	if s.Err != nil && s.Now.IsZero() {
-		p.Log.Warn("the page cannot read Redis", "error", s.Err)
-	}
 	live, _, err := p.live(s, name, r.URL.Query())
 	if err != nil {
 		p.failRead(w, err)

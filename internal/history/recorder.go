@@ -34,7 +34,7 @@ type Recorder struct {
 	// Queues is the Redis of the queues, to ask which are paused. Nil is that of the scope.
 	Queues redis.UniversalClient
 
-	mu     sync.Mutex // guards what follows, and what that points to
+	mu     sync.Mutex // guards limits and tasks, and what they point to
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 

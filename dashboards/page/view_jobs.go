@@ -108,13 +108,9 @@ func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (ro
 
 // jobData is one job, as asynq and the limiter know it.
 type jobData struct {
-	ID, Queue string          // as they were asked for
-	Info      *asynq.TaskInfo // nil where there is no such job
-	// State is asynq's, or waiting or called of a job that waits for permits, which
-	// asynq calls retry or, once it was called and is in its queue, pending.
-	State string
-	Place *lanes.Place // nil where it does not wait for a permit
-	Acts  []bulk       // what can be done to it
+	ID, Queue   string // as they were asked for
+	inspect.Job        // without a TaskInfo where there is no such job
+	Acts        []bulk // what can be done to it
 	// Failures counts attempts that failed. Denials are none of them.
 	Failures int
 	// Attempts are the last that ended, once one has failed; Crashes how often the worker
@@ -140,14 +136,13 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	info := job.TaskInfo
-	d.Info, d.State = info, job.State
+	d.Job = job
 	// asynq counts retries, of which a denial is none.
-	d.Failures = info.Retried
-	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
+	d.Failures = job.Retried
+	if job.State == "archived" && job.LastErr != "" {
 		d.Failures++ // the last failure archived it
 	}
-	d.PutBack = d.Failures == 0 || strings.HasPrefix(info.LastErr, "denied by ")
+	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
 	if job.Place != nil {
 		d.Place = s.place(*job.Place)
 	}
@@ -219,11 +214,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
 }
 
-type scheduleRow struct {
-	cron.Status
-	Zone string // as the entry has it, or UTC
-}
-
 // makeSchedules makes the view of the schedules, with three ticks to come of each. They
 // are those that this process was given, and what all processes have made of them, in
 // one call of Redis.
@@ -231,17 +221,9 @@ func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any
 	// A process that runs no schedules shows none: Redis knows what became of them, and
 	// not when they tick.
 	if p.Schedules == nil {
-		return []scheduleRow(nil), nil
+		return []cron.Status(nil), nil
 	}
-	list, err := p.Schedules.List(ctx, 3)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]scheduleRow, len(list))
-	for i, s := range list {
-		rows[i] = scheduleRow{s, cmp.Or(s.Entry.Zone, "UTC")}
-	}
-	return rows, nil
+	return p.Schedules.List(ctx, 3)
 }
 
 // tick is a schedule's moment in its own zone, in which cron hands it over, with the

@@ -240,26 +240,18 @@ func Surveyed(s *history.Survey) map[string]Wanted {
 // Since when comes from the survey, so it may be some seconds behind what waits, and a limit
 // that jobs have only just begun to wait for has none.
 func (k Known) Counted() []Limit {
-	all := make([]Limit, len(k.Limits))
-	for i, limit := range k.Limits {
-		l := Limit{Limit: limit, Wanted: k.Wanted[limit.Name]}
-		if k.Survey != nil && l.Waiting > 0 && k.Survey.Limits[l.Name].Jobs > 0 {
-			l.Since = k.Survey.Limits[l.Name].Oldest
-		}
-		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" })
-		all[i] = l
-	}
-	return all
-}
-
-func (k Known) limits() []Limit {
 	lasts, binding := map[string]lanes.Expected{}, []throttle.Need(nil)
 	if k.Forecast != nil {
 		lasts, binding = k.Forecast.Limits(), k.Forecast.Binding()
 	}
-	all := k.Counted()
-	for i := range all {
+	all := make([]Limit, len(k.Limits))
+	for i, limit := range k.Limits {
 		l := &all[i]
+		l.Limit, l.Wanted = limit, k.Wanted[limit.Name]
+		if k.Survey != nil && l.Waiting > 0 && k.Survey.Limits[l.Name].Jobs > 0 {
+			l.Since = k.Survey.Limits[l.Name].Oldest
+		}
+		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" })
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
 		l.Keyed = l.Keyed || slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
@@ -336,7 +328,7 @@ type Judge struct {
 // which begins with what matters most, and after explain, which may find that fewer wait at
 // a limit than its marks say.
 func (j *Judge) Limits(ctx context.Context, limiter Looker, k Known, jobs, most int) ([]Limit, error) {
-	all := k.limits()
+	all := k.Counted()
 	sortLimits(all)
 	if err := Look(ctx, limiter, all, most); err != nil {
 		return nil, err

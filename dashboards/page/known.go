@@ -23,7 +23,8 @@ type snapshot struct {
 	// spans goes by it: limits are counted, and jobs wait, by Redis's clock.
 	Now time.Time
 	// Err is why it is older than it should be; nil where it is not.
-	Err error
+	Err  error
+	turn int // its number
 	// kept is what was made of it, and what views have read beside it since the last change
 	// on this page: what was read before that is not taken for this.
 	kept *cache

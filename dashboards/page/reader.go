@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -68,6 +69,7 @@ type state struct {
 	history series
 	kept    *cache
 	due     due
+	turn    int
 	changed chan struct{}
 }
 
@@ -105,9 +107,10 @@ func (r *reader) read(ctx context.Context) *snapshot {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
+	r.state.turn++
 	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
-		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, kept: r.state.kept, changed: r.state.changed}
+		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, turn: r.state.turn, kept: r.state.kept, changed: r.state.changed}
 		if before != nil {
 			s.knowledge, s.Now = before.knowledge, before.Now
 		}
@@ -165,7 +168,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Says = summarize(s.knowledge, now)
-	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), kept: s.kept, changed: s.changed}, nil
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), turn: s.turn, kept: s.kept, changed: s.changed}, nil
 }
 
 // seldom reads what is due, and no more for a while: the longer, the longer that takes, so
@@ -356,8 +359,9 @@ func newCache() *cache { return &cache{made: map[string]*made{}} }
 // made is the part of a view that changes, made once for all who look at it by the
 // first of them, while the others wait.
 type made struct {
-	mu sync.Mutex // held while it is made
-	of *snapshot  // what it shows
+	mu   sync.Mutex // held while it is made
+	turn int        // of the snapshot that it shows
+	used time.Time  // when it was asked for last; the cache's lock guards it
 	// html is what it looks like, and event that for those who look on.
 	html  template.HTML
 	event string
@@ -369,17 +373,20 @@ type made struct {
 }
 
 // maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// forgotten are made once more.
+// forgotten are made once more. So are those that nobody has asked for in a minute.
 const maxMade = 300
 
 func (c *cache) at(place string) *made {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	if c.made[place] == nil {
+		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
 		if len(c.made) >= maxMade {
 			clear(c.made)
 		}
 		c.made[place] = &made{}
 	}
+	c.made[place].used = now
 	return c.made[place]
 }

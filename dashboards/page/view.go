@@ -81,11 +81,11 @@ func (p *Page) live(s *snapshot, name string, q url.Values) (html template.HTML,
 	m := s.kept.at(of)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.of == s {
+	if m.turn == s.turn {
 		return m.html, m.event, m.err
 	}
 	v := views[name]
-	m.of = s
+	m.turn = s.turn
 	if now := time.Now(); v.again == 0 || now.After(m.until) {
 		m.until = now.Add(v.again - v.again/10) // turns are not quite even
 		m.data, m.err = p.make(s, v, q)

@@ -166,8 +166,8 @@ type counted struct {
 }
 
 // Start begins to write each second what is new, and what waits where that is this
-// process's to say. The function that it returns
-// ends that, after what is left has been written; it may be called again.
+// process's to say. The function that it returns ends that, after what is left has been
+// written; it may be called again.
 func (r *Recorder) Start() (stop func()) {
 	if r.off {
 		return func() {}
@@ -218,14 +218,14 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.send(ctx, s, now.newWaits(r.written)); err != nil {
+	if err := r.send(ctx, s, now.waits); err != nil {
 		r.Unwritten.Add(1)
 		return
 	}
 	r.written = now
 }
 
-func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64) error {
+func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -237,8 +237,11 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64
 			args = append(args, strings.Join(names, "\n"), n)
 		}
 	}
-	for bound, n := range waits {
-		add(int64(n), bound)
+	for i, n := range waits {
+		if r.written.waits != nil {
+			n -= r.written.waits[i]
+		}
+		add(int64(n), waitFields[i])
 	}
 	for name, l := range s.Limits {
 		add(l.Allowed, name, allowedField)
@@ -307,21 +310,6 @@ func (c counted) newTasks(before counted) (found []TaskNews) {
 		}
 	}
 	return append(found[:maxWritten], rest)
-}
-
-// newWaits is how many jobs waited since for up to each bound, in seconds, and for longer
-// than the bound before.
-func (c counted) newWaits(before counted) map[string]uint64 {
-	found := map[string]uint64{}
-	for i, n := range c.waits {
-		if before.waits != nil {
-			n -= before.waits[i]
-		}
-		if n > 0 {
-			found[waitFields[i]] = n
-		}
-	}
-	return found
 }
 
 // StreamID is the ID of the first summary that may be written at a moment of

@@ -1,8 +1,28 @@
+// Package metrics gives what headgate does to Prometheus.
+//
+// There are two sorts of metrics. The process's own, counters and histograms of
+// what it did itself: sum them over processes. And the scope's, headgate_scope_…,
+// which are read from Redis at each scrape and are the same from every process:
+// take their max, not their sum. All have the label scope, for scopes do not add
+// up. Other labels are names of limits, queues, task types and schedules, a bounded
+// number of each; never a key, a job's ID or a URL.
+//
+//	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
+//
+// What the process did costs a scrape nothing. What Redis says costs a few round
+// trips, one more for each hundred meters, and some for each queue, however many
+// jobs and keys there are.
+//
+// Two Redis are asked, which may be one: the limiter's for what waits, limits, turns and
+// ticks, and that of the queues. A scrape that cannot read all of it has
+// headgate_scope_up at 0 and what it could read; series that are missing are not zeros.
 package metrics
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -21,72 +41,52 @@ type Options struct {
 	// Schedules are those whose ticks are told of. Nil means none. Where processes run
 	// different ones, each tells of its own.
 	Schedules *cron.Runner
-	// Timeout bounds what a scrape asks a Redis that answers. The zero value means 2 s.
-	// asynq's Inspector knows no timeouts: of its calls the one that is underway is waited
-	// for, as long as the Redis client has patience. Before that Redis is asked whether it
-	// can be used: one that does not answer within 0.4 s counts as away, and is asked nothing
-	// more.
-	Timeout time.Duration
 }
 
-// answerTimeout is how long Redis may take to say that it can be used: a scrape is done
-// soon after, and Prometheus may come each second.
-const answerTimeout = 400 * time.Millisecond
+const (
+	// timeout bounds what a scrape asks a Redis that answers. asynq's Inspector knows no
+	// timeouts: of its calls the one that is underway is waited for, as long as the Redis
+	// client has patience.
+	timeout = 2 * time.Second
+	// answerTimeout is how long Redis may take to say that it can be used, which it is asked
+	// before: a scrape is done soon after, and Prometheus may come each second. One that does
+	// not answer counts as away, and is asked nothing more.
+	answerTimeout = 400 * time.Millisecond
+)
 
-// Collector collects the metrics of a server and of its scope. It is a
-// prometheus.Collector for any registry, and safe for concurrent use: two scrapes at
-// once ask Redis twice.
-//
-// It keeps no values and starts nothing: what is told is as of the scrape. So a
+// collector keeps no values and starts nothing: what is told is as of the scrape. So a
 // process that nobody scrapes asks Redis nothing for it.
-type Collector struct {
+type collector struct {
 	history   *history.Recorder     // what this process did
 	probe     probe                 // of both Redises
-	scope     string                // of the limiter, and the label of all
+	scope     string                // of the limiter
 	rdb       redis.UniversalClient // the limiter's
 	limiter   *throttle.Redis       // which asks as no app, so it sees all limits
 	queues    *asynq.Inspector
 	both      redis.UniversalClient // that of the queues
 	schedules *cron.Runner
-	timeout   time.Duration
 }
 
-// New returns the collector for a server and the Redis of its queues. The limiter's
-// Redis and the scope are the server's own. It asks nothing yet, and queues is the
-// caller's to close, after the last scrape.
-func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) *Collector {
-	c := &Collector{
+// New returns the collector for a server and the Redis of its queues, for any registry. The
+// limiter's Redis and the scope, whose name is a label of all metrics, are the server's own.
+// It asks nothing yet, and queues is the caller's to close, after the last scrape. It is safe
+// for concurrent use: two scrapes at once ask Redis twice.
+//
+// Where Redis cannot be asked, or a part of it not in time, only what is known is told, and
+// headgate_scope_up is 0. The process's own metrics are told in any case; of the scope's
+// those that come after the first error are missing, which is better than old ones.
+func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
+	c := &collector{
 		history: history.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
-		schedules: opts.Schedules, timeout: opts.Timeout, both: queues, probe: probe{try: server.Ready},
+		schedules: opts.Schedules, both: queues, probe: probe{try: server.Ready},
 	}
 	c.rdb, c.scope = c.history.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
-	if c.timeout <= 0 {
-		c.timeout = 2 * time.Second
-	}
-	return c
+	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
 }
-
-// labelled is the collector with the name of the scope as a label of all metrics.
-func (c *Collector) labelled() prometheus.Collector {
-	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, unlabelled{c})
-}
-
-// Describe implements prometheus.Collector.
-func (c *Collector) Describe(descs chan<- *prometheus.Desc) { c.labelled().Describe(descs) }
-
-// Collect implements prometheus.Collector. Where Redis cannot be asked, or a part
-// of it not in time, only what is known is told, and headgate_scope_up is 0. The
-// process's own metrics are told in any case; of the scope's those that come after
-// the first error are missing, which is better than old ones.
-func (c *Collector) Collect(out chan<- prometheus.Metric) { c.labelled().Collect(out) }
-
-// unlabelled is the collector without the name of the scope, which would else stand at
-// every value that is made.
-type unlabelled struct{ *Collector }
 
 // Describe tells of all metrics, whether a scrape has them or not.
-func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range all {
 		descs <- m.desc
 	}
@@ -95,7 +95,7 @@ func (c unlabelled) Describe(descs chan<- *prometheus.Desc) {
 // Collect tells what the process did, what is wrong with Redis, and then, part by part, what
 // it says. The first error ends it: a Redis that did not answer once would use up the time
 // of the scrape part after part, and Prometheus would have nothing at all.
-func (c unlabelled) Collect(out chan<- prometheus.Metric) {
+func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
 	found := trouble.Of(c.probe.ask(answerTimeout))
 	readable := found == trouble.None || found.RefusesWrites()
@@ -110,8 +110,8 @@ func (c unlabelled) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+func (c *collector) scopes(out chan<- prometheus.Metric) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.workers, c.queueStates, c.ticks} {
 		if err := part(ctx, out); err != nil {
@@ -121,7 +121,7 @@ func (c unlabelled) scopes(out chan<- prometheus.Metric) error {
 	return nil
 }
 
-func (c unlabelled) evicts() bool {
+func (c *collector) evicts() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	return trouble.EvictionPolicy(ctx, c.rdb) != "" || trouble.EvictionPolicy(ctx, c.both) != ""
@@ -142,24 +142,20 @@ type metric struct {
 // test holds them against a list, since dashboards and alerts of others go by names.
 var all []metric
 
-func newMetric(kind prometheus.ValueType, name, help string, labels []string) metric {
+// own is a metric of what the process does. It counts from the process's start, so a
+// restart is a reset, which rate and increase know of.
+func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	name = "headgate_" + name
 	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
 	all = append(all, m)
 	return m
 }
 
-// own is a metric of what the process does. It counts from the process's start, so a
-// restart is a reset, which rate and increase know of.
-func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return newMetric(kind, name, help, labels)
-}
-
 // scoped is a metric of the scope, which every process tells alike, if not at the same
 // moment. What to do about that stands in each help text, as that is what people see who
 // choose a metric in Prometheus.
 func scoped(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels)
+	return own(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels...)
 }
 
 // value is a value of the metric, with its labels in the order of their names. A
@@ -168,8 +164,7 @@ func (m metric) value(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
 }
 
-// histogram is the metric as a histogram stands at this moment. Its buckets and its sum
-// are read one after the other while jobs go on, so the sum may be a few values ahead.
+// histogram is the metric as a histogram stands at this moment.
 func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
 	count, sum, buckets := h.Snapshot()
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
@@ -181,3 +176,49 @@ func one(is bool) float64 {
 	}
 	return 0
 }
+
+// probe asks whether Redis can be used, once at a time: a call that hangs is joined by the
+// scrapes that come meanwhile, and outlasts them.
+type probe struct {
+	try func(context.Context) error
+
+	mu  sync.Mutex
+	now *answer // nil where nobody asks
+}
+
+// answer is there when done is closed.
+type answer struct {
+	done chan struct{}
+	err  error
+}
+
+var errAway = errors.New("no answer in time")
+
+func (p *probe) ask(within time.Duration) error {
+	p.mu.Lock()
+	if p.now == nil {
+		p.now = &answer{done: make(chan struct{})}
+		go p.look(p.now)
+	}
+	a := p.now
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-time.After(within):
+		return errAway
+	}
+}
+
+func (p *probe) look(a *answer) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a.err = p.try(ctx)
+	p.mu.Lock()
+	p.now = nil
+	p.mu.Unlock()
+	close(a.done)
+}
+
+// patience is after how long Redis is asked anew.
+const patience = 2 * time.Second

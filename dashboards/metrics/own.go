@@ -49,20 +49,16 @@ var (
 	unwritten    = own(counter, "history_write_failures_total", "Summaries for the history in Redis that could not be written at once.")
 )
 
-// outcomeLabel is an outcome as a label's value, without blanks: allowed, denied, never,
-// too_late, no_such_limit.
-func outcomeLabel(o throttle.Outcome) string { return strings.ReplaceAll(o.String(), " ", "_") }
-
 // own tells what the process did. Unavailable is no answer of the limiter, so it is
 // among the failed calls and not among the decisions. All outcomes and ends of a limit
 // or task are told once it is known, at 0 if need be: a rate over a series that begins
 // with its first value would miss that value.
-func (c *Collector) own(out chan<- prometheus.Metric) {
+func (c *collector) own(out chan<- prometheus.Metric) {
 	r := c.history
-	r.EachLimit(func(l history.LimitCounts) {
+	for _, l := range r.Limits() {
 		for outcome, n := range l.Decisions {
-			if outcome != throttle.Unavailable {
-				out <- decisions.value(float64(n), l.Limit, outcomeLabel(outcome))
+			if o := throttle.Outcome(outcome); o != throttle.Unavailable {
+				out <- decisions.value(float64(n), l.Limit, strings.ReplaceAll(o.String(), " ", "_"))
 			}
 		}
 		out <- permits.value(float64(l.Permits), l.Limit)
@@ -70,14 +66,14 @@ func (c *Collector) own(out chan<- prometheus.Metric) {
 		out <- returned.value(float64(l.Returned), l.Limit)
 		out <- refused.value(float64(l.Refused), l.Limit)
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
-	})
-	r.EachTask(func(t history.TaskCounts) {
-		for _, end := range history.Ends() {
-			out <- jobs.value(float64(t.Ends[end]), t.Queue, t.Type, end.String())
+	}
+	for _, t := range r.Tasks() {
+		for end, n := range t.Ends {
+			out <- jobs.value(float64(n), t.Queue, t.Type, history.End(end).String())
 		}
 		out <- running.value(float64(t.Busy), t.Queue, t.Type)
 		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
-	})
+	}
 	out <- lateness.histogram(r.Lateness)
 	out <- wait.histogram(r.Wait)
 	out <- denials.histogram(r.Denials)

@@ -2,13 +2,18 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"unicode/utf8"
 
+	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +52,7 @@ var (
 // no survey, and nothing is told of what waits: no number would be true. A survey lives
 // for a minute, so that is also how long the last numbers outlast the last process. A
 // limit that is not in it has nothing waiting, and is told with zeros.
-func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
 	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func (c *Collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 
 // turns tells whether any process has the lease of the dispatcher. The lease outlives a
 // process that was killed by a few seconds.
-func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, lua.Prefix(c.scope)+"turns").Result()
 	if err == nil {
 		out <- dispatcher.value(float64(n))
@@ -109,8 +114,7 @@ func (c *Collector) turns(ctx context.Context, out chan<- prometheus.Metric) err
 	return err
 }
 
-// workers tells how many processes live, and how many are gone without a word.
-func (c *Collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
+func (c *collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
 	found, err := history.Processes(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
@@ -124,4 +128,119 @@ func (c *Collector) workers(ctx context.Context, out chan<- prometheus.Metric) e
 	out <- processes.value(float64(len(found)-gone), "here")
 	out <- processes.value(float64(gone), "gone")
 	return nil
+}
+
+// What asynq says of its queues. They are those of the Redis that New was given, whatever
+// scope their jobs are of: two scopes on one Redis tell of the same queues. The latency is
+// by the clock of the process that is scraped, against that of who made the job pending.
+var (
+	queueJobs    = scoped(gauge, "queue_jobs", "Jobs of an asynq queue by state. Jobs that wait for a permit are among those in state retry.", "queue", "state")
+	queueLatency = scoped(gauge, "queue_latency_seconds", "For how long the oldest pending job of an asynq queue has been pending.", "queue")
+	queuePaused  = scoped(gauge, "queue_paused", "1 while an asynq queue is paused.", "queue")
+)
+
+// queueStates tells of the first 50 queues by name; of the rest together, as other. It
+// takes three round trips for each queue, also for those of the rest: Inspector has no
+// shorter way, and it takes no context, so the time is looked at after each queue.
+func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
+	names, err := asynqdb.New(c.both).Queues(ctx)
+	if err != nil {
+		return err
+	}
+	rest, others := &asynq.QueueInfo{Queue: history.Other}, false
+	for i, name := range names {
+		// One that was deleted since the list was read is as good as never there.
+		info, err := c.queues.GetQueueInfo(name)
+		if errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		if i < maxQueues && isLabel(name) {
+			tellQueue(info, out)
+			continue
+		}
+		add(rest, info)
+		others = true
+	}
+	if others {
+		tellQueue(rest, out)
+	}
+	return nil
+}
+
+// isLabel reports whether a name can be a label's value of its own: it is one that
+// Prometheus takes, not too long, and not the one that the rest is told under, which
+// would make two values of one series and fail the whole scrape.
+func isLabel(name string) bool {
+	return name != history.Other && len(name) <= 100 && utf8.ValidString(name)
+}
+
+// tellQueue tells of one queue, or of several that were added up. A state that no job is
+// in is told as 0. Jobs that were called are pending, and active once they run.
+func tellQueue(q *asynq.QueueInfo, out chan<- prometheus.Metric) {
+	for state, n := range map[string]int{
+		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
+		"archived": q.Archived, "completed": q.Completed, "aggregating": q.Aggregating,
+	} {
+		out <- queueJobs.value(float64(n), q.Queue, state)
+	}
+	out <- queueLatency.value(q.Latency.Seconds(), q.Queue)
+	out <- queuePaused.value(one(q.Paused), q.Queue)
+}
+
+// add adds another queue to those that are told of together: their jobs are summed
+// up, and of latency and pause the worst counts: one that stands still must not vanish
+// among many that go on.
+func add(q, other *asynq.QueueInfo) {
+	q.Pending, q.Active, q.Scheduled = q.Pending+other.Pending, q.Active+other.Active, q.Scheduled+other.Scheduled
+	q.Retry, q.Archived, q.Completed = q.Retry+other.Retry, q.Archived+other.Archived, q.Completed+other.Completed
+	q.Aggregating += other.Aggregating
+	q.Latency, q.Paused = max(q.Latency, other.Latency), q.Paused || other.Paused
+}
+
+// What Redis says of schedules. Ticks are counted in Redis since the schedule began, so
+// they outlive processes; where Redis has lost them they begin anew, as counters may. A
+// run of missed ticks that was dropped at once counts as one skipped.
+var (
+	ticks     = scoped(counter, "schedule_ticks_total", "Ticks of schedules by outcome: enqueued, skipped (missed, or the job of the one before was not done) or failed.", "schedule", "outcome")
+	ticksLate = scoped(gauge, "schedule_late_seconds", "For how long a schedule's tick has been due that nobody has enqueued yet, 0 where none is.", "schedule")
+)
+
+// ticks tells of the first 200 schedules by name, of the rest together, as other, in one
+// round trip. One that is named so is of the rest, too. Disabled and paused ones are told
+// of, and are never late: nobody should be woken for what somebody has stopped.
+func (c *collector) ticks(ctx context.Context, out chan<- prometheus.Metric) error {
+	if c.schedules == nil {
+		return nil
+	}
+	// Without the ticks to come, which nothing here is made of.
+	list, err := c.schedules.List(ctx, 0)
+	if err != nil {
+		return err
+	}
+	rest, others := cron.Status{Entry: cron.Entry{Name: history.Other}}, false
+	for i, s := range list {
+		if i < maxTicks && isLabel(s.Entry.Name) {
+			tellTicks(s, out)
+			continue
+		}
+		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
+		rest.Late = max(rest.Late, s.Late)
+		others = true
+	}
+	if others {
+		tellTicks(rest, out)
+	}
+	return nil
+}
+
+// tellTicks tells of one schedule, or of several that were added up, whose lateness is
+// that of the latest. Each outcome is told, at 0 where no tick had it.
+func tellTicks(s cron.Status, out chan<- prometheus.Metric) {
+	out <- ticks.value(float64(s.Enqueued), s.Entry.Name, "enqueued")
+	out <- ticks.value(float64(s.Skipped), s.Entry.Name, "skipped")
+	out <- ticks.value(float64(s.Failed), s.Entry.Name, "failed")
+	out <- ticksLate.value(s.Late.Seconds(), s.Entry.Name)
 }

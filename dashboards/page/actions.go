@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,176 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
+
+// asked is an action as its page shows it: with what it is done to, and what was typed
+// where that was wrong.
+type asked struct {
+	*action
+	Name string // of the action, in the form
+	What string // that it is done to, for people
+	// Fixed is what the link has named, and the form hands on as it is.
+	Fixed  url.Values
+	Fields []field // to write in
+	Back   string  // where the browser goes then: a view of this page
+	Wrong  string  // what is wrong with what was given; empty at first
+	// Meant is what was refused once since it costs jobs, and is done when it is asked
+	// for once more.
+	Meant string
+}
+
+// targets are what a link to an action names: what it is done to. They go with the form
+// as they came.
+var targets = append([]string{"id", "schedule"}, filterWords...)
+
+// serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
+// is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
+// and not only where links are left out. Who did it, from the guard, goes into the
+// changelog and the log.
+func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		w.Header().Set("Allow", "GET, POST")
+		p.fail(w, http.StatusMethodNotAllowed, "Actions are asked for with GET and done with POST.")
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		p.fail(w, http.StatusBadRequest, "The form cannot be read, or is too long.")
+		return
+	}
+	form := r.Form
+	if r.Method == http.MethodPost {
+		form = r.PostForm
+	}
+	addTarget(form)
+	a := actions[form.Get("action")]
+	switch {
+	case a == nil:
+		p.fail(w, http.StatusNotFound, "There is no such action.")
+		return
+	case p.ReadOnly:
+		p.fail(w, http.StatusForbidden, "This page can only be read.")
+		return
+	}
+	// Where the browser came from, if that is a view of this page; else the first.
+	// What is sent back is written anew from what was read, never the text itself.
+	back := "./"
+	if name, q, err := parsePlace(form.Get("back")); err == nil {
+		back, _, _ = place(name, q)
+		back = "./" + back
+	}
+	if r.Method == http.MethodGet {
+		p.ask(w, r, a, form, back, nil)
+		return
+	}
+	ctx := throttle.As(r.Context(), door.User(r.Context()))
+	if err := a.do(ctx, p, form); err != nil {
+		p.ask(w, r, a, form, back, err)
+		return
+	}
+	p.Log.Info("changed on the page", "action", form.Get("action"), "by", door.User(ctx), "what", visible(whatOf(form), shortText))
+	// Whoever looks sees it now, not in the next turn or when a view reads again.
+	p.reader.again()
+	redirect(w, back)
+}
+
+// addTarget adds what the page of an action has named. It is one escaped text, so
+// that names of any bytes come back as they went: a browser sends line breaks, and
+// bytes that are no UTF-8, in another form than they stood in a field.
+func addTarget(form url.Values) {
+	named, err := url.ParseQuery(form.Get("target"))
+	if err != nil {
+		return // a form of somebody else's; what it names is missing then
+	}
+	for _, target := range targets {
+		if named.Has(target) && !form.Has(target) {
+			form.Set(target, named.Get(target))
+		}
+	}
+}
+
+// explain says why an action was not done, with the status to say it under: 503 where
+// the limiter says that Redis is not there, 404 where what it is about is gone, and else
+// 422, for what was typed and for whatever asynq says.
+func explain(err error) (code int, says string) {
+	switch {
+	case errors.Is(err, throttle.ErrUnavailable):
+		return http.StatusServiceUnavailable, "Redis cannot be reached: " + err.Error()
+	case errors.Is(err, throttle.ErrNoLimit), errors.Is(err, cron.ErrNoEntry),
+		errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		return http.StatusNotFound, err.Error()
+	}
+	return http.StatusUnprocessableEntity, err.Error()
+}
+
+// ask shows the page of an action: with 200 where it asks, and with another code and
+// what is wrong where it was tried. The script shows the same page as a dialog.
+func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Values, back string, wrong error) {
+	code, says := http.StatusOK, ""
+	if wrong != nil {
+		code, says = explain(wrong)
+	}
+	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(p.redactor.text(says), 500)}
+	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
+		d.Meant = costs.meant
+	}
+	fields, err := p.fields(r.Context(), a, f)
+	if err == nil && a.jobs != nil && wrong == nil {
+		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
+	}
+	if err != nil {
+		d.Wrong = visible(err.Error(), 500)
+	}
+	d.Fields = fields
+	for _, target := range targets {
+		if f.Has(target) && !a.asks(target, f) {
+			d.Fixed.Set(target, f.Get(target))
+		}
+	}
+	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
+}
+
+// fields are what the form asks for, filled with what holds now or was given. A limit
+// that has no rate or no capacity is not asked for one. What holds now comes from the
+// snapshot, so to ask costs Redis nothing while somebody looks.
+func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
+	var list []field
+	add := func(name, label, now, hint string) {
+		if f.Has(name) {
+			now = f.Get(name)
+		}
+		list = append(list, field{name, label, visible(now, 300), hint})
+	}
+	var limit throttle.Limit
+	for _, row := range p.reader.latest(ctx).Limits {
+		if row.Name == f.Get("limit") {
+			limit = row.Limit.Limit
+		}
+	}
+	if f.Get("limit") != "" && limit.Name == "" {
+		return nil, fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
+	}
+	for _, name := range a.fields {
+		switch {
+		// A limit that counts what is held at once has no rate, and one that counts a
+		// window no capacity but its rate's number.
+		case name == "rate" && limit.Kind != throttle.Concurrency:
+			add(name, "Rate", limit.Rate.String(), "such as 10/s, 2000/day or 1/2s")
+		case name == "capacity" && limit.Capacity > 0:
+			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
+		case name == "for":
+			add(name, "For", "10m", "such as 90s, 30m or 24h")
+		case name == "key" && a.asks(name, f):
+			add(name, "Key", "", "empty for a limit without keys")
+		}
+	}
+	return list, nil
+}
 
 // action is something that changes what a page shows. Each is asked for on a page
 // of its own, which says what it does, and done when that is confirmed. So it needs
@@ -59,7 +224,10 @@ var actions = map[string]*action{
 	"delete":       doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
 	"pause-queue":  {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
 	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
-	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: removeQueue},
+	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: ofQueue(func(q *inspect.Queues, ctx context.Context, name string) error {
+		_, err := q.Remove(ctx, name)
+		return err
+	})},
 	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
 		_, err := r.Trigger(ctx, name)
 		return err
@@ -68,196 +236,11 @@ var actions = map[string]*action{
 	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: ofSchedule((*cron.Runner).Resume)},
 }
 
-// asked is an action as its page shows it: with what it is done to, and what was typed
-// where that was wrong.
-type asked struct {
-	*action
-	Name string // of the action, in the form
-	What string // that it is done to, for people
-	// Fixed is what the link has named, and the form hands on as it is.
-	Fixed  url.Values
-	Fields []field // to write in
-	Back   string  // where the browser goes then: a view of this page
-	Wrong  string  // what is wrong with what was given; empty at first
-	// Meant is what was refused once since it costs jobs, and is done when it is asked
-	// for once more.
-	Meant string
-}
-
-// field is one that the form asks for. Value is what holds now, or what was typed and
-// was wrong; Hint says what would be right.
-type field struct{ Name, Label, Value, Hint string }
-
-// targets are what a link to an action names: what it is done to. They go with the form
-// as they came.
-var targets = append([]string{"id", "schedule"}, filterWords...)
-
-// serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
-// is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
-// and not only where links are left out. Who did it, from the guard, goes into the
-// changelog and the log.
-func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodPost {
-		w.Header().Set("Allow", "GET, POST")
-		p.fail(w, r, http.StatusMethodNotAllowed, "Actions are asked for with GET and done with POST.")
-		return
-	}
-	if err := r.ParseForm(); err != nil {
-		p.fail(w, r, http.StatusBadRequest, "The form cannot be read, or is too long.")
-		return
-	}
-	form := r.Form
-	if r.Method == http.MethodPost {
-		form = r.PostForm
-	}
-	addTarget(form)
-	a := actions[form.Get("action")]
-	switch {
-	case a == nil:
-		p.fail(w, r, http.StatusNotFound, "There is no such action.")
-		return
-	case p.ReadOnly:
-		p.fail(w, r, http.StatusForbidden, "This page can only be read.")
-		return
-	}
-	// Where the browser came from, if that is a view of this page; else the first.
-	// What is sent back is written anew from what was read, never the text itself.
-	back := "./"
-	if name, q, err := parsePlace(form.Get("back")); err == nil {
-		back, _, _ = place(name, q)
-		back = "./" + back
-	}
-	if r.Method == http.MethodGet {
-		p.ask(w, r, a, form, back, nil)
-		return
-	}
-	ctx := throttle.As(r.Context(), userOf(r.Context()))
-	if err := a.do(ctx, p, form); err != nil {
-		p.ask(w, r, a, form, back, err)
-		return
-	}
-	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", visible(whatOf(form), shortText))
-	// Whoever looks sees it now, not in the next turn or when a view reads again.
-	p.reader.again()
-	redirect(w, back)
-}
-
-// addTarget adds what the page of an action has named. It is one escaped text, so
-// that names of any bytes come back as they went: a browser sends line breaks, and
-// bytes that are no UTF-8, in another form than they stood in a field.
-func addTarget(form url.Values) {
-	named, err := url.ParseQuery(form.Get("target"))
-	if err != nil {
-		return // a form of somebody else's; what it names is missing then
-	}
-	for _, target := range targets {
-		if named.Has(target) && !form.Has(target) {
-			form.Set(target, named.Get(target))
-		}
-	}
-}
-
-// explain says why an action was not done, with the status to say it under: 503 where
-// the limiter says that Redis is not there, 404 where what it is about is gone, and else
-// 422, for what was typed and for whatever asynq says.
-func explain(err error) (code int, says string) {
-	switch {
-	case errors.Is(err, throttle.ErrUnavailable):
-		return http.StatusServiceUnavailable, "Redis cannot be reached: " + err.Error()
-	case errors.Is(err, throttle.ErrNoLimit), errors.Is(err, cron.ErrNoEntry),
-		errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-		return http.StatusNotFound, err.Error()
-	}
-	return http.StatusUnprocessableEntity, err.Error()
-}
-
-// whatOf names what an action is done to, for its page and the log. The text is foreign:
-// whoever shows it makes it visible.
-func whatOf(f url.Values) string {
-	switch {
-	case f.Get("schedule") != "":
-		return "schedule " + f.Get("schedule")
-	case f.Get("id") != "":
-		return "job " + f.Get("id") + " of queue " + f.Get("queue")
-	case actions[f.Get("action")].jobs != nil:
-		return "jobs: " + filterText(f)
-	case f.Get("queue") != "":
-		return "queue " + f.Get("queue")
-	case f.Get("key") != "":
-		return f.Get("limit") + " of " + f.Get("key")
-	}
-	return f.Get("limit")
-}
-
-// ask shows the page of an action: with 200 where it asks, and with another code and
-// what is wrong where it was tried. The script shows the same page as a dialog.
-func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Values, back string, wrong error) {
-	code, says := http.StatusOK, ""
-	if wrong != nil {
-		code, says = explain(wrong)
-	}
-	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(p.redactor.text(says), 500)}
-	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
-		d.Meant = costs.meant
-	}
-	fields, err := p.fields(r.Context(), a, f)
-	if err == nil && a.jobs != nil && wrong == nil {
-		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
-	}
-	if err != nil {
-		d.Wrong = visible(err.Error(), 500)
-	}
-	d.Fields = fields
-	for _, target := range targets {
-		if f.Has(target) && !a.asks(target, f) {
-			d.Fixed.Set(target, f.Get(target))
-		}
-	}
-	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
-}
-
 // asks reports whether the form of an action has a field that can be written in.
 // The key of a link stays as it is; one that somebody has typed into the form before,
 // and that was wrong, can be mended.
 func (a *action) asks(name string, f url.Values) bool {
 	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
-}
-
-// fields are what the form asks for, filled with what holds now or was given. A limit
-// that has no rate or no capacity is not asked for one. What holds now comes from the
-// snapshot, so to ask costs Redis nothing while somebody looks.
-func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
-	var list []field
-	add := func(name, label, now, hint string) {
-		if f.Has(name) {
-			now = f.Get(name)
-		}
-		list = append(list, field{name, label, visible(now, 300), hint})
-	}
-	var limit throttle.Limit
-	for _, row := range p.reader.latest(ctx).Limits {
-		if row.Name == f.Get("limit") {
-			limit = row.Limit.Limit
-		}
-	}
-	if f.Get("limit") != "" && limit.Name == "" {
-		return nil, fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
-	}
-	for _, name := range a.fields {
-		switch {
-		// A limit that counts what is held at once has no rate, and one that counts a
-		// window no capacity but its rate's number.
-		case name == "rate" && limit.Kind != throttle.Concurrency:
-			add(name, "Rate", limit.Rate.String(), "such as 10/s, 2000/day or 1/2s")
-		case name == "capacity" && limit.Capacity > 0:
-			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
-		case name == "for":
-			add(name, "For", "10m", "such as 90s, 30m or 24h")
-		case name == "key" && a.asks(name, f):
-			add(name, "Key", "", "empty for a limit without keys")
-		}
-	}
-	return list, nil
 }
 
 func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.Context, *Page, url.Values) error {
@@ -275,34 +258,32 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range limits {
-		if l.Name != f.Get("limit") {
-			continue
-		}
-		was := l
-		// What the form did not ask for stays as it is.
-		if text := f.Get("rate"); f.Has("rate") {
-			if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
-				return err
-			}
-		}
-		if text := f.Get("capacity"); f.Has("capacity") {
-			if l.Capacity, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
-				return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
-			}
-		}
-		if f.Get("meant") != l.String() {
-			hit, err := spare.Check(ctx, p.Limiter, was, l)
-			if err != nil {
-				return err
-			}
-			if hit != "" {
-				return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
-			}
-		}
-		return p.Limiter.Set(ctx, l)
+	i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Get("limit") })
+	if i < 0 {
+		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
 	}
-	return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
+	l := limits[i]
+	// What the form did not ask for stays as it is.
+	if text := f.Get("rate"); f.Has("rate") {
+		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
+			return err
+		}
+	}
+	if text := f.Get("capacity"); f.Has("capacity") {
+		if l.Capacity, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+			return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
+		}
+	}
+	if f.Get("meant") != l.String() {
+		hit, err := spare.Check(ctx, p.Limiter, limits[i], l)
+		if err != nil {
+			return err
+		}
+		if hit != "" {
+			return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
+		}
+	}
+	return p.Limiter.Set(ctx, l)
 }
 
 // costsJobs is about a change that jobs which wait would not outlive, and meant is that
@@ -334,4 +315,99 @@ func ofSchedule(do func(*cron.Runner, context.Context, string) error) func(conte
 		}
 		return do(p.Schedules, ctx, f.Get("schedule"))
 	}
+}
+
+// An action on all jobs of a filter takes mostAtOnce of them, and atOnce of time: a browser
+// waits for the answer.
+const (
+	mostAtOnce = 10_000
+	atOnce     = 20 * time.Second
+)
+
+// jobActions are the actions on jobs, in the order of their buttons.
+var jobActions = []string{"run", "cancel", "archive", "delete"}
+
+func doJobs(verb string, a *inspect.Act, says string) *action {
+	do := func(ctx context.Context, p *Page, f url.Values) error {
+		jobs, filter, err := p.findJobs(ctx, a, f)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, atOnce)
+		defer cancel()
+		done, err := p.queues.Do(ctx, a, filter, jobs)
+		switch {
+		case err != nil && done > 0:
+			return fmt.Errorf("%s %s, and not the others: %w", a.Done, plural(done, "job"), err)
+		case err == nil && done == 0:
+			return errors.New("nothing was done: what was meant has changed meanwhile")
+		}
+		return err
+	}
+	return &action{Verb: verb, Says: says, Grave: a == inspect.Delete, jobs: a, do: do}
+}
+
+// findJobs lists the jobs that a form means. One that it names is there, and it can be done
+// to it.
+func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
+	ctx, cancel := context.WithTimeout(ctx, atOnce)
+	defer cancel()
+	if f.Get("id") != "" {
+		job, err := p.queues.Job(ctx, throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")})
+		if err == nil {
+			if not := a.Not(job.State); not != "" {
+				err = fmt.Errorf("the job is %s: %s", job.State, not)
+			}
+		}
+		if err != nil {
+			return nil, inspect.Filter{}, err
+		}
+		return []throttle.JobID{job.JobID()}, inspect.Filter{Queue: job.Queue}, nil
+	}
+	filter, err := filterOf(ctx, p.Limiter, f)
+	if err == nil && len(filter.States) == 0 {
+		err = &throttle.FieldError{Field: "state", Value: "of any sort", Want: "want some of " + fmt.Sprint(a.To)}
+	}
+	if err = cmp.Or(err, a.Check(filter)); err != nil {
+		return nil, filter, err
+	}
+	jobs, err := p.queues.Find(ctx, a, filter, mostAtOnce)
+	return jobs, filter, err
+}
+
+func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (string, error) {
+	jobs, _, err := p.findJobs(ctx, a, f)
+	switch {
+	case err != nil || f.Get("id") != "":
+		return short(whatOf(f)), err
+	case len(jobs) == 0:
+		return "no job", errors.New("no job is meant")
+	case len(jobs) == mostAtOnce:
+		return fmt.Sprintf("the first %s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
+	}
+	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
+}
+
+func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(context.Context, *Page, url.Values) error {
+	return func(ctx context.Context, p *Page, f url.Values) error {
+		return do(p.queues, ctx, f.Get("queue"))
+	}
+}
+
+// whatOf names what an action is done to, for its page and the log. The text is foreign:
+// whoever shows it makes it visible.
+func whatOf(f url.Values) string {
+	switch {
+	case f.Get("schedule") != "":
+		return "schedule " + f.Get("schedule")
+	case f.Get("id") != "":
+		return "job " + f.Get("id") + " of queue " + f.Get("queue")
+	case actions[f.Get("action")].jobs != nil:
+		return "jobs: " + filterText(f)
+	case f.Get("queue") != "":
+		return "queue " + f.Get("queue")
+	case f.Get("key") != "":
+		return f.Get("limit") + " of " + f.Get("key")
+	}
+	return f.Get("limit")
 }

@@ -38,7 +38,7 @@
 //
 // A turn is five round trips: Redis's time, the numbers of what waits, the newest
 // line of the changelog, the history since the last turn, and a hundred meters at
-// once, of which there are four hundred at most. Who wants which keys is read every
+// once, of which there are five hundred at most. Who wants which keys is read every
 // two seconds, or more seldom where that takes long; asynq's queues every five; the
 // limits when anything of them has changed, or after half a minute. What a view needs
 // for its own query alone is kept a moment for whoever asks the same, and four such

@@ -11,7 +11,7 @@ import (
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
 	s := p.reader.latest(ctx)
 	return func() error {
-		_, err := p.live(s, view, q)
+		_, _, err := p.live(s, view, q)
 		return err
 	}
 }
@@ -23,8 +23,4 @@ func Clock(t, now time.Time) string { return clock(t, now) }
 func Actions() map[string]*action { return actions }
 
 // Viewers is how many look.
-func (p *Page) Viewers() int {
-	p.reader.mu.Lock()
-	defer p.reader.mu.Unlock()
-	return len(p.reader.viewers)
-}
+func (p *Page) Viewers() int { return int(p.viewers.Load()) }

@@ -3,14 +3,79 @@ package page
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"path"
-	"strings"
+	"sync/atomic"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
+
+// Options say what a page shows, and to whom. Redis and Limiter are required.
+type Options struct {
+	// Redis is where the asynq queues and the limiter's scope are. It is the
+	// caller's to close, after the page.
+	Redis redis.UniversalClient
+	// Limiter is the scope's.
+	Limiter *lanes.Lanes
+	// Scope is the limiter's, for the title and the history. The zero value means
+	// "default".
+	Scope string
+	// Schedules are shown with their ticks. Nil means that there are none.
+	Schedules *cron.Runner
+	// KeyOf says what a limit counts by, such as "host(payload.url)"; the empty
+	// text where it has no keys. Nil means that only what waits can tell.
+	KeyOf func(limit string) (by string, known bool)
+
+	// Token, or User and Password, let a browser in. Without any of them, and
+	// without Authenticate, only browsers on this machine are let in. Sessions are
+	// signed with them: another one ends all sessions, and replicas with the same
+	// know each other's. A Token and a Password have at least eight characters; longer
+	// is better. Set one behind any proxy: not every proxy can be told from a
+	// browser on this machine.
+	Token, User, Password string
+	// HTTPS says that browsers come by https through a proxy, so that they send the
+	// session's cookie by nothing else. What comes by TLS needs no word.
+	HTTPS bool
+	// Authenticate lets a request in, and says whose it is, instead of Token, User
+	// and Password: for programs that know their users. The user stands in the
+	// changelog beside what was changed. It is asked for every request.
+	Authenticate func(*http.Request) (user string, ok bool)
+	// ReadOnly takes away everything that changes anything: the buttons, and what
+	// they ask for.
+	ReadOnly bool
+	// Redact names fields of payloads and headers whose values are not shown, in
+	// any case, where * stands for any text. Authorization and cookies never are,
+	// nor what is called password, secret, token or api key.
+	Redact []string
+	// Log hears what users change. The zero value means slog.Default.
+	Log *slog.Logger
+}
+
+func (o Options) validate() error {
+	var missing error
+	if o.Redis == nil || o.Limiter == nil {
+		missing = errors.New("page: Redis and Limiter are required")
+	}
+	return errors.Join(missing, o.door().Validate())
+}
+
+func (o Options) door() door.Options {
+	return door.Options{
+		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
+		HTTPS: o.HTTPS, Authenticate: o.Authenticate, Log: o.Log,
+	}
+}
+
+// maxReads bounds how many views read at the same time, so that a crowd takes a few of
+// the client's connections and not all.
+const maxReads = 4
 
 // Page is the handler of the page. It may be mounted at any prefix that ends with
 // a slash, with http.StripPrefix: links are relative, so it need not know it. It is
@@ -19,137 +84,30 @@ type Page struct {
 	Options
 	// queues are asynq's, in Options.Redis. Its Inspector takes no contexts, so its calls
 	// end when they are answered, or by the Redis client's own timeouts.
-	queues *inspect.Queues
-	// reader has what all views share, and cache what one of them reads for its own
-	// query. So neither grows with the number of those who look.
+	queues   *inspect.Queues
 	reader   *reader
-	guard    *guard
+	door     *door.Door
 	redactor redactor
-	cache    cache
+	viewers  atomic.Int64  // streams
+	reads    chan struct{} // has a word for each view that reads
 	// handler is the way of a request: the check of where it comes from, then the
-	// guard, then route.
-	handler http.Handler
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-}
-
-// New makes a page. It reads nothing before somebody looks. Its error joins all that
-// is wrong with the options.
-func New(o Options) (*Page, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	redactor, err := newRedactor(o.Redact)
-	if err != nil {
-		return nil, err
-	}
-	if o.Scope == "" {
-		o.Scope = "default"
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor}
-	// What is made for all who look must not end with the request of one of them.
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, p)
-	p.guard = newGuard(o)
-	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
-	// matters most where no cookie protects: on a page that lets in whoever is on
-	// this machine, and where a browser sends a Basic password by itself. GET is
-	// always let through, which is why nothing here is changed by one.
-	p.handler = http.NewCrossOriginProtection().Handler(p.guard.protect(http.HandlerFunc(p.route)))
-	return p, nil
-}
-
-// Close ends the streams of all who look, which http.Server's Shutdown waits for: so
-// call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
-// answered then, but views that read for their query fail. It returns nil.
-func (p *Page) Close() error {
-	p.cancel()
-	p.guard.guesses.tell()
-	return nil
-}
-
-// ServeHTTP implements http.Handler. Nothing from other hosts is loaded into a page,
-// no script stands in one, and nobody may frame it: a text that got into it unescaped
-// could still run nothing. Posts from other sites are refused before anybody is asked
-// who they are.
-func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	// default-src is for what a page loads or runs, and says nothing of the other
-	// three. base-uri keeps a <base> that got in from turning the relative links
-	// elsewhere, form-action a form from taking along what is typed, and
-	// frame-ancestors a site from hiding the page under what it wants clicked.
-	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	// The address of a view has keys and IDs of jobs in it.
-	h.Set("Referrer-Policy", "same-origin")
-	// What one user was shown is left in no cache. Assets say otherwise.
-	h.Set("Cache-Control", "no-store")
-	if strings.TrimPrefix(r.URL.Path, "/") == "" && !strings.HasSuffix(mount(r), "/") {
-		redirect(w, path.Base(mount(r))+"/") // links are relative to the folder
-		return
-	}
-	// The longest form names a job or a key. Longer ones fail when they are read.
-	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
-	p.handler.ServeHTTP(w, r)
-}
-
-// mount is the path that the browser asked for, with the prefix that StripPrefix has
-// taken away: RequestURI stays as it came. The browser resolves the page's links
-// against that path, so it decides whether a slash is missing.
-func mount(r *http.Request) string {
-	at, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil || at.Path == "" {
-		return r.URL.Path
-	}
-	return at.Path
-}
-
-// route answers a request that may come in. All pages stand in one folder, so
-// that their links are the same at any prefix. A name is looked up as it is and never
-// joined to a path, so there is nothing that dots or slashes in it could climb to.
-// Of these only do and sign-out take a POST; sign-in is the guard's.
-func (p *Page) route(w http.ResponseWriter, r *http.Request) {
-	name := strings.TrimPrefix(r.URL.Path, "/")
-	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
-		serveAsset(w, r, asset)
-		return
-	}
-	switch {
-	case name == "do":
-		p.serveAction(w, r)
-	case name == "sign-out" && r.Method == http.MethodPost:
-		p.guard.signOut(w, r)
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		p.fail(w, r, http.StatusMethodNotAllowed, "This page can only be read.")
-	case name == "events":
-		p.serveEvents(w, r)
-	case name == "find":
-		p.serveFind(w, r)
-	case views[name] != nil:
-		p.serveView(w, r, name)
-	default:
-		p.fail(w, r, http.StatusNotFound, "There is no such page.")
-	}
+	// door, then routed.
+	handler, routed http.Handler
+	ctx             context.Context // ends with Close
+	cancel          context.CancelFunc
 }
 
 // redirect sends the browser to another page of the folder, to be read with GET (303).
 // The path is relative, as the prefix is not known; http.Redirect would make it absolute
 // without it.
 func redirect(w http.ResponseWriter, to string) {
-	if to == "" {
-		to = "./"
-	}
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
 // fail answers with a page that says what is wrong. What it says is shown as it is, so
 // foreign texts in it have been made visible and freed of secrets before.
-func (p *Page) fail(w http.ResponseWriter, _ *http.Request, code int, says string) {
+func (p *Page) fail(w http.ResponseWriter, code int, says string) {
 	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: says})
 }
 
@@ -173,6 +131,23 @@ type frame struct {
 	Data any
 }
 
+// Clean is a foreign text as it is shown: without secrets, and cut.
+func (f frame) Clean(text string, most int) string {
+	return visible(f.redactor.text(text), most)
+}
+
+// Block is a payload or a result as it is shown.
+func (f frame) Block(data []byte) string { return f.redactor.block(data) }
+
+// Header is a header's value as it is shown: of one whose name is a secret's nothing, and
+// others may have one in their text, such as a URL with a password.
+func (f frame) Header(name, value string) string {
+	if f.redactor.hides(name) {
+		return redact.Hidden
+	}
+	return short(f.redactor.text(value))
+}
+
 // write executes a whole page, into memory first: one that cannot be made is an error
 // to the browser and no half of a page.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
@@ -185,4 +160,15 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
 	_, _ = w.Write(out.Bytes()) // who has left needs no answer
+}
+
+// failRead answers where Redis cannot be read, with 503, or where the query is too long,
+// with 414. The error is shown as any foreign text is: without secrets, and cut.
+func (p *Page) failRead(w http.ResponseWriter, err error) {
+	if errors.Is(err, errQuery) {
+		p.fail(w, http.StatusRequestURITooLong, sentence(errQuery))
+		return
+	}
+	p.Log.Warn("the page cannot read Redis", "error", err)
+	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+visible(p.redactor.text(err.Error()), 300))
 }

@@ -1,11 +1,20 @@
 package page
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"html/template"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,129 +41,55 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// reader reads for all who look. It works only while somebody does, so an open page
-// costs Redis the same whether one looks or hundreds, and a closed one nothing.
+// reader reads for all who look, when one of them asks for what is newer than a turn. So an
+// open page costs Redis the same whether one looks or hundreds, and a closed one nothing.
 //
-// reading guards state, which is what one turn leaves to the next. mu guards the
-// rest and is never held while Redis is asked, so that a slow Redis keeps nobody
-// from what was read before.
+// reading guards state, which is what one turn leaves to the next, and the last snapshot is
+// there without it, so that a slow Redis keeps nobody from what was read before.
 //
-// The way of a number to a screen is: read makes a snapshot, tell wakes the streams,
-// each takes the latest snapshot, and the first that asks it for a place has that view
-// made. A page that is loaded takes the same way without being woken.
+// The way of a number to a screen is: when a snapshot is a turn old, each stream asks for
+// the latest; the first of them has it read, and the first that wants a place of it has
+// that view made. A page that is loaded takes the same way.
 type reader struct {
-	page *Page
-	ctx  context.Context
-
-	reading sync.Mutex // held while Redis is read
+	ctx     context.Context
+	last    atomic.Pointer[snapshot] // nil before the first
+	reading sync.Mutex               // held while Redis is read
 	state   state
-
-	mu   sync.Mutex
-	snap *snapshot // the last, or nil before the first
-	// viewers are the streams. Each channel has room for one word: to be woken twice
-	// is the same as once.
-	viewers map[chan struct{}]struct{}
-	running bool // whether run does
 }
 
 // state is what the reader knows from turn to turn: what is read more seldom than each
 // second, and what adds up. What snapshots take from it is not changed any more but
-// replaced by the next that is read, since viewers may still look at it; of the history
-// they take copies.
+// replaced by the next that is read, since viewers may still look at it.
 type state struct {
+	knowledge
+	from    Options
+	queues  *inspect.Queues
 	known   inspect.Known
 	judge   inspect.Judge
-	log     []throttle.Change  // the newest first
-	wants   map[string]*wanted // by limit; nil where nothing waits
-	queues  queues
-	history *series
-
-	limitsAt, queuesAt, wantsAt, surveyAt, forecastAt time.Time // when each is to be read again
-	changed                                           int       // how often again was called
+	history series
+	kept    *cache
+	due     due
+	turn    int
+	changed chan struct{}
 }
 
-// newReader makes the reader of a page. It ends with ctx.
-func newReader(ctx context.Context, p *Page) *reader {
-	return &reader{page: p, ctx: ctx, viewers: map[chan struct{}]struct{}{}, state: state{known: inspect.Known{KeyOf: p.KeyOf}, history: newSeries()}}
+// due is when each is to be read again.
+type due struct{ limits, forecast, wants, survey, queues time.Time }
+
+func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
+	return &reader{ctx: ctx, state: state{
+		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), changed: make(chan struct{}),
+		history: series{limits: map[string]map[int64]history.Limited{}},
+	}}
 }
 
-// maxViewers bounds how many may look at once: each has a connection and a goroutine.
-// Those beyond can still load pages, which stand still then until the script, which
-// goes on asking, gets a place.
-const maxViewers = 500
-
-// watch has a viewer woken after each turn, until done is called. It reports false
-// where too many look. The first viewer starts the turns.
-func (r *reader) watch() (woken <-chan struct{}, done func(), ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.viewers) >= maxViewers {
-		return nil, nil, false
-	}
-	c := make(chan struct{}, 1)
-	r.viewers[c] = struct{}{}
-	if !r.running {
-		r.running = true
-		go r.run()
-	}
-	return c, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.viewers, c)
-	}, true
-}
-
-// run reads once a turn until nobody looks. That it ends and that a new viewer starts
-// it again are decided under one lock, so no viewer is left without. The first turn is
-// a second after the first viewer came, who has read by latest what there was.
-func (r *reader) run() {
-	ticker := time.NewTicker(turn)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		r.mu.Lock()
-		if len(r.viewers) == 0 {
-			r.running = false
-			r.mu.Unlock()
-			return
-		}
-		r.mu.Unlock()
-		r.read(r.ctx)
-		r.tell()
-	}
-}
-
-// tell wakes all viewers, and waits for none of them.
-func (r *reader) tell() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.viewers {
-		select {
-		case c <- struct{}{}:
-		default: // it is slow, and gets the newest when it comes
-		}
-	}
-}
-
-// latest is what was read within the last turn, or is read now. With half a turn more
-// a viewer who was just woken, or loads a page between two turns, reads nothing. A
-// turn that failed counts as read, so an outage is not asked about once a request.
+// latest is what was read within the last turn, or is read now. A turn that failed counts as
+// read, so an outage is not asked about once a request.
 func (r *reader) latest(ctx context.Context) *snapshot {
-	if s := r.current(); s != nil && time.Since(s.At) < turn+turn/2 {
+	if s := r.last.Load(); s != nil && time.Since(s.At) < turn {
 		return s
 	}
 	return r.read(ctx)
-}
-
-// current is the last snapshot, of whatever age, or nil.
-func (r *reader) current() *snapshot {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.snap
 }
 
 // read makes a new snapshot. Of those who want one at the same time one reads, and the
@@ -164,24 +99,23 @@ func (r *reader) current() *snapshot {
 // asynq's Inspector knows no timeout: the turn waits for its call that is underway,
 // and with it all who need a new snapshot.
 func (r *reader) read(ctx context.Context) *snapshot {
-	before := r.current()
+	before := r.last.Load()
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	if now := r.current(); now != before {
+	if now := r.last.Load(); now != before {
 		return now
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	s, err := r.state.read(ctx, r.page)
+	r.state.turn++
+	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
-		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, views: map[string]*rendered{}}
+		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, turn: r.state.turn, kept: r.state.kept, changed: r.state.changed}
 		if before != nil {
 			s.knowledge, s.Now = before.knowledge, before.Now
 		}
 	}
-	r.mu.Lock()
-	r.snap = s
-	r.mu.Unlock()
+	r.last.Store(s)
 	return s
 }
 
@@ -189,9 +123,270 @@ func (r *reader) read(ctx context.Context) *snapshot {
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	r.state.limitsAt, r.state.queuesAt, r.state.wantsAt, r.state.forecastAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	r.state.changed++
+	changed := r.state.changed
+	r.state.due, r.state.kept, r.state.changed = due{}, newCache(), make(chan struct{})
 	r.reading.Unlock()
 	r.read(r.ctx)
-	r.tell()
+	close(changed)
+}
+
+// read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
+// what a turn that failed has read already is known to the next.
+//
+// The time is asked for first: where Redis is away the turn ends there. How many wait
+// comes next, and the newest line of the changelog, which tells whether any limit has
+// changed, so most turns need not ask about limits. All but the queues is of the
+// limiter's scope.
+func (s *state) read(ctx context.Context) (*snapshot, error) {
+	start := time.Now()
+	now, err := s.from.Redis.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	s.Latency = time.Since(start)
+	if s.Waiting == 0 { // what comes to wait is looked at once
+		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
+	}
+	// One pipeline, and O(1) of Redis's time however many wait.
+	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		s.readLog(ctx),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, s.readLimits),
+		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
+		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
+		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
+		seldom(ctx, &s.due.queues, queuesTurn, 0, s.readQueues),
+		s.readHistory(ctx, now),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if s.Limits, err = s.rows(ctx, now); err != nil {
+		return nil, err
+	}
+	s.Says = summarize(s.knowledge, now)
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), turn: s.turn, kept: s.kept, changed: s.changed}, nil
+}
+
+// seldom reads what is due, and no more for a while: the longer, the longer that takes, so
+// that it takes at most a share of the time. What failed is due in the next turn.
+func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read func(context.Context) error) error {
+	start := time.Now()
+	if start.Before(*due) {
+		return nil
+	}
+	if err := read(ctx); err != nil {
+		return err
+	}
+	*due = start.Add(max(turn, share*time.Since(start)))
+	return nil
+}
+
+// readLimits reads the limits and their blocks where the changelog says that any has
+// changed: with some round trips for each, which is why it is not done each second.
+func (s *state) readLimits(ctx context.Context) error {
+	return s.known.ReadLimits(ctx, s.from.Limiter)
+}
+
+// readLog reads the changelog where it has something new: its newest entry in each
+// turn, and as much as Redis remembers, some 500 entries, where that is another one. All
+// that changes limits stands there, in the same step: so they are due then, too. A
+// changelog that Redis has lost is lost here.
+func (s *state) readLog(ctx context.Context) error {
+	last, err := s.from.Limiter.Changes(ctx, 1)
+	if err != nil || slices.EqualFunc(last, s.Log[:min(1, len(s.Log))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
+		return err
+	}
+	// Due in any case: the next turn would find nothing new if the rest failed.
+	s.due.limits = time.Time{}
+	s.Log, err = s.from.Limiter.Changes(ctx, 500)
+	return err
+}
+
+// readWants looks through what waits, the more seldom the longer that takes: a round
+// trip for each thousand meters that are wanted, and one to three for each limit. What
+// took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
+// that of all jobs does not. Where nothing waits it asks nothing.
+func (s *state) readWants(ctx context.Context) error {
+	s.wants, s.own, s.known.Wanted = map[string][]lanes.Want{}, map[string]map[string]throttle.KeyState{}, map[string]inspect.Wanted{}
+	if s.Waiting == 0 {
+		return nil
+	}
+	wants, err := s.from.Limiter.Wants(ctx)
+	if err != nil {
+		return err
+	}
+	// By names too, so that keys which are wanted alike keep their places from turn to turn.
+	slices.SortFunc(wants, func(a, b lanes.Want) int {
+		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+	})
+	for _, w := range wants {
+		of := s.known.Wanted[w.Limit]
+		of.All += w.Permits
+		// Where nobody gives turns no meter is marked, so what waits counts for all its limits.
+		if w.Here || !s.Turns || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key) {
+			of.Waiting += w.Permits
+		}
+		if of.Keys++; of.Keys <= inspect.Busiest {
+			of.Busiest = append(of.Busiest, w.Key)
+		}
+		s.known.Wanted[w.Limit] = of
+		s.wants[w.Limit] = append(s.wants[w.Limit], w)
+	}
+	for _, l := range s.known.Limits {
+		if len(s.wants[l.Name]) == 0 {
+			continue
+		}
+		own, err := s.from.Limiter.Keys(ctx, l.Name)
+		if err != nil {
+			return err
+		}
+		s.own[l.Name] = map[string]throttle.KeyState{}
+		for _, k := range own {
+			s.own[l.Name][k.Key] = k
+		}
+	}
+	return nil
+}
+
+func (s *state) readForecast(ctx context.Context) (err error) {
+	s.forecast = nil
+	if s.Waiting > 0 {
+		s.forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{})
+	}
+	return err
+}
+
+// readSurvey reads since when what waits has waited, as some process of the scope
+// has found a while ago: to find it out means to read all jobs, which one process does
+// for all. Where no process has for a minute, since when is not told.
+func (s *state) readSurvey(ctx context.Context) (err error) {
+	s.known.Survey, err = history.ReadSurvey(ctx, s.from.Redis, s.from.Scope)
+	return err
+}
+
+// readQueues asks asynq for its queues and servers, with three round trips for each
+// queue, and two for each server. How many of a queue's jobs wait is as the forecast has
+// it: the numbers of all lanes, or of those that were looked at as a sample. The Inspector
+// takes no context: see readTimeout.
+func (s *state) readQueues(ctx context.Context) error {
+	waiting, jobs := map[string]int{}, 0
+	if s.forecast != nil {
+		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
+	}
+	infos, err := s.queues.InfosOf(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
+	if err != nil {
+		return err
+	}
+	q := queues{Infos: infos}
+	for _, info := range infos {
+		q.Running += info.Active
+		q.Archived += info.Archived
+	}
+	servers, err := s.queues.Inspector.Servers()
+	if err != nil {
+		return err
+	}
+	q.Servers = len(servers)
+	s.Queues = q
+	return nil
+}
+
+// readHistory reads what the processes have said since the last turn. In the first it
+// reads 15 minutes at once, so that a curve is there as soon as somebody looks. So it
+// does after a time in which nobody looked: the stream itself goes no further back
+// than 16 minutes. One round trip brings a thousand summaries, of which a process
+// writes one a second at most.
+func (s *state) readHistory(ctx context.Context, now time.Time) error {
+	if s.history.since == "" { // nothing older is shown
+		s.history.since = history.StreamID(now.Add(-parts * part))
+	}
+	news, err := history.Read(ctx, s.from.Redis, s.from.Scope, s.history.since)
+	if err != nil {
+		return err
+	}
+	s.history.move(now)
+	for _, n := range news {
+		// One written since Redis told its time may begin the next part.
+		if n.At.After(now) && n.At.Before(now.Add(part)) {
+			s.history.move(n.At)
+		}
+		// The next turn begins after it, so nothing counts twice.
+		s.history.since = n.ID
+		if n.At.After(now.Add(-inspect.Recent)) {
+			s.history.recent = append(s.history.recent, n)
+		}
+		for name, l := range n.Limits {
+			s.history.add(n.At, name, l)
+			if d := l.Denial; d != nil {
+				s.history.deny(denial{n.At, name, *d})
+			}
+		}
+	}
+	s.Denials = s.history.denials
+	return nil
+}
+
+// maxLooks bounds the meters that are looked at in one turn, which is five calls of
+// Redis. Where there are more, limits that less is wanted of go without.
+const maxLooks = 500
+
+// rows are the limits, what most of the jobs wait for first.
+func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
+	known := s.known
+	known.Now, known.Lately, known.Forecast = now, inspect.Lately(s.history.recent, now), s.forecast
+	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Waiting, maxLooks)
+	rows := make([]limitRow, len(limits))
+	for i, l := range limits {
+		rows[i] = limitRow{Limit: l, now: now.Local()}
+		rows[i].Row, rows[i].From = s.history.row(l.Name)
+	}
+	return rows, err
+}
+
+// cache keeps what was made of snapshots, by place: of two viewers of one place the second
+// costs nothing but the bytes that are sent.
+type cache struct {
+	mu   sync.Mutex
+	made map[string]*made
+}
+
+func newCache() *cache { return &cache{made: map[string]*made{}} }
+
+// made is the part of a view that changes, made once for all who look at it by the
+// first of them, while the others wait.
+type made struct {
+	mu   sync.Mutex // held while it is made
+	turn int        // of the snapshot that it shows
+	used time.Time  // when it was asked for last; the cache's lock guards it
+	// html is what it looks like, and event that for those who look on.
+	html  template.HTML
+	event string
+	// data is what the view has read beside the snapshot, or made of it, which is good until
+	// then, and err why it could not. It is shown to many: nobody changes it.
+	data  any
+	err   error
+	until time.Time
+}
+
+// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
+// forgotten are made once more. So are those that nobody has asked for in a minute.
+const maxMade = 300
+
+func (c *cache) at(place string) *made {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.made[place] == nil {
+		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
+		if len(c.made) >= maxMade {
+			clear(c.made)
+		}
+		c.made[place] = &made{}
+	}
+	c.made[place].used = now
+	return c.made[place]
 }

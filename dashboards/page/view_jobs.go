@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -46,14 +47,6 @@ type jobRow struct {
 	lanes.Place
 }
 
-// place is where a job stands, as the forecast has it.
-func (s *snapshot) place(p lanes.Place) lanes.Place {
-	if s.forecast == nil {
-		return p
-	}
-	return s.forecast.Place(p)
-}
-
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
 // whose place says when the lane goes on; or one lane that the query names. It takes two
 // round trips, one for each lane of the page, and one for all their first jobs.
@@ -73,21 +66,17 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 		if err != nil {
 			return nil, err
 		}
-		// A lane without one keeps its number in the list, with the zero JobID.
-		firsts = append(firsts, append(first, throttle.JobID{})[0])
+		firsts = append(firsts, first...)
+		d.Lanes = append(d.Lanes, laneRow{Lane: lane})
 	}
-	places, err := p.Limiter.Places(ctx, slices.DeleteFunc(slices.Clone(firsts), func(id throttle.JobID) bool { return id.ID == "" })...)
-	if err != nil {
-		return nil, err
-	}
-	for i, lane := range lanes {
-		row := laneRow{Lane: lane}
-		if place, ok := places[firsts[i]]; ok {
-			row.First = &jobRow{firsts[i], s.place(place)}
+	jobs, err := s.rows(ctx, p, firsts)
+	for i := range jobs {
+		of := slices.IndexFunc(d.Lanes, func(lane laneRow) bool { return lane.Name == jobs[i].Lane.Name })
+		if of >= 0 {
+			d.Lanes[of].First = &jobs[i]
 		}
-		d.Lanes = append(d.Lanes, row)
 	}
-	return d, nil
+	return d, err
 }
 
 // laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
@@ -102,35 +91,26 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values
 		return nil, err
 	}
 	d.Pages.Total, d.Lane.Waiting = total, total
-	places, err := p.Limiter.Places(ctx, jobs...)
-	if err != nil {
-		return nil, err
-	}
-	// In the lane's order, which a map has not.
-	for _, job := range jobs {
-		if place, ok := places[job]; ok {
-			d.Jobs = append(d.Jobs, jobRow{job, s.place(place)})
-		}
-	}
-	return d, nil
+	d.Jobs, err = s.rows(ctx, p, jobs)
+	return d, err
 }
 
-// jobData is one job, as asynq and the limiter know it. Its texts are free of secrets
-// and cut to what is shown.
+// rows are those of the jobs that wait still, in their order.
+func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
+	places, err := p.Limiter.Places(ctx, jobs...)
+	for _, job := range jobs {
+		if place, ok := places[job]; ok {
+			rows = append(rows, jobRow{job, *s.place(place)})
+		}
+	}
+	return rows, err
+}
+
+// jobData is one job, as asynq and the limiter know it.
 type jobData struct {
-	ID, Queue string          // as they were asked for
-	Info      *asynq.TaskInfo // nil where there is no such job
-	// State is asynq's, or waiting or called of a job that waits for permits, which
-	// asynq calls retry or, once it was called and is in its queue, pending.
-	State string
-	Since time.Time    // when it came into that; zero where nobody knows
-	Place *lanes.Place // nil where it does not wait for a permit
-	Acts  []bulk       // what can be done to it
-	// Payload, Result and Error are blocks of text; empty where there is none.
-	Payload string
-	Result  string
-	Error   string
-	Headers map[string]string // values by name
+	ID, Queue   string // as they were asked for
+	inspect.Job        // without a TaskInfo where there is no such job
+	Acts        []bulk // what can be done to it
 	// Failures counts attempts that failed. Denials are none of them.
 	Failures int
 	// Attempts are the last that ended, once one has failed; Crashes how often the worker
@@ -156,41 +136,21 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	info := job.TaskInfo
-	d.Info, d.State, d.Since = info, job.State, job.Since
-	d.Payload, d.Result = p.redactor.block(info.Payload), p.redactor.block(info.Result)
-	d.Error = visible(p.redactor.text(info.LastErr), longText)
-	// Of a header whose name is a secret's nothing is shown; the others may have one in
-	// their text, such as a URL with a password.
-	d.Headers = map[string]string{}
-	for name, value := range info.Headers {
-		if p.redactor.hides(name) {
-			value = hidden
-		}
-		d.Headers[short(name)] = short(p.redactor.text(value))
-	}
+	d.Job = job
 	// asynq counts retries, of which a denial is none.
-	d.Failures = info.Retried
-	if info.State == asynq.TaskStateArchived && info.LastErr != "" {
+	d.Failures = job.Retried
+	if job.State == "archived" && job.LastErr != "" {
 		d.Failures++ // the last failure archived it
 	}
-	d.PutBack = d.Failures == 0 || strings.HasPrefix(info.LastErr, "denied by ")
+	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
 	if job.Place != nil {
-		place := s.place(*job.Place)
-		d.Place = &place
+		d.Place = s.place(*job.Place)
 	}
 	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
 		return nil, err
 	}
-	for i, a := range d.Attempts {
-		d.Attempts[i].Error = visible(p.redactor.text(a.Error), 400)
-	}
 	of, _, _ := place("job", q)
-	for _, name := range jobActions {
-		if a := actions[name]; a.jobs.Not(job.State) == "" {
-			d.Acts = append(d.Acts, bulk{a.Verb, act(name, of, "queue", d.Queue, "id", d.ID)})
-		}
-	}
+	d.Acts = actsOn(job, of, jobActions...)
 	return d, nil
 }
 
@@ -222,7 +182,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	}
 	jobs, err := p.queues.Namesakes(r.Context(), f.Query, "")
 	if err != nil {
-		p.failRead(w, r, err)
+		p.failRead(w, err)
 		return
 	}
 	for _, job := range jobs {
@@ -242,11 +202,9 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(row.Name, f.Query) {
 			f.Limits = append(f.Limits, row.Name)
 		}
-		if of := s.wants[row.Name]; of != nil {
-			for _, k := range of.Keys {
-				if strings.Contains(k.Key, f.Query) {
-					f.Keys = append(f.Keys, k)
-				}
+		for _, k := range s.wants[row.Name] {
+			if strings.Contains(k.Key, f.Query) {
+				f.Keys = append(f.Keys, k)
 			}
 		}
 	}
@@ -256,11 +214,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
 }
 
-type scheduleRow struct {
-	cron.Status
-	Zone string // as the entry has it, or UTC
-}
-
 // makeSchedules makes the view of the schedules, with three ticks to come of each. They
 // are those that this process was given, and what all processes have made of them, in
 // one call of Redis.
@@ -268,19 +221,110 @@ func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any
 	// A process that runs no schedules shows none: Redis knows what became of them, and
 	// not when they tick.
 	if p.Schedules == nil {
-		return []scheduleRow(nil), nil
+		return []cron.Status(nil), nil
 	}
-	list, err := p.Schedules.List(ctx, 3)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]scheduleRow, len(list))
-	for i, s := range list {
-		rows[i] = scheduleRow{s, cmp.Or(s.Entry.Zone, "UTC")}
-	}
-	return rows, nil
+	return p.Schedules.List(ctx, 3)
 }
 
 // tick is a schedule's moment in its own zone, in which cron hands it over, with the
 // offset: around a change of the clocks two ticks can show the same time.
 func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }
+
+// A page of the list has listPage jobs and up to as many more; with a filter it ends after a
+// look at lookedAt of them, whether any was meant or not.
+const (
+	listPage = 20
+	lookedAt = 1000
+)
+
+type listData struct {
+	Tabs   []tab
+	State  string // as the filter has it
+	Queue  string
+	Queues []string
+	Words  []field // the rest of the filter, to write in
+	Jobs   []listRow
+	Acts   []bulk // what can be done to all of them
+	// First is the address of the first page, and Next that of the next one: empty on these.
+	First, Next string
+	Wrong       string // what is wrong with the filter
+}
+
+type bulk struct{ Verb, To string }
+
+// actsOn are those of the actions that can be done to a job, asked for from a place.
+func actsOn(job inspect.Job, of string, names ...string) (acts []bulk) {
+	for _, name := range names {
+		if a := actions[name]; a.jobs.Not(job.State) == "" {
+			acts = append(acts, bulk{a.Verb, act(name, of, "queue", job.Queue, "id", job.ID)})
+		}
+	}
+	return acts
+}
+
+type listRow struct {
+	inspect.Job
+	Acts []bulk
+}
+
+var filterHints = []string{"type", "waits for limit", "waits for key", "text in the payload", "text in the last error", "for longer than, such as 24h"}
+
+// makeList makes the view of the jobs that a filter means. Where the filter makes no sense
+// it says so and shows none.
+func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
+	d := listData{State: visible(q.Get("state"), shortText), Queue: q.Get("queue")}
+	for i, word := range filterWords[2:] {
+		d.Words = append(d.Words, field{Name: word, Value: visible(q.Get(word), shortText), Hint: filterHints[i]})
+	}
+	if q.Get("from") != "" {
+		d.First = to("jobs", pairs(q)...)
+	}
+	for _, queue := range s.Queues.Infos {
+		d.Queues = append(d.Queues, queue.Queue)
+	}
+	d.count(s, q)
+	f, err := filterOf(ctx, p.Limiter, q)
+	if errors.Is(err, throttle.ErrUnavailable) {
+		return nil, err
+	}
+	if f.Queue != "" && !slices.Contains(d.Queues, f.Queue) {
+		return d, nil // it was deleted
+	}
+	if err != nil {
+		d.Wrong = visible(err.Error(), 300)
+		return d, nil
+	}
+	jobs, next, err := p.queues.Some(ctx, f, inspect.ParseMark(q.Get("from")), listPage, lookedAt)
+	if err != nil {
+		return nil, err
+	}
+	if d.Next = next.String(); d.Next != "" {
+		d.Next = to("jobs", append(pairs(q), "from", d.Next)...)
+	}
+	of, _, _ := place("jobs", q)
+	for _, job := range jobs {
+		if job.Place != nil {
+			job.Place = s.place(*job.Place)
+		}
+		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, of, "run", "cancel", "delete")})
+	}
+	for _, name := range jobActions {
+		if a := actions[name]; len(f.States) > 0 && a.jobs.Check(f) == nil && len(jobs) > 0 {
+			d.Acts = append(d.Acts, bulk{a.Verb, act(name, of, pairs(q)...)})
+		}
+	}
+	return d, nil
+}
+
+// count fills in the tabs: with how many jobs each has in all, whatever else the filter says.
+func (d *listData) count(s *snapshot, q url.Values) {
+	for _, t := range tabs {
+		for _, queue := range s.Queues.Infos {
+			if of := q.Get("queue"); of == "" || of == queue.Queue {
+				t.Count += t.of(queue)
+			}
+		}
+		t.To, t.On = to("jobs", append(pairs(q), "state", t.States)...), q.Get("state") == t.States
+		d.Tabs = append(d.Tabs, t)
+	}
+}

@@ -2,12 +2,13 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,14 +28,11 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query string   // that keys are searched by, as a part of them
-	Found []keyRow // of one page
-	Pages pages    // of keys
-	Chart string   // for the script, as JSON
-	// Admits are the permits of the last 15 minutes, and Denies the denials.
-	Admits int
-	Denies int
-	// PerJob is Denies for each job that was allowed then. One is what a backlog costs;
+	Query string          // that keys are searched by, as a part of them
+	Found []keyRow        // of one page
+	Pages pages           // of keys
+	Sum   history.Limited // of the last 15 minutes
+	// PerJob is how many were denied for each job that was allowed then. One is what a backlog costs;
 	// more has a reason, such as a pause or a crash.
 	PerJob float64
 }
@@ -44,12 +42,7 @@ type keyRow struct {
 	Blocked *throttle.Blocked // nil where it is not
 	By      string            // who blocked it, as the end of a sentence
 	Own     string            // what it counts by instead of the limit's rate
-	Last    *lastRun          // of the jobs that want it; nil where none is known
-}
-
-type lastRun struct {
-	At           time.Time
-	Known, About bool
+	Last    *lanes.Expected   // when the last of the jobs that want it runs; nil where none does
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -68,20 +61,17 @@ func ownRate(k throttle.KeyState) string {
 // it is on, and the query's page is one of the limit's keys. So a limit that others
 // overtake takes its page along and does not vanish under who reads it.
 func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := limitsData{Pages: newPages("", url.Values{}, limitsPage), Events: events(s, 8)}
-	d.Pages.Total = len(s.Limits)
+	d := limitsData{Pages: newPages("", q, limitsPage), Events: events(s, 8)}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == q.Get("open") })
-	if open < 0 {
-		d.Pages = newPages("", q, limitsPage)
-		d.Pages.Total = len(s.Limits)
-		d.Rows = window(s.Limits, d.Pages)
-		return d, nil
+	var err error
+	if open >= 0 {
+		d.Pages = newPages("", url.Values{}, limitsPage)
+		d.Pages.Page = open/limitsPage + 1
+		// Only this reads anything: without an open limit all is in the snapshot.
+		d.Open, err = openOf(ctx, p, s, &s.Limits[open], q)
 	}
-	d.Pages.Page = open/limitsPage + 1
+	d.Pages.Total = len(s.Limits)
 	d.Rows = window(s.Limits, d.Pages)
-	// Only this reads anything: without an open limit all is in the snapshot.
-	o, err := openOf(ctx, p, s, &s.Limits[open], q)
-	d.Open = o
 	return d, err
 }
 
@@ -93,11 +83,9 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
 	var keys []string
-	if w := s.wants[row.Name]; w != nil {
-		for _, k := range w.Keys {
-			if strings.Contains(k.Key, o.Query) {
-				keys = append(keys, k.Key)
-			}
+	for _, k := range s.wants[row.Name] {
+		if strings.Contains(k.Key, o.Query) {
+			keys = append(keys, k.Key)
 		}
 	}
 	for _, b := range row.Blocks {
@@ -120,62 +108,29 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if err != nil {
 		return nil, err
 	}
-	lasts := map[string]*lastRun{}
+	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
-			lasts[n.Key] = &lastRun{s.forecast.At.Add(e.In), e.Known, e.About}
+			e.In = s.forecast.At.Add(e.In).Sub(s.Now)
+			lasts[n.Key] = &e
 		}
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Last: lasts[m.Key]}
-		if w := s.wants[row.Name]; w != nil {
-			k.Own = ownRate(w.Own[m.Key])
-		}
+		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(s.own[row.Name][m.Key])}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
-			k.Blocked, k.By = &row.Blocks[i], whoBlocked(s.Log, row.Name, m.Key)
+			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
 		o.Found = append(o.Found, k)
 	}
-	allowed := 0
 	// What was denied at once and then waited counts once as denied and once as allowed.
 	for _, t := range row.Row {
-		o.Admits += t.Permits
-		o.Denies += t.Denied
-		allowed += t.Allowed
+		o.Sum = o.Sum.Plus(t)
 	}
 	// Of none it would be infinite, and nothing is known.
-	if allowed > 0 {
-		o.PerJob = float64(o.Denies) / float64(allowed)
+	if o.Sum.Allowed > 0 {
+		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
-	o.Chart = chart(row)
 	return o, nil
-}
-
-// chart is what the script draws: times, permits and denials a second, and how
-// many are allowed, where one number says that: not of a limit with keys, whose row is
-// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
-// html/template escapes it: a script in the page, with the data in it, could not run.
-func chart(row *limitRow) string {
-	data := struct {
-		Times   []int64   `json:"times"`
-		Permits []float64 `json:"permits"`
-		Denials []float64 `json:"denials"`
-		Allowed float64   `json:"allowed"`
-	}{}
-	// The last part is not over yet, and would be a fall to zero at the end of the curve.
-	for i, t := range row.Row[:max(0, len(row.Row)-1)] {
-		data.Times = append(data.Times, row.From.Add(time.Duration(i)*part).Unix())
-		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
-		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
-	}
-	if !row.Keyed {
-		data.Allowed = row.Any.PerSecond
-	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		return "" // there is nothing in it that cannot be written
-	}
-	return string(text)
 }
 
 // incident is a line of what happened just now. Its texts are visible and cut already.
@@ -226,9 +181,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	default:
 		e.Text += " " + c.What
 	}
-	if c.By != "" {
-		e.Note = "by " + short(c.By)
-	}
+	e.Note = strings.TrimSpace(by(c))
 	return e
 }
 
@@ -285,14 +238,10 @@ func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, er
 		d.BlocksInAll += len(row.Blocks)
 		for _, b := range row.Blocks {
 			if len(d.Blocks) < maxBlocks && b.Until.After(s.Now) {
-				d.Blocks = append(d.Blocks, blockRow{row.Name, b, strings.TrimPrefix(whoBlocked(s.Log, row.Name, b.Key), " by ")})
+				d.Blocks = append(d.Blocks, blockRow{row.Name, b, short(lastChange(s.Log, "blocked", row.Name, b.Key).By)})
 			}
 		}
 	}
 	slices.SortStableFunc(d.Blocks, func(a, b blockRow) int { return a.Until.Compare(b.Until) })
 	return d, nil
 }
-
-// Row1 is the row of the table that is open. Templates reach no embedded struct by a
-// name that is not exported, so they call this.
-func (o *openLimit) Row1() limitRow { return *o.limitRow }

@@ -56,12 +56,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				Allowed: 1, Denied: 1, Permits: 3,
 				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
 			}},
-			Tasks: []Ended{{Queue: "default", Type: "mail", Ends: Counts{Done: 1, Failed: 1}}},
+			Tasks: []TaskNews{{Queue: "default", Type: "mail", Ends: Counts{Done: 1, Failed: 1}}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]Ended{{Queue: "low", Type: "mail", Busy: 1}}, all[1].Tasks); diff != "" {
+		if diff := cmp.Diff([]TaskNews{{Queue: "low", Type: "mail", Busy: 1}}, all[1].Tasks); diff != "" {
 			t.Errorf("second (-want +got):\n%s", diff)
 		}
 		if later, err := Read(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {
@@ -131,9 +131,12 @@ func TestNamesAreBounded(t *testing.T) {
 		run(r, Task{"default", name}, Done)
 		run(r, Task{name, "mail"}, Done)
 	}
-	tasks, limits, done := 0, 0, int64(0)
-	r.EachTask(func(c TaskCounts) { tasks++; done += c.Ends[Done] })
-	r.EachLimit(func(LimitCounts) { limits++ })
+	tasks, done := 0, int64(0)
+	for _, c := range r.Tasks() {
+		tasks++
+		done += c.Ends[Done]
+	}
+	limits := len(r.Limits())
 	if tasks != maxNames+1 || limits != maxNames+1 || done != 1008 {
 		t.Errorf("%d tasks, %d limits, %d jobs; want %d, %[4]d, 1008", tasks, limits, done, maxNames+1)
 	}
@@ -161,7 +164,9 @@ func TestAQueueNamedOther(t *testing.T) {
 		run(r, task, Done)
 	}
 	got := map[Task]int64{}
-	r.EachTask(func(c TaskCounts) { got[c.Task] = c.Ends[Done] })
+	for _, c := range r.Tasks() {
+		got[c.Task] = c.Ends[Done]
+	}
 	if diff := cmp.Diff(map[Task]int64{{Other, "mail"}: 1, {"mail", Other}: 1, {Other, Other}: 1}, got); diff != "" {
 		t.Errorf("done (-want +got):\n%s", diff)
 	}

@@ -1,7 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -16,7 +19,7 @@ import (
 // one hash, hours of each day in another. lua/history/record.lua has the same.
 const (
 	day = 24 * time.Hour
-	// Reach is how far back Past knows hours.
+	// Reach is how far back the past knows hours.
 	Reach = 30 * day
 )
 
@@ -26,59 +29,115 @@ const (
 	deniedField  = "denied"
 )
 
-// Slice is what all processes of a scope did in a span of time.
+// Past is what became of jobs in a time up to a moment.
+type Past struct {
+	At     time.Time `json:"at"`
+	From   time.Time `json:"from"`
+	Step   float64   `json:"step_s"`
+	Slices []Slice   `json:"slices"` // the oldest first
+	Whole  Slice     `json:"-"`      // all of them
+}
+
+// Slice is what all processes of a scope did in a step of the time, which the last is in
+// the midst of.
 type Slice struct {
-	From   time.Time
-	Tasks  map[Task]Counts
-	Limits map[string]Limited // what was allowed and denied
-	Waits  Waits
+	From time.Time `json:"from"`
+	Ended
+	Decided // by all limits together: a job that needs two counts twice
+	// How long half, and 99 of a hundred, of those that waited for permits had waited when
+	// they ran, in seconds; nil where none did.
+	WaitP50 *float64 `json:"wait_p50_s"`
+	WaitP99 *float64 `json:"wait_p99_s"`
+
+	Tasks  []TaskEnded    `json:"tasks"`  // by queue and type
+	Limits []LimitDecided `json:"limits"` // by name
 }
 
-// Ends is how many jobs ended in which way.
-func (s Slice) Ends() (sum Counts) {
-	for _, counts := range s.Tasks {
-		for end, n := range counts {
-			sum[end] += n
-		}
+// Ended is how attempts to run jobs ended.
+type Ended struct {
+	Done     int64 `json:"done"`
+	Failed   int64 `json:"failed"`   // those archived as well
+	Archived int64 `json:"archived"` // for good
+}
+
+// TaskEnded is how attempts of jobs of one queue and type ended.
+type TaskEnded struct {
+	Queue string `json:"queue"`
+	Type  string `json:"type"`
+	Ended
+}
+
+// Decided is how many calls were allowed and denied.
+type Decided struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
+}
+
+// LimitDecided is what a limit let through and denied.
+type LimitDecided struct {
+	Name string `json:"name"`
+	Decided
+}
+
+// sums are what a Slice is made of.
+type sums struct {
+	tasks  map[Task]Counts
+	limits map[string]Decided
+	waits  waitCounts
+}
+
+func newSums() sums {
+	return sums{map[Task]Counts{}, map[string]Decided{}, make(waitCounts, len(waitFields))}
+}
+
+func (c Counts) ended() Ended {
+	return Ended{Done: c[Done], Failed: c[Failed] + c[Archived], Archived: c[Archived]}
+}
+
+func (s sums) slice(from time.Time) Slice {
+	all := Slice{From: from, WaitP50: s.waits.quantile(.5), WaitP99: s.waits.quantile(.99), Tasks: []TaskEnded{}, Limits: []LimitDecided{}}
+	for task, counts := range s.tasks {
+		ended := counts.ended()
+		all.Done, all.Failed, all.Archived = all.Done+ended.Done, all.Failed+ended.Failed, all.Archived+ended.Archived
+		all.Tasks = append(all.Tasks, TaskEnded{task.Queue, task.Type, ended})
 	}
-	return sum
-}
-
-// Decided is what was allowed and denied, by all limits together: a job that needs two
-// counts twice.
-func (s Slice) Decided() (sum Limited) {
-	for _, l := range s.Limits {
-		sum = sum.Plus(l)
+	slices.SortFunc(all.Tasks, func(a, b TaskEnded) int {
+		return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
+	})
+	for _, name := range slices.Sorted(maps.Keys(s.limits)) {
+		l := s.limits[name]
+		all.Allowed, all.Denied = all.Allowed+l.Allowed, all.Denied+l.Denied
+		all.Limits = append(all.Limits, LimitDecided{name, l})
 	}
-	return sum
+	return all
 }
 
-// Waits is how many jobs waited for how long, of those that waited before they ran: up to
-// each of the bounds, and longer than all.
-type Waits []int64
+// waitCounts is how many jobs waited for how long, of those that waited before they ran: up
+// to each of the bounds, and longer than all.
+type waitCounts []int64
 
-// Quantile is how long a share of the jobs waited at most, as near as the bounds tell:
-// in between it goes straight. Nothing is known where none waited. Of those that waited
-// longer than all bounds it is the last bound.
-func (w Waits) Quantile(share float64) (wait time.Duration, known bool) {
+// quantile is how many seconds a share of the jobs waited at most, as near as the bounds
+// tell: in between it goes straight. It is nil where none waited. Of those that waited longer
+// than all bounds it is the last bound.
+func (w waitCounts) quantile(share float64) *float64 {
 	all := int64(0)
 	for _, n := range w {
 		all += n
 	}
 	if all == 0 {
-		return 0, false
+		return nil
 	}
-	rank, below, from := share*float64(all), 0.0, 0.0
+	rank, below, at := share*float64(all), 0.0, 0.0
 	for i, bound := range waits {
-		if n := float64(w[i]); n > 0 && below+n >= rank {
-			return seconds(from + (bound-from)*max(0, rank-below)/n), true
+		n := float64(w[i])
+		if n > 0 && below+n >= rank {
+			at += (bound - at) * max(0, rank-below) / n
+			break
 		}
-		below, from = below+float64(w[i]), bound
+		below, at = below+n, bound
 	}
-	return seconds(from), true
+	return new(time.Duration(at * float64(time.Second)).Seconds())
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // waitFields are what waits are counted under: the bound that each is at most.
 var waitFields = func() (fields []string) {
@@ -88,11 +147,11 @@ var waitFields = func() (fields []string) {
 	return fields
 }()
 
-// Past returns what the scope's processes did from a moment on to another, in slices of
+// ReadPast returns what the scope's processes did from a moment on to another, in slices of
 // a step, which is whole minutes, or whole hours: then it reaches further back. Slices
 // begin at whole steps by the clock of to's zone, so the first may begin before from; an
 // hour counts in the slice in which it begins.
-func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) ([]Slice, error) {
+func ReadPast(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) (Past, error) {
 	parts := kept{lua.Prefix(scope) + "minutes:", time.Hour, time.Minute}
 	if step%time.Hour == 0 {
 		parts = kept{lua.Prefix(scope) + "hours:", day, time.Hour}
@@ -100,16 +159,21 @@ func Past(ctx context.Context, rdb redis.UniversalClient, scope string, from, to
 	_, off := to.Zone()
 	zone := time.Duration(off) * time.Second
 	begin := from.Add(zone).Truncate(step).Add(-zone)
-	var all []Slice
+	whole, all := newSums(), []sums{}
 	for at := begin; !at.After(to); at = at.Add(step) {
-		all = append(all, Slice{From: at.In(to.Location()), Tasks: map[Task]Counts{}, Limits: map[string]Limited{}, Waits: make(Waits, len(waitFields))})
+		all = append(all, newSums())
 	}
 	err := parts.read(ctx, rdb, begin, to, func(at time.Time, field string, n int64) {
 		if i := int(at.Sub(begin) / step); !at.Before(begin) && i < len(all) {
 			all[i].add(field, n)
+			whole.add(field, n)
 		}
 	})
-	return all, err
+	p := Past{At: to, From: from, Step: step.Seconds(), Whole: whole.slice(from)}
+	for i, s := range all {
+		p.Slices = append(p.Slices, s.slice(begin.Add(time.Duration(i)*step).In(to.Location())))
+	}
+	return p, err
 }
 
 // kept is how parts of time are kept: those of each span in a hash.
@@ -144,27 +208,87 @@ func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time
 }
 
 // add counts what a field says. What is none of ours is left out.
-func (s *Slice) add(field string, n int64) {
+func (s sums) add(field string, n int64) {
 	names := strings.Split(field, "\n")
 	switch len(names) {
 	case 1:
 		if i := slices.Index(waitFields, field); i >= 0 {
-			s.Waits[i] += n
+			s.waits[i] += n
 		}
 	case 2:
-		l := s.Limits[names[0]]
+		l := s.limits[names[0]]
 		switch names[1] {
 		case allowedField:
 			l.Allowed += n
 		case deniedField:
 			l.Denied += n
 		}
-		s.Limits[names[0]] = l
+		s.limits[names[0]] = l
 	case 3:
 		if task, end, ok := parseField(field); ok {
-			counts := s.Tasks[task]
+			counts := s.tasks[task]
 			counts[end] += n
-			s.Tasks[task] = counts
+			s.tasks[task] = counts
 		}
 	}
+}
+
+const page = 1000
+
+// Read returns the summaries after the one whose ID is since, oldest first: all
+// for "", and for a moment StreamID of it. A quarter of an hour of them is there,
+// one a second of each process. What cannot be read as one is left out.
+func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
+	from := "-"
+	if since != "" {
+		from = "(" + since
+	}
+	var all []Summary
+	for {
+		messages, err := rdb.XRangeN(ctx, lua.Prefix(scope)+"history", from, "+", page).Result()
+		if err != nil {
+			return all, err
+		}
+		for _, m := range messages {
+			from = "(" + m.ID
+			s := Summary{ID: m.ID, At: idTime(m.ID)}
+			text, _ := m.Values["s"].(string)
+			if json.Unmarshal([]byte(text), &s) == nil {
+				all = append(all, s)
+			}
+		}
+		if len(messages) < page {
+			return all, nil
+		}
+	}
+}
+
+// Totals is how many jobs of each task have ended in which way since the scope
+// began.
+func Totals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
+	fields, err := rdb.HGetAll(ctx, lua.Prefix(scope)+"totals").Result()
+	if err != nil {
+		return nil, err
+	}
+	totals := map[Task]Counts{}
+	for field, text := range fields {
+		task, end, ok := parseField(field)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil {
+			continue
+		}
+		counts := totals[task]
+		counts[end] = n
+		totals[task] = counts
+	}
+	return totals, nil
+}
+
+func parseField(field string) (t Task, end End, ok bool) {
+	parts := strings.Split(field, "\n")
+	if len(parts) != 3 {
+		return t, 0, false
+	}
+	i := slices.Index(endTexts[:], parts[2])
+	return Task{parts[0], parts[1]}, End(i), i >= 0
 }

@@ -42,25 +42,26 @@ func TestThePastIsToldByTheClock(t *testing.T) {
 
 	past := func(from, to, step time.Duration) (found map[string]int64, n int) {
 		t.Helper()
-		all, err := Past(t.Context(), rdb, "s", began.Add(from), began.Add(to), step)
+		all, err := ReadPast(t.Context(), rdb, "s", began.Add(from), began.Add(to), step)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found = map[string]int64{}
-		for _, s := range all {
-			of := s.Tasks[mail]
-			if of[Done] != of[Failed] || s.Limits["api"] != (Limited{Allowed: of[Done], Denied: of[Done]}) {
-				t.Errorf("%+v: want as many of each", s)
-			}
-			if of[Done] == 0 {
+		for _, s := range all.Slices {
+			if s.Done == 0 && len(s.Tasks)+len(s.Limits) == 0 {
 				continue
 			}
-			found[s.From.Format("2 15:04")] = of[Done]
-			if p50, known := s.Waits.Quantile(.5); !known || p50 < 30*time.Second || p50 > time.Minute {
-				t.Errorf("half waited for %v, %v; want 30 s to a minute", p50, known)
+			ended := []TaskEnded{{mail.Queue, mail.Type, Ended{Done: s.Done, Failed: s.Done}}}
+			decided := []LimitDecided{{"api", Decided{Allowed: s.Done, Denied: s.Done}}}
+			if diff := cmp.Diff(ended, s.Tasks) + cmp.Diff(decided, s.Limits); diff != "" || s.Ended != ended[0].Ended || s.Decided != decided[0].Decided {
+				t.Errorf("%+v: want as many of each (-want +got):\n%s", s, diff)
+			}
+			found[s.From.Format("2 15:04")] = s.Done
+			if p50 := s.WaitP50; p50 == nil || *p50 < 30 || *p50 > 60 {
+				t.Errorf("half waited for %v; want 30 s to a minute", p50)
 			}
 		}
-		return found, len(all)
+		return found, len(all.Slices)
 	}
 	check := func(from, to, step time.Duration, slices int, want map[string]int64) {
 		t.Helper()
@@ -85,9 +86,9 @@ func TestThePastEnds(t *testing.T) {
 		for round := range 70 {
 			for i := range 50 {
 				run(r, Task{"default", fmt.Sprint(round, "-", i)}, Done)
-				r.tasks.n.Store(0) // as other processes would name other tasks
 			}
 			r.write(ctx)
+			clear(r.tasks) // as other processes would name other tasks
 		}
 		for key, most := range map[string]struct {
 			fields int64
@@ -104,10 +105,13 @@ func TestThePastEnds(t *testing.T) {
 				t.Errorf("the keys are %q, want one or two", names)
 			}
 		}
-		all, err := Past(ctx, rdb, "s", time.Now().Add(-time.Hour), time.Now().Add(time.Minute), time.Hour)
+		past, err := ReadPast(ctx, rdb, "s", time.Now().Add(-time.Hour), time.Now().Add(time.Minute), time.Hour)
 		done := int64(0)
-		for _, s := range all {
-			done += s.Ends()[Done]
+		for _, s := range past.Slices {
+			done += s.Done
+		}
+		if done != past.Whole.Done {
+			t.Errorf("%d jobs are in the slices, and %d in all", done, past.Whole.Done)
 		}
 		if done != 3500 || err != nil {
 			t.Errorf("%d jobs are told of, %v; want 3500", done, err)
@@ -116,8 +120,8 @@ func TestThePastEnds(t *testing.T) {
 }
 
 func TestQuantiles(t *testing.T) {
-	of := func(counts map[float64]int64) Waits {
-		w := make(Waits, len(waits)+1)
+	of := func(counts map[float64]int64) waitCounts {
+		w := make(waitCounts, len(waits)+1)
 		for i, bound := range waits {
 			w[i] = counts[bound]
 		}
@@ -125,20 +129,18 @@ func TestQuantiles(t *testing.T) {
 		return w
 	}
 	for _, tt := range []struct {
-		waits Waits
+		waits waitCounts
 		share float64
-		want  time.Duration
-		known bool
+		want  *float64
 	}{
-		{of(nil), .5, 0, false},
-		{of(map[float64]int64{60: 10}), .5, 45 * time.Second, true},
-		{of(map[float64]int64{60: 10}), 1, time.Minute, true},
-		{of(map[float64]int64{1: 98, 60: 2}), .99, 45 * time.Second, true},
-		{of(map[float64]int64{0: 1}), .5, 7 * 24 * time.Hour, true},
+		{of(nil), .5, nil},
+		{of(map[float64]int64{60: 10}), .5, new(45.0)},
+		{of(map[float64]int64{60: 10}), 1, new(60.0)},
+		{of(map[float64]int64{1: 98, 60: 2}), .99, new(45.0)},
+		{of(map[float64]int64{0: 1}), .5, new(7 * 24 * 3600.0)},
 	} {
-		got, known := tt.waits.Quantile(tt.share)
-		if got != tt.want || known != tt.known {
-			t.Errorf("%v of %v: %v, %v; want %v, %v", tt.share, tt.waits, got, known, tt.want, tt.known)
+		if diff := cmp.Diff(tt.want, tt.waits.quantile(tt.share)); diff != "" {
+			t.Errorf("%v of %v (-want +got):\n%s", tt.share, tt.waits, diff)
 		}
 	}
 }
@@ -179,7 +181,7 @@ func TestProcesses(t *testing.T) {
 	if all := processes(goneAfter + time.Second); all[stops.process].Gone || !all[dies.process].Gone {
 		t.Errorf("%+v; want one that is gone", all)
 	}
-	stops.sayEnd(t.Context())
+	stops.say(t.Context(), "")
 	if all := processes(goneAfter + time.Second); len(all) != 1 || !all[dies.process].Gone {
 		t.Errorf("%+v; want the one that is gone", all)
 	}

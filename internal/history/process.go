@@ -80,14 +80,15 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 	if config := r.config.Load(); config != nil {
 		of.Config = *config
 	}
-	r.EachTask(func(t TaskCounts) { of.Running += t.Busy })
+	for _, t := range r.Tasks() {
+		of.Running += t.Busy
+	}
 	if text, err := json.Marshal(of); err == nil {
 		r.say(ctx, string(text))
 	}
 }
 
-func (r *Recorder) sayEnd(ctx context.Context) { r.say(ctx, "") }
-
+// say writes that, or with an empty text that the process has ended.
 func (r *Recorder) say(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

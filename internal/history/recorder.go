@@ -1,7 +1,13 @@
+// Package history keeps what happens in a scope for those who look on. Each
+// process that runs jobs has a Recorder. It counts, and once a second writes to
+// Redis what was new: a summary in a stream that reaches a quarter of an hour
+// back, and totals since ever. Nothing in it decides anything.
 package history
 
 import (
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +34,9 @@ type Recorder struct {
 	// Queues is the Redis of the queues, to ask which are paused. Nil is that of the scope.
 	Queues redis.UniversalClient
 
-	limits byName[string, limitCounters]
-	tasks  byName[Task, taskCounters]
+	mu     sync.Mutex // guards limits and tasks, and what they point to
+	limits map[string]*LimitCounts
+	tasks  map[Task]*TaskCounts
 
 	// Of all jobs that waited: how long after it was there they took their permit,
 	// for how long they had waited then, and how often they had been denied, which
@@ -60,18 +67,12 @@ var Of func(server any) *Recorder
 // New returns a Recorder that writes to the scope with that prefix of its keys,
 // hg:{scope}:. Nothing is written before Start.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
-	r := &Recorder{
+	return &Recorder{
 		rdb: rdb, prefix: prefix, process: uuid.NewString(), self: self(),
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}
-	r.limits.other, r.limits.make = Other, func() *limitCounters {
-		return &limitCounters{retryAfter: newHistogram(waits)}
-	}
-	r.tasks.other, r.tasks.make = Task{Other, Other}, func() *taskCounters {
-		return &taskCounters{duration: newHistogram(durations)}
-	}
-	return r
 }
 
 // Off has it neither count nor write, from before Start on: what it costs is
@@ -100,13 +101,15 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 	if r.off {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if d.Outcome == throttle.Allowed {
 		for _, n := range needs {
-			c := r.limits.of(label(n.Limit))
-			c.decisions[throttle.Allowed].Add(1)
-			c.permits.Add(int64(max(1, n.Cost)))
+			c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
+			c.Decisions[throttle.Allowed]++
+			c.Permits += cost
 			if n.Key == "" {
-				c.unkeyed.Add(int64(max(1, n.Cost)))
+				c.Unkeyed += cost
 			}
 		}
 		r.Denials.observe(float64(d.Denials))
@@ -121,18 +124,20 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 		}
 		return
 	}
-	c := r.limits.of(label(d.Limit))
-	c.decisions[d.Outcome].Add(1)
+	c := r.limit(d.Limit)
+	c.Decisions[d.Outcome]++
 	if d.Outcome == throttle.Denied {
-		c.retryAfter.took(d.RetryAfter)
-		c.denial.Store(&Denial{Queue: queue, ID: id, Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown})
+		c.RetryAfter.took(d.RetryAfter)
+		c.denial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
 	}
 }
 
 // Settled is told that of the permits that a job took so many were given back.
 func (r *Recorder) Settled(n throttle.Need, returned int) {
 	if !r.off && n.Key == "" && returned > 0 {
-		r.limits.of(label(n.Limit)).returned.Add(int64(returned))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.limit(n.Limit).Returned += int64(returned)
 	}
 }
 
@@ -142,11 +147,13 @@ func (r *Recorder) Refused(shut []throttle.Need) {
 	if r.off {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var limits []string
 	for _, n := range shut {
 		if !slices.Contains(limits, n.Limit) {
 			limits = append(limits, n.Limit)
-			r.limits.of(label(n.Limit)).refused.Add(1)
+			r.limit(n.Limit).Refused++
 		}
 	}
 }
@@ -157,34 +164,70 @@ func (r *Recorder) Began(t Task) (ended func(End)) {
 	if r.off {
 		return func(End) {}
 	}
-	c := r.task(t)
-	c.busy.Add(1)
 	began := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.task(t)
+	c.Busy++
 	return func(end End) {
-		c.busy.Add(-1)
-		c.duration.took(time.Since(began))
-		c.ends[end].Add(1)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c.Busy--
+		c.Duration.took(time.Since(began))
+		c.Ends[end]++
 	}
 }
 
 // Ended is told that a job ended which did not run.
 func (r *Recorder) Ended(t Task, end End) {
 	if !r.off {
-		r.task(t).ends[end].Add(1)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.task(t).Ends[end]++
 	}
 }
 
-func (r *Recorder) task(t Task) *taskCounters {
+// Round is told how long this process took to give the turns that were due.
+func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
+
+func (r *Recorder) limit(name string) *LimitCounts {
+	return countsOf(r.limits, label(name), Other, func(name string) *LimitCounts {
+		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
+	})
+}
+
+func (r *Recorder) task(t Task) *TaskCounts {
+	other := Task{Other, Other}
 	if !isLabel(t.Queue) || !isLabel(t.Type) {
-		t = r.tasks.other
+		t = other
 	}
-	return r.tasks.of(t)
+	return countsOf(r.tasks, t, other, func(t Task) *TaskCounts {
+		return &TaskCounts{Task: t, Duration: newHistogram(durations)}
+	})
+}
+
+// maxNames is how many limits, and how many tasks, a Recorder counts by name.
+const maxNames = 200
+
+// countsOf is what is counted by a name, or by other where that would be one too many.
+func countsOf[K comparable, C any](counts map[K]*C, name, other K, create func(K) *C) *C {
+	n := len(counts)
+	if counts[other] != nil {
+		n--
+	}
+	if counts[name] == nil && n >= maxNames {
+		name = other
+	}
+	if counts[name] == nil {
+		counts[name] = create(name)
+	}
+	return counts[name]
 }
 
 // LimitCounts is what a process decided of a limit since it began.
 type LimitCounts struct {
 	Limit     string
-	Decisions map[throttle.Outcome]int64
+	Decisions [int(throttle.TooLate) + 1]int64 // by throttle.Outcome
 	Permits   int64
 	// Unkeyed are the permits among them that were taken of the limit without a key,
 	// and Returned those of them given back when their cost was settled.
@@ -192,21 +235,11 @@ type LimitCounts struct {
 	// Refused counts calls that had their permits, and the other side refused.
 	Refused    int64
 	RetryAfter *Histogram
+	denial     *Denial // the last
 }
 
-// EachLimit calls f for every limit that a decision was about.
-func (r *Recorder) EachLimit(f func(LimitCounts)) {
-	r.limits.each(func(name string, c *limitCounters) {
-		counts := LimitCounts{
-			Limit: name, Decisions: map[throttle.Outcome]int64{}, Permits: c.permits.Load(),
-			Unkeyed: c.unkeyed.Load(), Returned: c.returned.Load(), Refused: c.refused.Load(), RetryAfter: c.retryAfter,
-		}
-		for outcome := range c.decisions {
-			counts.Decisions[throttle.Outcome(outcome)] = c.decisions[outcome].Load()
-		}
-		f(counts)
-	})
-}
+// Limits is what was counted of every limit that a decision was about.
+func (r *Recorder) Limits() []LimitCounts { return copied(r, r.limits) }
 
 // TaskCounts is how a task's jobs ended in a process since it began. Busy is how
 // many run now.
@@ -217,16 +250,63 @@ type TaskCounts struct {
 	Duration *Histogram
 }
 
-// EachTask calls f for every task that had a job.
-func (r *Recorder) EachTask(f func(TaskCounts)) {
-	r.tasks.each(func(t Task, c *taskCounters) {
-		counts := TaskCounts{Task: t, Busy: c.busy.Load(), Duration: c.duration}
-		for end := range c.ends {
-			counts.Ends[end] = c.ends[end].Load()
-		}
-		f(counts)
-	})
+// Tasks is what was counted of every task that had a job.
+func (r *Recorder) Tasks() []TaskCounts { return copied(r, r.tasks) }
+
+func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range maps.Values(counts) {
+		all = append(all, *c)
+	}
+	return all
 }
 
-// Round is told how long this process took to give the turns that were due.
-func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
+// Histogram counts values by upper bounds, as Prometheus does.
+type Histogram struct {
+	bounds []float64
+
+	mu     sync.Mutex
+	counts []uint64 // up to each bound, and above the one before; the last is above all
+	sum    float64
+}
+
+// The upper bounds, in seconds; of denials in times.
+var (
+	latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	durations = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
+	waits     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+	times     = []float64{0, 1, 2, 3, 4, 5, 10, 20, 50}
+)
+
+func newHistogram(bounds []float64) *Histogram {
+	return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+}
+
+func (h *Histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.bounds, v)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts[i]++
+	h.sum += v
+}
+
+func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
+
+func (h *Histogram) load() (counts []uint64, sum float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.counts), h.sum
+}
+
+// Snapshot is what was counted: how many values in all, their sum, and how many
+// of them are at most each bound.
+func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	counts, sum := h.load()
+	buckets = make(map[float64]uint64, len(h.bounds))
+	for i, bound := range h.bounds {
+		count += counts[i]
+		buckets[bound] = count
+	}
+	return count + counts[len(h.bounds)], sum, buckets
+}

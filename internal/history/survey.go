@@ -59,15 +59,6 @@ type Waiting struct {
 	Busiest []Backed `json:"busiest"`
 }
 
-// For is for how long the oldest job has waited, by Redis's clock. It goes on growing
-// between two surveys, also where that job has run meanwhile.
-func (w Waiting) For(now time.Time) time.Duration {
-	if w.Jobs == 0 {
-		return 0
-	}
-	return max(0, now.Sub(w.Oldest))
-}
-
 // Backed is how many jobs wait for a key of a limit.
 type Backed struct {
 	Key  string `json:"key"`
@@ -89,12 +80,10 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 }
 
 type surveyor struct {
+	Survey // what was found so far; without Limits none is underway
 	cursor uint64
-	marked map[string]bool      // meters, limit|key, at which lanes wait, or will
-	lasts  map[string]time.Time // as the Survey has them
-	never  []string
-	limits map[string]Waiting
-	meters map[string]int // limit|key -> jobs
+	marked map[string]bool // meters, limit|key, at which lanes wait, or will
+	meters map[string]int  // limit|key -> jobs
 
 	decided uint64    // how much had been when it was looked last
 	looked  time.Time // when that was
@@ -106,31 +95,44 @@ type surveyor struct {
 func (r *Recorder) lookAround(ctx context.Context) {
 	decided, _, _ := r.Calls.Snapshot()
 	s := &r.survey
-	if s.limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
+	if s.Limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
 		return
 	}
 	s.decided, s.looked = decided, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
-		s.begin()
-		return
-	}
-	for range surveyPages {
-		done, err := r.surveyPage(ctx)
-		if err != nil {
-			s.begin()
-			return
-		}
-		if done {
-			r.publish(ctx)
-			return
-		}
+	if done, err := r.goOn(ctx); done || err != nil {
+		*s = surveyor{decided: s.decided, looked: s.looked}
 	}
 }
 
-// begin forgets what was found so far.
-func (s *surveyor) begin() { s.cursor, s.marked, s.limits, s.meters = 0, nil, nil, nil }
+// goOn counts some pages of the jobs that wait, and reports whether nothing is left to do.
+func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
+	s := &r.survey
+	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
+		return true, err
+	}
+	if s.Limits == nil {
+		if err := r.readMarks(ctx); err != nil {
+			return false, err
+		}
+		s.Limits, s.meters = map[string]Waiting{}, map[string]int{}
+	}
+	for range surveyPages {
+		var fields []string
+		fields, s.cursor, err = r.rdb.HScan(ctx, r.prefix+"jobs", s.cursor, "", 1000).Result()
+		if err != nil {
+			return false, err
+		}
+		for i := 1; i < len(fields); i += 2 {
+			s.count(fields[i])
+		}
+		if s.cursor == 0 {
+			return true, r.publish(ctx)
+		}
+	}
+	return false, nil
+}
 
 // readMarks notes at which meters lanes wait, or will: a day's limit holds jobs up that
 // is not used up yet. A limit without keys that has permits, and will, is not what its
@@ -172,16 +174,16 @@ func (r *Recorder) readMarks(ctx context.Context) error {
 
 // foretell notes when the last jobs run.
 func (s *surveyor) foretell(f *lanes.Forecast) {
-	s.lasts, s.never = map[string]time.Time{}, nil
+	s.Lasts, s.Unknown = map[string]time.Time{}, nil
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		switch last := limits[name]; {
-		case len(s.lasts)+len(s.never) == maxNames:
+		case len(s.Lasts)+len(s.Unknown) == maxNames:
 			return
 		case last.Known:
-			s.lasts[label(name)] = f.At.Add(last.In)
+			s.Lasts[label(name)] = f.At.Add(last.In)
 		default:
-			s.never = append(s.never, label(name))
+			s.Unknown = append(s.Unknown, label(name))
 		}
 	}
 }
@@ -198,24 +200,6 @@ func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
 	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
 }
 
-// surveyPage counts some of the jobs that wait, and reports whether those were
-// the last.
-func (r *Recorder) surveyPage(ctx context.Context) (done bool, err error) {
-	s := &r.survey
-	if s.limits == nil {
-		if err := r.readMarks(ctx); err != nil {
-			return false, err
-		}
-		s.limits, s.meters = map[string]Waiting{}, map[string]int{}
-	}
-	var fields []string
-	fields, s.cursor, err = r.rdb.HScan(ctx, r.prefix+"jobs", s.cursor, "", 1000).Result()
-	for i := 1; i < len(fields); i += 2 {
-		s.count(fields[i])
-	}
-	return s.cursor == 0, err
-}
-
 // count adds a job by its record: since when it waits is its second line, and its
 // lane, which is a queue and its meters, from the sixth on.
 func (s *surveyor) count(record string) {
@@ -227,7 +211,7 @@ func (s *surveyor) count(record string) {
 	since, last := time.UnixMicro(us), ""
 	for _, meter := range s.waitsAt(lines[6:]) {
 		limit, _, _ := strings.Cut(meter, "|")
-		if limit = label(limit); len(s.limits) >= maxNames && s.limits[limit].Jobs == 0 {
+		if limit = label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
 			limit = Other
 		}
 		if s.meters[meter] > 0 || len(s.meters) < maxMeters {
@@ -237,11 +221,11 @@ func (s *surveyor) count(record string) {
 			continue
 		}
 		last = limit
-		w := s.limits[limit]
+		w := s.Limits[limit]
 		if w.Jobs++; w.Oldest.IsZero() || since.Before(w.Oldest) {
 			w.Oldest = since
 		}
-		s.limits[limit] = w
+		s.Limits[limit] = w
 	}
 }
 
@@ -254,38 +238,38 @@ func (s *surveyor) waitsAt(meters []string) []string {
 	return at
 }
 
-func (r *Recorder) publish(ctx context.Context) {
-	limits, lasts, never := r.survey.limits, r.survey.lasts, r.survey.never
-	r.survey.busiest(limits)
-	r.survey.begin()
-	now, err := r.rdb.Time(ctx).Result()
-	if err != nil {
-		return
+func (r *Recorder) publish(ctx context.Context) error {
+	s := &r.survey
+	s.busiest()
+	var err error
+	if s.At, err = r.rdb.Time(ctx).Result(); err != nil {
+		return err
 	}
-	text, err := json.Marshal(Survey{now, limits, lasts, never})
-	if err != nil {
-		return
+	text, err := json.Marshal(s.Survey)
+	if err == nil {
+		err = r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err()
 	}
-	if err := r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err(); err != nil {
+	if err != nil {
 		r.Unwritten.Add(1)
 	}
+	return err
 }
 
 // busiest tells of each limit how many keys anything waits for, and at which most.
-func (s *surveyor) busiest(limits map[string]Waiting) {
+func (s *surveyor) busiest() {
 	meters := slices.SortedFunc(maps.Keys(s.meters), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.meters[b], s.meters[a]), cmp.Compare(a, b))
 	})
 	for _, meter := range meters {
 		limit, key, _ := strings.Cut(meter, "|")
-		w, named := limits[limit]
+		w, named := s.Limits[limit]
 		if !named {
 			continue
 		}
 		if w.Keys++; len(w.Busiest) < maxBusiest {
 			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
 		}
-		limits[limit] = w
+		s.Limits[limit] = w
 	}
 }
 

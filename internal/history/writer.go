@@ -10,9 +10,142 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
 )
+
+// Summary is what one process did in one second, or since its last summary.
+// Those limits and tasks of which there is nothing to say are not in it.
+type Summary struct {
+	// ID is the summary's place in the stream, and At when it was written, by
+	// Redis's clock.
+	ID string    `json:"-"`
+	At time.Time `json:"-"`
+	// Process is a random name of the one that wrote it.
+	Process string             `json:"p"`
+	Limits  map[string]Limited `json:"l,omitempty"`
+	Tasks   []TaskNews         `json:"t,omitempty"`
+}
+
+// Limited is what was decided of a limit.
+type Limited struct {
+	Allowed int64 `json:"a,omitempty"`
+	Denied  int64 `json:"d,omitempty"`
+	// Refused counts what can never be, or not in time, or has no limit.
+	Refused int64 `json:"r,omitempty"`
+	Permits int64 `json:"p,omitempty"`
+	// Denial is the last of those denied.
+	Denial *Denial `json:"x,omitempty"`
+}
+
+// maxID is at how many bytes the ID of a Denial is cut.
+const maxID = 200
+
+// Denial is a job that was denied, as an example.
+type Denial struct {
+	Queue      string        `json:"q"`
+	ID         string        `json:"i"`
+	Key        string        `json:"k,omitempty"`
+	RetryAfter time.Duration `json:"r"`
+	Unknown    bool          `json:"u,omitempty"` // nobody can tell for how long
+}
+
+// TaskNews is how jobs of a task ended, and how many ran at that moment.
+type TaskNews struct {
+	Queue string `json:"q"`
+	Type  string `json:"t"`
+	Ends  Counts `json:"e"`
+	Busy  int64  `json:"b,omitempty"`
+}
+
+// Task is what jobs are counted by.
+type Task struct{ Queue, Type string }
+
+// End is how an attempt to run a job ended.
+type End int
+
+// The ends.
+const (
+	Done       End = iota
+	Failed         // to be tried again
+	Archived       // kept in asynq's archive
+	Dropped        // deleted, as its handler or its rule said
+	PutBack        // without having run: it waits for permits, or for the limiter
+	RetryAfter     // by its handler, which spends no attempt
+	ends
+)
+
+var endTexts = [ends]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
+
+// String is the end as labels and totals have it.
+func (e End) String() string { return endTexts[e] }
+
+// Counts is how many jobs ended in which way, by End.
+type Counts [ends]int64
+
+func (c Counts) sum() (n int64) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
+// maxWritten is how many limits, and how many tasks, a summary names. The rest
+// is under Other.
+const maxWritten = 50
+
+// Plus adds what was decided of another limit.
+func (l Limited) Plus(other Limited) Limited {
+	l.Allowed += other.Allowed
+	l.Denied += other.Denied
+	l.Refused += other.Refused
+	l.Permits += other.Permits
+	return l
+}
+
+func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
+
+func limited(c LimitCounts) Limited {
+	d := c.Decisions
+	return Limited{
+		Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
+		Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits, Denial: c.denial,
+	}
+}
+
+// minus is what was added since.
+func (l Limited) minus(before Limited) Limited {
+	return Limited{
+		Allowed: l.Allowed - before.Allowed, Denied: l.Denied - before.Denied,
+		Refused: l.Refused - before.Refused, Permits: l.Permits - before.Permits,
+	}
+}
+
+func (c Counts) minus(before Counts) Counts {
+	for i := range c {
+		c[i] -= before[i]
+	}
+	return c
+}
+
+// Other counts what has a name that is one too many, or no name for a label: with
+// control characters, wrong UTF-8 or more than 100 bytes.
+const Other = "other"
+
+// label is a name as a label: itself, or Other.
+func label(name string) string {
+	if !isLabel(name) {
+		return Other
+	}
+	return name
+}
+
+func isLabel(name string) bool {
+	control := func(c rune) bool { return c < ' ' || c == 0x7f }
+	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, control)
+}
 
 const (
 	// every is how often what is new is written.
@@ -33,8 +166,8 @@ type counted struct {
 }
 
 // Start begins to write each second what is new, and what waits where that is this
-// process's to say. The function that it returns
-// ends that, after what is left has been written; it may be called again.
+// process's to say. The function that it returns ends that, after what is left has been
+// written; it may be called again.
 func (r *Recorder) Start() (stop func()) {
 	if r.off {
 		return func() {}
@@ -62,7 +195,7 @@ func (r *Recorder) run(ctx context.Context) {
 			defer cancel()
 			r.write(last)
 			r.stopSurvey(last)
-			r.sayEnd(last)
+			r.say(last, "")
 			return
 		case <-alive.C:
 			r.sayAlive(ctx)
@@ -83,22 +216,16 @@ func (r *Recorder) write(ctx context.Context) {
 	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
 		return
 	}
-	for name, l := range s.Limits {
-		if l.Denied > 0 && name != Other {
-			l.Denial = r.limits.of(name).denial.Load().short()
-			s.Limits[name] = l
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.send(ctx, s, now.newWaits(r.written)); err != nil {
+	if err := r.send(ctx, s, now.waits); err != nil {
 		r.Unwritten.Add(1)
 		return
 	}
 	r.written = now
 }
 
-func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64) error {
+func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -110,8 +237,11 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64
 			args = append(args, strings.Join(names, "\n"), n)
 		}
 	}
-	for bound, n := range waits {
-		add(int64(n), bound)
+	for i, n := range waits {
+		if r.written.waits != nil {
+			n -= r.written.waits[i]
+		}
+		add(int64(n), waitFields[i])
 	}
 	for name, l := range s.Limits {
 		add(l.Allowed, name, allowedField)
@@ -126,9 +256,14 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits map[string]uint64
 }
 
 func (r *Recorder) count() counted {
-	now := counted{map[string]Limited{}, map[Task]TaskCounts{}, r.Wait.load()}
-	r.limits.each(func(name string, c *limitCounters) { now.limits[name] = limited(c) })
-	r.EachTask(func(c TaskCounts) { now.tasks[c.Task] = c })
+	now := counted{limits: map[string]Limited{}, tasks: map[Task]TaskCounts{}}
+	now.waits, _ = r.Wait.load()
+	for _, c := range r.Limits() {
+		now.limits[c.Limit] = limited(c)
+	}
+	for _, c := range r.Tasks() {
+		now.tasks[c.Task] = c
+	}
 	return now
 }
 
@@ -137,6 +272,9 @@ func (c counted) newLimits(before counted) map[string]Limited {
 	found := map[string]Limited{}
 	for name, now := range c.limits {
 		if news := now.minus(before.limits[name]); news.sum() > 0 {
+			if news.Denied > 0 && name != Other {
+				news.Denial = now.Denial
+			}
 			found[name] = news
 		}
 	}
@@ -151,20 +289,20 @@ func (c counted) newLimits(before counted) map[string]Limited {
 }
 
 // newTasks is what became of jobs since, of the busiest tasks by name.
-func (c counted) newTasks(before counted) (found []Ended) {
+func (c counted) newTasks(before counted) (found []TaskNews) {
 	for task, now := range c.tasks {
 		was := before.tasks[task]
 		if news := now.Ends.minus(was.Ends); news.sum() > 0 || now.Busy != was.Busy {
-			found = append(found, Ended{task.Queue, task.Type, news, now.Busy})
+			found = append(found, TaskNews{task.Queue, task.Type, news, now.Busy})
 		}
 	}
-	slices.SortFunc(found, func(a, b Ended) int {
+	slices.SortFunc(found, func(a, b TaskNews) int {
 		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
 	})
 	if len(found) <= maxWritten {
 		return found
 	}
-	rest := Ended{Queue: Other, Type: Other}
+	rest := TaskNews{Queue: Other, Type: Other}
 	for _, t := range found[maxWritten:] {
 		rest.Busy += t.Busy
 		for end := range t.Ends {
@@ -173,32 +311,6 @@ func (c counted) newTasks(before counted) (found []Ended) {
 	}
 	return append(found[:maxWritten], rest)
 }
-
-// newWaits is how many jobs waited since for up to each bound, in seconds, and for longer
-// than the bound before.
-func (c counted) newWaits(before counted) map[string]uint64 {
-	found := map[string]uint64{}
-	for i, n := range c.waits {
-		if before.waits != nil {
-			n -= before.waits[i]
-		}
-		if n > 0 {
-			found[waitFields[i]] = n
-		}
-	}
-	return found
-}
-
-func (d *Denial) short() *Denial {
-	if d == nil || len(d.ID) <= maxID {
-		return d
-	}
-	cut := *d
-	cut.ID = cut.ID[:maxID]
-	return &cut
-}
-
-const maxID = 200 // bytes
 
 // StreamID is the ID of the first summary that may be written at a moment of
 // Redis's clock.

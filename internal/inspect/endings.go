@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 )
 
 // Endings finds jobs that have ended, each of them once. It reads ids alone until
@@ -65,7 +64,6 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	}
 }
 
-// fresh lists the jobs that were not there before.
 func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
 	names, err := e.q.Names(ctx, "")
 	if err != nil {
@@ -105,7 +103,13 @@ func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map
 		}
 		n := len(fresh)
 		for _, z := range ids {
-			if key, is := e.isFresh(queue, z, now); is {
+			id, _ := z.Member.(string)
+			key := throttle.JobID{Queue: queue, ID: id}
+			before, known := e.seen[key]
+			again, twice := now[key] // a page has moved on meanwhile
+			now[key] = z.Score
+			// It was not there before, or has ended once more.
+			if (!known || before != z.Score) && (!twice || again != z.Score) {
 				fresh = append(fresh, key)
 			}
 		}
@@ -113,14 +117,4 @@ func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map
 			return fresh, nil
 		}
 	}
-}
-
-// isFresh reports whether a job was not there before, or has ended once more.
-func (e *Endings) isFresh(queue string, z redis.Z, now map[throttle.JobID]float64) (throttle.JobID, bool) {
-	id, _ := z.Member.(string)
-	key := throttle.JobID{Queue: queue, ID: id}
-	before, known := e.seen[key]
-	again, twice := now[key] // a page has moved on meanwhile
-	now[key] = z.Score
-	return key, (!known || before != z.Score) && (!twice || again != z.Score)
 }

@@ -6,10 +6,224 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/hibiken/asynq"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
 )
+
+// The states that a job has beside asynq's. asynq takes one that waits for a permit for
+// one that waits for its next attempt, or has it pending once more.
+const (
+	Waiting = "waiting"
+	Called  = "called"
+)
+
+// States are all states that a job can be in, in the order in which Jobs tells them.
+var States = []string{"active", Called, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
+
+// Job is a job with the state that it is really in.
+type Job struct {
+	*asynq.TaskInfo
+	State string // one of States
+	// Since is when it came into its state: zero where nobody knows, as of a
+	// scheduled one. One in retry is so since it failed last.
+	Since time.Time
+	Place *lanes.Place // of one that waits or is called
+}
+
+// JobID is which job it is.
+func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: j.ID} }
+
+// look tells the real states of jobs of one queue, a hundred at most, in a round trip
+// or two. asynq has all of them in the same state.
+func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
+	jobs := make([]Job, len(infos))
+	for i, info := range infos {
+		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
+		info.LastErr = asynqdb.PlainError(info.LastErr)
+	}
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	var err error
+	switch infos[0].State {
+	case asynq.TaskStatePending:
+		if err = q.placed(ctx, jobs); err == nil {
+			err = since(ctx, jobs, q.db.PendingSince)
+		}
+	case asynq.TaskStateRetry:
+		err = q.placed(ctx, jobs)
+	case asynq.TaskStateActive:
+		err = q.startedAt(jobs)
+	case asynq.TaskStateArchived:
+		err = since(ctx, jobs, q.db.ArchivedAt)
+	}
+	for i, job := range jobs {
+		switch {
+		case job.Place != nil:
+			jobs[i].Since = job.Place.Since
+		case job.State == "retry":
+			jobs[i].Since = job.LastFailedAt
+		case job.State == "completed":
+			jobs[i].Since = job.CompletedAt
+		}
+	}
+	return jobs, err
+}
+
+func (q *Queues) placed(ctx context.Context, jobs []Job) error {
+	ids := make([]throttle.JobID, len(jobs))
+	for i, job := range jobs {
+		ids[i] = job.JobID()
+	}
+	places, err := q.Limiter.Places(ctx, ids...)
+	for i, id := range ids {
+		if place, waits := places[id]; waits {
+			jobs[i].State, jobs[i].Place = Waiting, &place
+			if place.Called {
+				jobs[i].State = Called
+			}
+		}
+	}
+	return err
+}
+
+// Attempts are how the last attempts of a job ended of which one has failed, the last first,
+// and how often its worker died beside them, which was forgiven.
+func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []asynqdb.Attempt, crashes int, err error) {
+	return q.db.Attempts(ctx, id.Queue, id.ID)
+}
+
+// Expect has the places of jobs say when these run as the forecast of all that waits does.
+func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
+	var opts lanes.ForecastOptions
+	waits := false
+	for _, job := range jobs {
+		if job.Place != nil {
+			waits, opts.Lane = true, job.Place.Lane.Name
+		}
+	}
+	if !waits {
+		return nil
+	}
+	forecast, err := q.Forecast(ctx, opts)
+	if err != nil {
+		return err
+	}
+	for _, job := range jobs {
+		if job.Place != nil {
+			*job.Place = forecast.Place(*job.Place)
+		}
+	}
+	return nil
+}
+
+// since asks for what asynq keeps and does not tell.
+func since(ctx context.Context, jobs []Job, ask func(ctx context.Context, queue string, ids ...string) ([]time.Time, error)) error {
+	ids := make([]string, len(jobs))
+	for i, job := range jobs {
+		ids[i] = job.ID
+	}
+	times, err := ask(ctx, jobs[0].Queue, ids...)
+	for i, at := range times {
+		jobs[i].Since = at
+	}
+	return err
+}
+
+func (q *Queues) startedAt(jobs []Job) error {
+	servers, err := q.Inspector.Servers()
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		for _, w := range server.ActiveWorkers {
+			i := slices.IndexFunc(jobs, func(job Job) bool { return job.ID == w.TaskID && job.Queue == w.Queue })
+			if i >= 0 {
+				jobs[i].Since = w.Started
+			}
+		}
+	}
+	return nil
+}
+
+// Filter says which jobs are meant. The zero value means all.
+type Filter struct {
+	States     []string // of States; any where there are none
+	Queue      string
+	Type       string
+	Limit, Key string // those that wait for it, or are called
+	Payload    string // a part of it
+	Error      string // a part of it
+	// Older is for how long they have been in their state at least. Those of which nobody
+	// knows it are not meant.
+	Older time.Duration
+}
+
+// Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
+// there is no such limit.
+func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
+	for _, state := range f.States {
+		want := ""
+		switch {
+		case !slices.Contains(States, state):
+			want = "want " + strings.Join(States, ", ")
+		case f.Limit+f.Key != "" && state != Waiting && state != Called:
+			want = "with a limit or a key want waiting or called: no other job waits for a limit"
+		case f.Older != 0 && state == "scheduled":
+			return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want another state than scheduled: nobody knows since when those are"}
+		}
+		if want != "" {
+			return &throttle.FieldError{Field: "state", Value: state, Want: want}
+		}
+	}
+	if f.Older < 0 {
+		return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want a time up to now, such as 24h"}
+	}
+	if f.Limit == "" {
+		return nil
+	}
+	limits, err := limiter.Limits(ctx)
+	if err == nil && !slices.ContainsFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Limit }) {
+		err = fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Limit)
+	}
+	return err
+}
+
+// says reports what can be told without a look at the place and the time.
+func (f Filter) says(job *asynq.TaskInfo) bool {
+	return (f.Type == "" || job.Type == f.Type) &&
+		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
+}
+
+// Means reports whether a job is meant.
+func (f Filter) Means(job Job) bool {
+	return f.says(job.TaskInfo) && f.wants(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.waits(job) &&
+		(f.Older == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.Older)
+}
+
+func (f Filter) wants(states ...string) bool {
+	return slices.ContainsFunc(states, func(state string) bool {
+		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
+			(f.Limit == "" && f.Key == "" || state == Waiting || state == Called)
+	})
+}
+
+func (f Filter) waits(job Job) bool {
+	if f.Limit == "" && f.Key == "" {
+		return true
+	}
+	return job.Place != nil && slices.ContainsFunc(job.Place.Lane.Meters, func(meter string) bool {
+		limit, key, _ := strings.Cut(meter, "|")
+		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
+	})
+}
 
 // pageSize is how many jobs are read at once: Redis does nothing else meanwhile, and
 // payloads can be large.
@@ -69,16 +283,13 @@ func (m Mark) String() string {
 }
 
 // ParseMark reads a mark. What is none is the beginning.
-func ParseMark(text string) (m Mark) {
-	var name string
-	if _, err := fmt.Sscanf(text, "%d %s ", &m.page, &m.set); err != nil || m.page < 0 || m.page > 1_000_000 {
+func ParseMark(text string) Mark {
+	parts := strings.SplitN(text, " ", 3)
+	page, err := strconv.Atoi(parts[0])
+	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
 		return Mark{}
 	}
-	if name = text[len(fmt.Sprintf("%d %s", m.page, m.set)):]; len(name) < 2 {
-		return Mark{}
-	}
-	m.queue = name[1:]
-	return m
+	return Mark{queue: parts[2], set: parts[1], page: page}
 }
 
 // Some is Jobs from a mark on: size jobs, or up to as many more, after a look at most jobs at
@@ -110,47 +321,36 @@ func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter
 			yield(sheet{}, err)
 			return
 		}
-		sets := q.sets()
 		for _, name := range names {
-			if name < from.queue {
+			mark, sets := Mark{queue: name}, q.sets()
+			switch {
+			case name < from.queue:
 				continue
+			case name == from.queue:
+				mark = from
+				sets = sets[max(0, slices.IndexFunc(sets, func(s kept) bool { return s.name == from.set })):]
 			}
-			first := Mark{queue: name}
-			begin := 0
-			if name == from.queue {
-				first = from
-				begin = max(0, slices.IndexFunc(sets, func(s kept) bool { return s.name == from.set }))
-			}
-			for _, set := range sets[begin:] {
-				if set.name != first.set {
-					first.set, first.page = set.name, 0
+			for _, set := range sets {
+				if set.name != mark.set {
+					mark.set, mark.page = set.name, 0
 				}
-				if f.wants(set.states...) && !q.tell(ctx, set, f, first, size, yield) {
-					return
+				if !f.wants(set.states...) {
+					continue
+				}
+				for page, err := range q.pages(ctx, set, mark, size) {
+					s := sheet{mark: mark, looked: len(page)}
+					if err == nil {
+						s.jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
+					}
+					s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Means(job) })
+					if !yield(s, err) || err != nil {
+						return
+					}
+					mark.page++
 				}
 			}
 		}
 	}
-}
-
-func (q *Queues) tell(ctx context.Context, set kept, f Filter, from Mark, size int, yield func(sheet, error) bool) bool {
-	s := sheet{mark: from}
-	for page, err := range q.pages(ctx, set, from, size) {
-		s.jobs, s.looked = nil, len(page)
-		if err == nil {
-			s.jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
-		}
-		if err != nil {
-			yield(sheet{}, err)
-			return false
-		}
-		s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Means(job) })
-		if !yield(s, nil) {
-			return false
-		}
-		s.mark.page++
-	}
-	return true
 }
 
 // pages reads a set from the end that comes first, from a mark on. What has moved from one

@@ -1,4 +1,4 @@
-package page
+package door
 
 import (
 	"crypto/hmac"
@@ -109,7 +109,6 @@ func (s *sessions) know(session string) {
 	s.known[sha256.Sum256([]byte(session))] = struct{}{}
 }
 
-// knows reports whether a session has proved true before.
 func (s *sessions) knows(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,41 +124,9 @@ func live(session string) (user string, code int) {
 	return "", http.StatusUnauthorized
 }
 
-// signIn takes what was typed, and gives a session for it: a token, or a user and a
-// password. Only the form counts and never the address, which stands in logs and in
-// the browser's history.
-func (g *guard) signIn(w http.ResponseWriter, r *http.Request) {
-	user, password := r.PostFormValue("user"), r.PostFormValue("password")
-	user, code := g.guesses.look(r, func() (string, bool) {
-		if g.isUser(user, password) {
-			return user, true
-		}
-		return "token", g.isToken(r.PostFormValue("token"))
-	})
-	switch code {
-	case http.StatusTooManyRequests:
-		g.refuse(w, code, tooMany)
-		return
-	case http.StatusUnauthorized:
-		g.refuse(w, code, "That was not right.")
-		return
-	}
-	g.setCookie(w, r, g.begin(user, time.Now().Add(sessionLength)), sessionLength)
-	// To the first view, whatever was asked for before: the form has no address in it
-	// that somebody could have put there.
-	redirect(w, "./")
-}
-
-// signOut takes the cookie from the browser. It remains valid elsewhere to its end, as
-// nothing remembers which sessions there are.
-func (g *guard) signOut(w http.ResponseWriter, r *http.Request) {
-	g.forget(w, r)
-	redirect(w, "./")
-}
-
-func (g *guard) forget(w http.ResponseWriter, r *http.Request) {
+func (d *Door) forget(w http.ResponseWriter, r *http.Request) {
 	if _, err := r.Cookie(cookieName(r)); err == nil {
-		g.setCookie(w, r, "", -time.Second)
+		d.setCookie(w, r, "", -time.Second)
 	}
 }
 
@@ -167,9 +134,9 @@ func (g *guard) forget(w http.ResponseWriter, r *http.Request) {
 // folder of the page, and out of reach of scripts. As it is Strict, a link from another
 // site arrives without it and is shown the sign-in. Secure it is where the browser
 // speaks TLS, which of a proxy nobody knows but who has set it up.
-func (g *guard) setCookie(w http.ResponseWriter, r *http.Request, session string, length time.Duration) {
+func (d *Door) setCookie(w http.ResponseWriter, r *http.Request, session string, length time.Duration) {
 	http.SetCookie(w, &http.Cookie{
 		Name: cookieName(r), Value: session, MaxAge: int(length / time.Second),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || g.HTTPS,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || d.HTTPS,
 	})
 }

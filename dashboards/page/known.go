@@ -1,0 +1,410 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// snapshot is all that was read in one turn. It does not change any more.
+type snapshot struct {
+	knowledge
+	// At is when it was read, by this process's clock, which says whether it is old.
+	At time.Time
+	// Now is Redis's time then, in this process's zone. All that is told in times or
+	// spans goes by it: limits are counted, and jobs wait, by Redis's clock.
+	Now time.Time
+	// Err is why it is older than it should be; nil where it is not.
+	Err  error
+	turn int // its number
+	// kept is what was made of it, and what views have read beside it since the last change
+	// on this page: what was read before that is not taken for this.
+	kept *cache
+	// changed is closed when something was changed on this page, and a newer one shows it.
+	changed chan struct{}
+}
+
+// place is where a job stands, as the forecast has it.
+func (k knowledge) place(p lanes.Place) *lanes.Place {
+	if k.forecast != nil {
+		p = k.forecast.Place(p)
+	}
+	return &p
+}
+
+// knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
+// that of the one before.
+type knowledge struct {
+	// Latency is how long Redis took to tell its time: the way there and back, and
+	// what it was busy with.
+	Latency time.Duration
+	Waiting int        // jobs, or called
+	Turns   bool       // whether anybody gives turns
+	Limits  []limitRow // what most waits for first
+	Queues  queues
+	Log     []throttle.Change // the newest first, some 500
+	Denials []denial          // the newest first, some of the last
+	// Says is the answer above all tables, made of the rest.
+	Says says
+	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
+	// called jobs do not count: they are reserved.
+	wants map[string][]lanes.Want
+	// own are those of which anything differs from the limit, by limit and key: a rate that
+	// somebody said, or what refusals have taught.
+	own map[string]map[string]throttle.KeyState
+	// forecast is when those run that wait; nil where nothing does.
+	forecast *lanes.Forecast
+}
+
+// queues is what asynq says, with sums over all queues. Its numbers are up to five
+// seconds old.
+type queues struct {
+	Infos             []inspect.QueueInfo // by name
+	Running, Archived int                 // jobs, also those that need no permits
+	Servers           int                 // processes with an asynq server, of any scope
+}
+
+// limitRow is a limit as the table shows it: how it stands, with what became of the last
+// 15 minutes.
+type limitRow struct {
+	inspect.Limit
+	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over,
+	// and From when they begin.
+	Row  []history.Limited
+	From time.Time
+	now  time.Time
+}
+
+// levels is how bad states are, in classes of the style sheet: good, wait, bad or quiet.
+var levels = map[inspect.State]string{
+	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.NotFull: "bad", inspect.KeysBlocked: "bad",
+	inspect.UsedUp: "wait", inspect.WillBeUsedUp: "wait", inspect.Saturated: "wait",
+	inspect.Flowing: "good", inspect.Idle: "quiet",
+}
+
+func (r limitRow) Level() string { return levels[r.Limit.State] }
+
+// State is how the limit stands in a few words.
+func (r limitRow) State() string {
+	switch r.Limit.State {
+	case inspect.Blocked:
+		return "blocked until " + clock(r.Blocks[0].Until, r.now)
+	case inspect.KeysBlocked:
+		return plural(len(r.Blocks), "key") + " blocked"
+	}
+	return string(r.Limit.State)
+}
+
+// Used is how full the limit is in words, and with keys how many of them are full.
+func (r limitRow) Used() string {
+	if len(r.Meters) == 0 {
+		if r.Keyed {
+			return "no key waits"
+		}
+		return ""
+	}
+	if !r.Keyed {
+		if m := r.Any; r.Any.PerSecond == 0 || r.Windowed() {
+			return fmt.Sprintf("%s of %s", number(m.Used()), number(m.Capacity))
+		}
+		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.Any.PerSecond))
+	}
+	text := fmt.Sprintf("%d of %s full", r.Full(), plural(len(r.Meters), "key"))
+	if len(r.Meters) < r.Keys {
+		text = fmt.Sprintf("%d of %d busiest keys full", r.Full(), len(r.Meters))
+	}
+	if n := len(r.Blocks); n > 0 {
+		text += fmt.Sprintf(", %s blocked", number(n))
+	}
+	return text
+}
+
+// Rule is what the limit is in a few words, as Limit.String writes it, but for the pause,
+// which the row says elsewhere.
+func (r limitRow) Rule() string {
+	l := r.Limit.Limit
+	l.Paused = false
+	return l.String()
+}
+
+// over are the parts of the row that are over: the last is not, and would be a fall to zero
+// at the end of a curve.
+func (r limitRow) over() []history.Limited { return r.Row[:max(0, len(r.Row)-1)] }
+
+// The size of a small curve, in its own units, which the template's viewBox has too:
+// the style sheet makes it as large as the column.
+const sparkWidth, sparkHeight = 150.0, 28.0
+
+// sparkline is the last 15 minutes of a limit in the least of space.
+type sparkline struct {
+	// Points are the curve in the form of SVG: x,y for each 10 seconds, y from the top.
+	Points string
+	// Allowed is the y of the line of what is allowed; empty for none.
+	Allowed string
+	// Text says the same for those who cannot see the curve.
+	Text string
+}
+
+// Spark draws the limit's row. The height is that of the highest part, or of what is
+// allowed where that is near enough to be seen beside it: up to twenty times as high,
+// as a curve below that is a flat line. Of a limit with keys nothing says what all of
+// them together are allowed.
+func (r limitRow) Spark() sparkline {
+	var rates []float64
+	most, sum := 0.0, int64(0)
+	for _, t := range r.over() {
+		rate := float64(t.Permits) / part.Seconds()
+		rates = append(rates, rate)
+		most, sum = max(most, rate), sum+t.Permits
+	}
+	// 0 is no line.
+	allowed := 0.0
+	if !r.Keyed && (most > 0 && r.Any.PerSecond < 20*most) {
+		allowed = r.Any.PerSecond
+	}
+	// Nothing touches the upper edge.
+	top := max(most, allowed) * 1.08
+	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(sum), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	if allowed > 0 {
+		s.Allowed = fmt.Sprintf("%.1f", level(allowed, sparkHeight, top))
+	}
+	return s
+}
+
+// Chart is what the script draws: times, permits and denials a second, and how
+// many are allowed, where one number says that: not of a limit with keys, whose row is
+// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
+// html/template escapes it: a script in the page, with the data in it, could not run.
+func (r limitRow) Chart() string {
+	data := struct {
+		Times   []int64   `json:"times"`
+		Permits []float64 `json:"permits"`
+		Denials []float64 `json:"denials"`
+		Allowed float64   `json:"allowed"`
+	}{}
+	for i, t := range r.over() {
+		data.Times = append(data.Times, r.From.Add(time.Duration(i)*part).Unix())
+		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
+		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
+	}
+	if !r.Keyed {
+		data.Allowed = r.Any.PerSecond
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return "" // there is nothing in it that cannot be written
+	}
+	return string(text)
+}
+
+// says is the answer, before all figures: how many jobs wait, for what, and until when
+// the last of them will have run.
+type says struct {
+	Chief string // the limit that most wait for
+	All   bool   // whether nearly all do: nine of ten
+	// Since is when the job that waits longest was denied first, and For how long ago
+	// that was, in whole seconds. Both are zero where that is not known.
+	Since time.Time
+	For   time.Duration
+	// LastIn is how long until the last of all that wait would run, and Last when that
+	// is, of those limits of which it can be told.
+	LastIn time.Duration
+	Last   time.Time
+	About  bool // whether that is an estimate
+	// Unknown is a limit of which nobody knows when the last runs; empty where there
+	// is none.
+	Unknown string
+	// Troubles are what an operator should look at, in the order of the table.
+	Troubles []trouble
+}
+
+// trouble is something that needs a look, and how much: its Level is a class of the
+// style sheet, bad for what somebody should do something about and wait for what time
+// mends. Its Text is the beginning of a sentence for people, with keys made visible.
+type trouble struct{ Level, Text string }
+
+// summarize makes the answer of what is known. More than four troubles are three and a
+// number, so that the answer stays one.
+func summarize(k knowledge, now time.Time) says {
+	now = now.Local()
+	var s says
+	add := func(level, format string, args ...any) {
+		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
+	}
+	// First, as it explains all else: jobs come by asynq's polls then, or not at all.
+	if k.Waiting > 0 && !k.Turns {
+		add("bad", "nobody gives turns: no worker runs, or none reaches Redis")
+	}
+	waiting := 0
+	for i := range k.Limits {
+		row := &k.Limits[i]
+		waiting += row.Waiting
+		if s.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(s.Since) {
+			s.Since = row.Since
+		}
+		switch {
+		case row.Spare > 0:
+			add("bad", "%s is not full: %s free while jobs wait", row.Name, plural(row.Spare, "permit"))
+		case row.Paused:
+			add("bad", "%s is paused%s", row.Name, sinceWhen(k.Log, row.Name, now))
+		case row.Limit.State == inspect.UsedUp:
+			add("wait", "%s is used up until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
+		case len(row.Blocks) == 1:
+			b := row.Blocks[0]
+			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, now), by(lastChange(k.Log, "blocked", row.Name, b.Key)))
+		case len(row.Blocks) > 1:
+			add("bad", "%s of %s are blocked", plural(len(row.Blocks), "key"), row.Name)
+		}
+	}
+	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Waiting > 0 {
+		s.Chief = k.Limits[0].Name
+		// Permits are held against permits, not jobs.
+		s.All = k.Limits[0].Waiting*10 >= waiting*9
+	}
+	if k.forecast != nil {
+		last, unknown := k.forecast.Last()
+		s.Last, s.About = k.forecast.At.Add(last.In).In(now.Location()), last.About
+		s.LastIn = max(0, s.Last.Sub(now))
+		if unknown != nil {
+			s.Unknown = unknown.Limit
+		}
+	}
+	if !s.Since.IsZero() {
+		s.For = max(0, now.Sub(s.Since)).Truncate(time.Second)
+	}
+	// The rest is in the table, where each row has its chip.
+	if len(s.Troubles) > 4 {
+		more := len(s.Troubles) - 3
+		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", more)})
+	}
+	return s
+}
+
+// lastChange is the last change of this sort to a limit, or to a key of it, if that is not too
+// long ago: the changelog has the last 500 or so of the scope, the newest first.
+func lastChange(log []throttle.Change, what, limit, key string) (c throttle.Change) {
+	for _, c := range log {
+		if c.What == what && c.Limit == limit && c.Key == key {
+			return c
+		}
+	}
+	return c
+}
+
+// sinceWhen says since when and by whom a limit is paused, if that is known.
+func sinceWhen(log []throttle.Change, limit string, now time.Time) string {
+	c := lastChange(log, "paused", limit, "")
+	if c.At.IsZero() {
+		return ""
+	}
+	return " since " + clock(c.At, now) + by(c)
+}
+
+// by says who made a change: a user, a program, or "upstream" where the other side's answer
+// did.
+func by(c throttle.Change) string {
+	if c.By == "" {
+		return ""
+	}
+	return " by " + short(c.By)
+}
+
+// The last 15 minutes, in parts of 10 seconds: a minute less than the stream in Redis
+// reaches back.
+const (
+	part  = 10 * time.Second
+	parts = 90
+)
+
+// denial is one call that was denied, for example: a process tells at most one a second
+// for each limit.
+type denial struct {
+	// At is when its process wrote it down, by Redis's clock: up to a second later.
+	At    time.Time
+	Limit string
+	history.Denial
+}
+
+// series is what the processes said they did, by limit and part of time, as a number since
+// 1970.
+//
+// It is bounded by names: a summary has fifty limits at most and one called other, and
+// a limit of which nothing was heard for 15 minutes is forgotten.
+// state guards it, so it has no lock of its own.
+type series struct {
+	since   string // the last summary that was read, by its ID in the stream
+	last    int64  // the newest part
+	limits  map[string]map[int64]history.Limited
+	recent  []history.Summary // those that rates are made of
+	denials []denial          // the newest first
+}
+
+// move goes on to a moment, and forgets what is too old.
+func (s *series) move(now time.Time) {
+	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
+	for name, row := range s.limits {
+		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
+		if len(row) == 0 {
+			delete(s.limits, name)
+		}
+	}
+	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
+}
+
+// add notes what a process said. What is too old, or in a part to which move has not come,
+// is left out.
+func (s *series) add(at time.Time, limit string, l history.Limited) {
+	i := at.UnixMilli() / part.Milliseconds()
+	if i > s.last || i <= s.last-parts {
+		return
+	}
+	if s.limits[limit] == nil {
+		s.limits[limit] = map[int64]history.Limited{}
+	}
+	s.limits[limit][i] = s.limits[limit][i].Plus(l)
+}
+
+// maxDenials bounds the denials that are remembered. They are examples: how many there
+// were the tallies say.
+const maxDenials = 50
+
+// deny notes a denial. They come oldest first. Snapshots have the list, so it is made anew.
+func (s *series) deny(d denial) {
+	s.denials = append([]denial{d}, s.denials[:min(len(s.denials), maxDenials-1)]...)
+}
+
+// row is a limit's last 15 minutes, the oldest first, and when they begin.
+func (s *series) row(limit string) (row []history.Limited, from time.Time) {
+	first := s.last - parts + 1
+	for i := range int64(parts) {
+		row = append(row, s.limits[limit][first+i])
+	}
+	return row, time.UnixMilli(first * part.Milliseconds())
+}
+
+// polyline is a curve in the form of SVG: x,y for each number, y from the upper edge of a box
+// of that size, which stands for top.
+func polyline(numbers []float64, width, height, top float64) string {
+	var points strings.Builder
+	// A tenth of a unit is less than a pixel: more digits would only be sent.
+	for i, n := range numbers {
+		fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)*width/float64(len(numbers)-1), level(n, height, top))
+	}
+	return strings.TrimSpace(points.String())
+}
+
+// level is where a number lies in such a box. A curve of zeros lies on the lower edge.
+func level(n, height, top float64) float64 {
+	if top == 0 {
+		return height - 1
+	}
+	return height - 1 - (height-2)*n/top
+}

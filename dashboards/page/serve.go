@@ -1,0 +1,175 @@
+package page
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/headgate/headgate/dashboards/page/internal/door"
+	"github.com/headgate/headgate/internal/inspect"
+)
+
+// New makes a page. It reads nothing before somebody looks. Its error joins all that
+// is wrong with the options.
+func New(o Options) (*Page, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	redactor, err := newRedactor(o.Redact)
+	if err != nil {
+		return nil, err
+	}
+	if o.Scope == "" {
+		o.Scope = "default"
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor, door: door.New(o.door()), reads: make(chan struct{}, maxReads)}
+	// What is made for all who look must not end with the request of one of them.
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.reader = newReader(p.ctx, o, p.queues)
+	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.refuse(w, code, "") })
+	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
+	// matters most where no cookie protects: on a page that lets in whoever is on
+	// this machine, and where a browser sends a Basic password by itself. GET is
+	// always let through, which is why nothing here is changed by one.
+	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))
+	return p, nil
+}
+
+// Close ends the streams of all who look, which http.Server's Shutdown waits for: so
+// call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
+// answered then, but views that read for their query fail. It returns nil.
+func (p *Page) Close() error {
+	p.cancel()
+	p.door.Close()
+	return nil
+}
+
+// ServeHTTP implements http.Handler. Nothing from other hosts is loaded into a page,
+// no script stands in one, and nobody may frame it: a text that got into it unescaped
+// could still run nothing. Posts from other sites are refused before anybody is asked
+// who they are.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	// default-src is for what a page loads or runs, and says nothing of the other
+	// three. base-uri keeps a <base> that got in from turning the relative links
+	// elsewhere, form-action a form from taking along what is typed, and
+	// frame-ancestors a site from hiding the page under what it wants clicked.
+	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	// The address of a view has keys and IDs of jobs in it.
+	h.Set("Referrer-Policy", "same-origin")
+	// What one user was shown is left in no cache. Assets say otherwise.
+	h.Set("Cache-Control", "no-store")
+	if nameOf(r) == "" && !strings.HasSuffix(mount(r), "/") {
+		redirect(w, path.Base(mount(r))+"/") // links are relative to the folder
+		return
+	}
+	// The longest form names a job or a key. Longer ones fail when they are read.
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+	p.handler.ServeHTTP(w, r)
+}
+
+// mount is the path that the browser asked for, with the prefix that StripPrefix has
+// taken away: RequestURI stays as it came. The browser resolves the page's links
+// against that path, so it decides whether a slash is missing.
+func mount(r *http.Request) string {
+	at, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || at.Path == "" {
+		return r.URL.Path
+	}
+	return at.Path
+}
+
+// nameOf is which page is asked for. All pages stand in one folder, so that their links
+// are the same at any prefix. A name is looked up as it is and never joined to a path, so
+// there is nothing that dots or slashes in it could climb to.
+func nameOf(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
+
+// enter answers what is asked for to sign in, and all else to those who may come in. Assets
+// are the same in every copy of this program, and the page to sign in needs them. The others
+// are told nothing of which pages there are: without a session a wrong address and a right
+// one get the same answer.
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
+	if p.door.Credentials() {
+		name := nameOf(r)
+		if asset, ok := strings.CutPrefix(name, "assets/"); ok {
+			serveAsset(w, r, asset)
+			return
+		}
+		if name == "sign-in" && r.Method == http.MethodPost {
+			// With what was typed: what else the request has does not count. To the first
+			// view, whatever was asked for before: the form has no address in it that
+			// somebody could have put there.
+			if code := p.door.SignIn(w, r); code != 0 {
+				p.refuse(w, code, "That was not right.")
+				return
+			}
+			redirect(w, "./")
+			return
+		}
+	}
+	p.routed.ServeHTTP(w, r)
+}
+
+// refuse shows where to sign in, or why that cannot be done. It needs no Redis, so signing
+// in works without it.
+func (p *Page) refuse(w http.ResponseWriter, code int, says string) {
+	switch {
+	case code == http.StatusTooManyRequests:
+		p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: tooMany})
+	case code == http.StatusForbidden:
+		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: "Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others."})
+	case !p.door.Credentials():
+		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: "You are not signed in."})
+	default:
+		p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: says})
+	}
+}
+
+const tooMany = "Too many wrong attempts at once. Try again in a second."
+
+// refused says why a request is not let in where there is no form to sign in with.
+var refused = map[int]string{
+	http.StatusUnauthorized:    "want the page's token in \"Authorization: Bearer TOKEN\", or its user and password",
+	http.StatusForbidden:       "this is for programs on the machine it runs on that ask for a name such as localhost",
+	http.StatusTooManyRequests: tooMany,
+}
+
+// Guard lets in to next whom the page lets in, and tells others no more than that they may
+// not, in a line of text: for what a program serves beside the page, such as metrics.
+func (p *Page) Guard(next http.Handler) http.Handler {
+	return p.door.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, refused[code], code) })
+}
+
+// route answers a request that may come in. Of these pages only do and sign-out take a POST.
+func (p *Page) route(w http.ResponseWriter, r *http.Request) {
+	name := nameOf(r)
+	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
+		serveAsset(w, r, asset)
+		return
+	}
+	switch {
+	case name == "do":
+		p.serveAction(w, r)
+	case name == "sign-out" && r.Method == http.MethodPost:
+		p.door.SignOut(w, r)
+		redirect(w, "./")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		p.fail(w, http.StatusMethodNotAllowed, "This page can only be read.")
+	case name == "events":
+		p.serveEvents(w, r)
+	case name == "find":
+		p.serveFind(w, r)
+	case views[name] != nil:
+		p.serveView(w, r, name)
+	default:
+		p.fail(w, http.StatusNotFound, "There is no such page.")
+	}
+}

@@ -18,12 +18,11 @@ func (crawlsCommand) Help() string {
 	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run, and "beyond" says how often links were left out because the crawl or their host has as many pages as crawl.max_pages and crawl.max_host_pages allow. A crawl is forgotten 90 days after its last job.`
 }
 
-func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	conf, rdb, err := open(ctx, g)
+func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	conf, rdb, err := conn.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
 	f := frontier.New(rdb, conf.Scope)
 	if c.Name != "" {
 		return c.show(ctx, f, stdio)
@@ -44,14 +43,8 @@ func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, columns(p.Counts)...))
 		}
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, crawls)
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "there are no crawls yet: \"enqueue crawl URL\" begins one")
-		return nil
-	}
-	return cli.Table(stdio.Out, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows)
+	const none = `there are no crawls yet: "enqueue crawl URL" begins one`
+	return printList(stdio.Out, c.JSON, crawls, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows, none)
 }
 
 func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {

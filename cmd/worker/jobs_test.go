@@ -35,11 +35,10 @@ func newAllJobs(t *testing.T) *allJobs {
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	w := &allJobs{t, nil, "redis://" + m.Addr(), rdb}
-	q, err := openQueues(t.Context(), &cli.Globals{Redis: w.url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(q.Close)
+	conn := &connection{globals: &cli.Globals{Redis: w.url}}
+	t.Cleanup(conn.close)
+	q, err := conn.queues(t.Context())
+	w.must(err)
 	w.Queues = q
 	for _, id := range []string{"pending", "scheduled", "retry", "archived", "active", "completed", "waiting", "behind"} {
 		w.add(id, id)

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -54,12 +58,7 @@ type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	limiter, done, err := connect(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer done()
+func (c *limitsList) Run(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
 		return err
@@ -79,14 +78,8 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, definitions)
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "there are no limits yet: \"worker run\" brings those of its config, and \"worker limits set\" makes one")
-		return nil
-	}
-	return cli.Table(stdio.Out, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows)
+	const none = `there are no limits yet: "worker run" brings those of its config, and "worker limits set" makes one`
+	return printList(stdio.Out, c.JSON, definitions, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows, none)
 }
 
 type limitsShow struct {
@@ -101,19 +94,11 @@ type backlog struct {
 	About   bool     `json:"about,omitempty"`
 }
 
-func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := openQueues(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer q.Close()
+func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	limiter := q.Limiter
-	limit, found, err := find(ctx, limiter, c.Name)
+	limit, _, err := limiter.Key(ctx, c.Name, "")
 	if err != nil {
 		return err
-	}
-	if !found {
-		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
 	}
 	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
@@ -147,9 +132,200 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	for _, k := range d.Keys {
 		fmt.Fprintf(stdio.Out, "key %s\n", cli.Foreign(k.String()))
 	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "nothing waits for it")
+	return printList(stdio.Out, false, nil, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for it")
+}
+
+type limitsPeek struct {
+	Name string `arg:"" help:"Name of the limit."`
+	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	JSON bool   `help:"Print a JSON object."`
+}
+
+func (c *limitsPeek) Run(ctx context.Context, limiter *lanes.Lanes, g *cli.Globals, stdio cli.IO) error {
+	if err := needKey(ctx, g, limiter, c.Name, c.Key); err != nil {
+		return err
+	}
+	d, err := limiter.Peek(ctx, c.Name, c.Key)
+	if err != nil {
+		return badUnlessDown(err)
+	}
+	if d.Outcome == throttle.NoLimit {
+		return errors.New(d.String())
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, map[string]any{
+			"limit": c.Name, "key": cli.Text(c.Key), "capacity": d.Capacity, "remaining": d.Remaining,
+			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
+		})
+	}
+	limit, _, err := limiter.Key(ctx, c.Name, "")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
+	if limit.Paused {
+		fmt.Fprintf(stdio.Out, ", more once somebody resumes the limit")
+	} else if d.RetryAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
+	}
+	if d.ResetAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", all in %s", in(d.ResetAfter))
+	}
+	fmt.Fprintln(stdio.Out)
+	return nil
+}
+
+type block struct {
+	Key   cli.Text  `json:"key"`
+	Until time.Time `json:"until"`
+	rest  time.Duration
+}
+
+func newBlocks(from []throttle.Blocked) []block {
+	blocks := make([]block, len(from))
+	for i, b := range from {
+		blocks[i] = block{cli.Text(b.Key), b.Until, b.For}
+	}
+	return blocks
+}
+
+// String is the key, and when it opens.
+func (b block) String() string { return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest)) }
+
+// state is why a limit hands out less than it says, in few words.
+func (d definition) state() string {
+	switch {
+	case d.Paused:
+		return "paused"
+	case len(d.Blocked) == 1:
+		return "blocked: " + d.Blocked[0].String()
+	case len(d.Blocked) > 1:
+		return fmt.Sprintf("blocked: %d keys", len(d.Blocked))
+	case len(d.Keys) == 1:
+		return "key " + d.Keys[0].String()
+	case len(d.Keys) > 1:
+		return fmt.Sprintf("%d keys of their own", len(d.Keys))
+	}
+	return ""
+}
+
+type key struct {
+	Key      cli.Text   `json:"key"`
+	Rate     string     `json:"rate,omitempty"`
+	Capacity int        `json:"capacity,omitempty"`
+	Source   string     `json:"source,omitempty"`
+	Now      string     `json:"now,omitempty"`
+	Why      string     `json:"why,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`
+	rest     time.Duration
+}
+
+func newKeys(from []throttle.KeyState) []key {
+	keys := make([]key, len(from))
+	for i, k := range from {
+		keys[i] = key{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		switch {
+		case k.File:
+			keys[i].Source = "file"
+		case k.Override != throttle.Override{}:
+			keys[i].Source = "set"
+		}
+		if !k.Until.IsZero() {
+			keys[i].Until = &k.Until
+		}
+	}
+	return keys
+}
+
+// why is why a key goes slower than it could.
+func why(k throttle.KeyState) string {
+	var reasons []string
+	if k.Refused > 0 {
+		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.Refused))
+	} else if k.Slowed {
+		reasons = append(reasons, "was refused")
+	}
+	if k.Now != "" && k.Latency > 0 {
+		reasons = append(reasons, "latency "+k.Latency.Round(time.Millisecond).String())
+	}
+	return strings.Join(reasons, ", ")
+}
+
+// String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
+func (k key) String() string {
+	text := throttle.Override{Capacity: k.Capacity}.String()
+	text = strings.TrimSpace(k.Rate + " " + text)
+	if k.rest > 0 {
+		text += " for " + in(k.rest)
+	}
+	if k.Now != "" {
+		text = strings.TrimSpace(text + " now " + k.Now)
+	}
+	if k.Why != "" {
+		text = strings.TrimSpace(text + " (" + k.Why + ")")
+	}
+	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
+}
+
+// needKey asks for the key of a limit that counts by key, if there is none.
+// Without it a command would speak of a meter that no job ever uses. Whether a
+// limit counts by key is known from the config or, where that does not speak of
+// the limit, from what is waited for and blocked.
+func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
+	if key != "" {
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows)
+	keys, keyless, err := keysInConfig(g, limit)
+	if err == nil && keys == nil && !keyless {
+		keys, keyless, err = keysInRedis(ctx, limiter, limit)
+	}
+	if err != nil || keyless || keys == nil {
+		return err
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	if len(keys) > 3 {
+		keys = append(keys[:3], "…")
+	}
+	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
+}
+
+// keysInConfig lists the expressions that give the limit's keys, and reports
+// whether it is used without one.
+func keysInConfig(g *cli.Globals, limit string) (keys []string, keyless bool, err error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, false, err
+	}
+	for _, task := range c.Tasks {
+		for _, n := range task.Limits {
+			if n.Limit == limit {
+				keys = append(keys, n.Key.String())
+			}
+		}
+	}
+	return keys, slices.Contains(keys, ""), nil
+}
+
+// keysInRedis lists keys of the limit that are waited for or blocked, and reports
+// whether the empty one is among them.
+func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, keyless bool, err error) {
+	wants, err := limiter.Wants(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	blocks, err := limiter.Blocks(ctx, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, w := range wants {
+		if w.Limit == limit {
+			keys = append(keys, w.Key)
+		}
+	}
+	slices.Sort(keys)
+	for _, b := range blocks {
+		keys = append(keys, b.Key)
+	}
+	return keys, slices.Contains(keys, ""), nil
 }

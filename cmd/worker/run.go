@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/listen"
 	"github.com/headgate/headgate/internal/worker"
 )
 
@@ -150,4 +151,141 @@ func under(t config.Task) string {
 		parts = append(parts, text)
 	}
 	return "under " + strings.Join(parts, ", ")
+}
+
+func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+	warning, err := worker.Check(ctx, conf)
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		fmt.Fprintln(stdio.Err, "worker: "+warning)
+	}
+	_, err = fmt.Fprintln(stdio.Out, "the config is right")
+	return err
+}
+
+// checked is what a worker would run, in JSON. Redis is empty for one within the
+// worker.
+type checked struct {
+	Config      string                     `json:"config"`
+	Redis       string                     `json:"redis"`
+	Scope       string                     `json:"scope"`
+	Queues      map[string]int             `json:"queues"`
+	Concurrency int                        `json:"concurrency"`
+	Limits      []definition               `json:"limits"`
+	Tasks       map[string][]neededLimit   `json:"tasks"`
+	Commands    map[string]string          `json:"commands"`
+	Schedules   map[string]checkedSchedule `json:"schedules"`
+	Warning     string                     `json:"warning,omitempty"`
+}
+
+// neededLimit is a limit that jobs of a task need, in JSON: key and cost as the
+// config has them.
+type neededLimit struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key,omitempty"`
+	Cost  string `json:"cost,omitempty"`
+}
+
+type checkedSchedule struct {
+	Cron string `json:"cron"`
+	Zone string `json:"zone"`
+	Task string `json:"task"`
+}
+
+func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	warning, err := worker.Check(ctx, conf)
+	if err != nil {
+		return err
+	}
+	c := newChecked(g, conf)
+	c.Warning = warning
+	return cli.JSON(stdio.Out, c)
+}
+
+func newChecked(g *cli.Globals, conf *config.Config) checked {
+	c := checked{
+		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
+		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
+	}
+	if !conf.Redis.IsZero() {
+		c.Redis = conf.Redis.String()
+	}
+	for _, l := range conf.Limits {
+		c.Limits = append(c.Limits, newDefinition(l, nil, nil))
+	}
+	for name, task := range conf.Tasks {
+		c.Tasks[name] = []neededLimit{}
+		for _, n := range task.Limits {
+			c.Tasks[name] = append(c.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
+		}
+	}
+	for name, command := range conf.Commands {
+		c.Commands[name] = command.String()
+	}
+	for name, s := range conf.Schedules {
+		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Task}
+	}
+	return c
+}
+
+// pageSecrets open the page, instead of what the config says.
+type pageSecrets struct {
+	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token of at least 8 characters that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
+	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
+	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
+}
+
+// pageFlags say who may see the page and how, instead of what the config says.
+type pageFlags struct {
+	pageSecrets
+	PageReadOnly bool   `help:"Nothing can be changed on the page."`
+	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: what is at --listen is served by https. When the files change the new ones are taken."`
+	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageSecrets) over(p config.Page) config.Page {
+	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
+	p.User = cmp.Or(f.PageUser, p.User)
+	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
+	return p
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageFlags) over(p config.Page) config.Page {
+	p = f.pageSecrets.over(p)
+	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
+	p.ReadOnly = p.ReadOnly || f.PageReadOnly
+	return p
+}
+
+var pageFlag = map[string]string{
+	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
+}
+
+// checkPage refuses to show the page to other machines without asking who they
+// are.
+func checkPage(addr string, p config.Page) error {
+	var wrong error
+	p.Check(func(field, problem string) { // the config's have been checked: of the flags
+		wrong = cmp.Or(wrong, error(cli.Usagef("--%s: %s", pageFlag[field], problem)))
+	})
+	if wrong != nil {
+		return wrong
+	}
+	if p.TLSCert != "" {
+		if _, err := listen.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
+			return err
+		}
+	}
+	address, err := config.ListenAddress(addr)
+	if err != nil {
+		return cli.Usagef("--listen %w", err)
+	}
+	if address == "" || p.Open() || listen.OfThisMachine(address) {
+		return nil
+	}
+	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
 }

@@ -34,18 +34,17 @@ Then come the workers: where each runs, which headgate it is and which config it
 With --since it is told instead what became of jobs, in steps of a minute to a day: minutes are known of one day, hours of thirty. The waits are of those jobs that waited for permits: half waited no longer than P50, and one in a hundred longer than P99, as near as that was counted.`
 }
 
-func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Since != nil && (*c.Since <= 0 || *c.Since > history.Reach) {
 		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
 	}
-	q, err := openQueues(ctx, g)
+	q, err := conn.queues(ctx)
 	if errors.Is(err, dial.ErrNoRedis) {
-		q, err = keptQueues(ctx, g, stdio.Err)
+		q, err = conn.kept(ctx, stdio.Err)
 	}
 	if err != nil {
 		return err
 	}
-	defer q.Close()
 	if !c.Watch {
 		return c.once(ctx, q, stdio.Out, cli.JSON)
 	}
@@ -191,4 +190,52 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		})
 	}
 	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
+}
+
+func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
+	p, err := q.Since(ctx, *c.Since)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return asJSON(out, p)
+	}
+	var rows [][]string
+	for _, s := range p.Slices {
+		seconds := min(p.Step, max(1, p.At.Sub(s.From).Seconds()))
+		rows = append(rows, []string{
+			s.From.Local().Format("2006-01-02 15:04"), fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.Archived),
+			fmt.Sprintf("%.1f/s", float64(s.Done)/seconds), fmt.Sprint(s.Denied), waited(s.WaitP50), waited(s.WaitP99),
+		})
+	}
+	return cli.Table(out, []string{"FROM", "DONE", "FAILED", "ARCHIVED", "RATE", "DENIED", "WAIT P50", "WAIT P99"}, rows)
+}
+
+func waited(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	d := duration(*seconds)
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func printWorkers(out io.Writer, s inspect.Status) error {
+	if len(s.Workers) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, w := range s.Workers {
+		state := "here"
+		if w.Gone {
+			state = "gone"
+		}
+		rows = append(rows, []string{
+			w.Host, fmt.Sprint(w.PID), w.Version, w.Config, fmt.Sprintf("%d of %d", w.Running, w.Concurrency),
+			w.Started.Local().Format("2006-01-02 15:04:05"), w.Seen.Local().Format("15:04:05"), state,
+		})
+	}
+	return cli.Table(out, []string{"WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE"}, rows)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
@@ -28,12 +29,7 @@ type summary struct {
 	About   bool     `json:"about,omitempty"`
 }
 
-func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := openQueues(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer q.Close()
+func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	wants, err := q.Limiter.Wants(ctx)
 	if err != nil {
 		return err
@@ -44,18 +40,11 @@ func (c *waitingCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) 
 	}
 	lasts := forecast.Limits()
 	found := summaries(wants, lasts)
-	if c.JSON {
-		return cli.JSON(stdio.Out, found)
-	}
-	if len(found) == 0 {
-		fmt.Fprintln(stdio.Out, "nothing waits for a permit")
-		return nil
-	}
 	var rows [][]string
 	for _, s := range found {
 		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(lasts[s.Limit])})
 	}
-	return cli.Table(stdio.Out, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows)
+	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for a permit")
 }
 
 func summaries(wants []lanes.Want, lasts map[string]lanes.Expected) []summary {

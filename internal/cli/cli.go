@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -29,11 +31,26 @@ type IO struct {
 	Out, Err io.Writer
 }
 
+// Process runs a command as this process, and ends it. The context ends with the first
+// signal. A second one ends the process at once, as it does by default, from before the
+// context ends.
+func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	}()
+	os.Exit(command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+}
+
 // Main reads the arguments into the grammar, a struct with kong's tags, calls
 // the Run method of the command that they name, and returns the exit code. Run
-// can take a context.Context, an IO and a *Globals. An error becomes one line
-// on IO.Err; see UsageError and ExitCode.
-func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO) (code int) {
+// can take a context.Context, an IO, a *Globals and what more binds. An error becomes
+// one line on IO.Err; see UsageError and ExitCode.
+func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:
@@ -43,13 +60,13 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 			panic(cause)
 		}
 	}()
-	parser, err := kong.New(grammar, append(mappers(),
+	parser, err := kong.New(grammar, append(append(mappers(),
 		kong.Name(name), kong.Description(about),
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(throttle.As(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
-	)...)
+	), more...)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}

@@ -1,13 +1,18 @@
 package config
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/scheduler"
@@ -144,3 +149,122 @@ func (p Proxy) choose() func(*http.Request) (*url.URL, error) {
 	}
 	return nil
 }
+
+// TLS is for calls over https, and for Redis over TLS.
+type TLS struct {
+	// CA is a file of certificates in PEM that count beside the system's.
+	CA string `yaml:"ca"`
+	// Cert is a file in PEM with the certificate that is shown to the other side.
+	Cert string `yaml:"cert"`
+	// Key is a file in PEM with the certificate's key.
+	Key string `yaml:"key"`
+	// MinVersion is the lowest version of TLS. The zero value means Go's, `1.2`.
+	MinVersion TLSVersion `yaml:"min_version"`
+}
+
+// TLSVersion is a version of TLS, as crypto/tls numbers them.
+type TLSVersion uint16
+
+// UnmarshalText reads 1.2 or 1.3.
+func (v *TLSVersion) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "1.2":
+		*v = tls.VersionTLS12
+	case "1.3":
+		*v = tls.VersionTLS13
+	default:
+		return fmt.Errorf("%q: want 1.2 or 1.3", text)
+	}
+	return nil
+}
+
+// config reads the files. An error begins with the field. Without any field it
+// is nil.
+func (t TLS) config() (*tls.Config, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: uint16(t.MinVersion)}
+	if t.CA != "" {
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		text, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ca: %q holds no certificate: want a file in PEM", t.CA)
+		}
+		c.RootCAs = roots
+	}
+	if t.Cert != "" {
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			return &pair, err
+		}
+		if _, err := load(nil); err != nil {
+			return nil, fmt.Errorf("cert: %w", err)
+		}
+		// Anew for each connection: certificates are renewed while workers run.
+		c.GetClientCertificate = load
+	}
+	return c, nil
+}
+
+// checkTLS reports a certificate without a key, and a key without a certificate.
+func (d *decoder) checkTLS(at string) {
+	for _, pair := range [][2]string{{"cert", "key"}, {"key", "cert"}} {
+		if d.has(join(at, pair[0])) && !d.has(join(at, pair[1])) {
+			d.errorf(join(at, pair[0]), "%s is missing: want both, or neither", pair[1])
+		}
+	}
+}
+
+// Network is a range of IP addresses.
+type Network struct{ netip.Prefix }
+
+// UnmarshalText reads a range such as 10.0.0.0/8, or one address.
+func (n *Network) UnmarshalText(text []byte) error {
+	if a, err := netip.ParseAddr(string(text)); err == nil && a.Zone() == "" && !a.Is4In6() {
+		n.Prefix = netip.PrefixFrom(a, a.BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(string(text))
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return fmt.Errorf("%q: want a network such as 10.0.0.0/8 or fd00::/8, or an address", text)
+	case p != p.Masked():
+		return fmt.Errorf("%q: an address within a network: want %s, or %s alone", text, p.Masked(), p.Addr())
+	}
+	n.Prefix = p
+	return nil
+}
+
+// Size is a number of bytes.
+type Size int64
+
+var (
+	sizeForm  = regexp.MustCompile(`^([0-9]{1,9}) ?(kB|MB|GB|KiB|MiB|GiB)$`)
+	sizeUnits = map[string]int64{
+		"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+	}
+)
+
+// UnmarshalText reads a size such as 100MB.
+func (s *Size) UnmarshalText(text []byte) error {
+	m := sizeForm.FindSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%q: want a size such as 500kB, 100MB or 2GiB", text)
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q: want a size above zero", text)
+	}
+	*s = Size(n * sizeUnits[string(m[2])])
+	return nil
+}
+
+// String is the number of bytes.
+func (s Size) String() string { return strconv.FormatInt(int64(s), 10) + " bytes" }

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/headgate/headgate/internal/expression"
@@ -60,5 +62,136 @@ func (d *decoder) checkThen(path string, then []Then, c *Config) {
 		}
 		then[i].Payload = d.compile(at+".payload", then[i].Payload, expression.ParseDoneTemplate)
 		d.checkNames(at+".payload", then[i].Type, then[i].Payload)
+	}
+}
+
+// referring are the fields of a type's payload whose texts can refer to secrets. Only
+// what the config itself says there does: what an expression yields may be written by
+// anybody, such as the server that answered.
+var referring = map[string][]string{tasks.TypeHTTPRequest: {"url", "headers"}}
+
+func quoteOf(typename, field string) expression.Quote {
+	if slices.Contains(referring[typename], field) {
+		return tasks.Literal
+	}
+	return nil
+}
+
+type evaluate func(expression.Template, expression.Quote) (any, error)
+
+// fill is a type's payload as JSON, with its templates evaluated. The error is that of
+// the first expression that fails.
+func fill(typename string, payload any, of evaluate) ([]byte, error) {
+	filled, err := fillFields(typename, payload, of)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(filled)
+}
+
+func fillFields(typename string, payload any, of evaluate) (any, error) {
+	fields, ok := payload.(map[string]any)
+	if !ok { // one expression gives all of it
+		value, err := fillValue(payload, nil, of)
+		if err != nil {
+			return nil, err
+		}
+		return quoteFields(typename, value)
+	}
+	filled := make(map[string]any, len(fields))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		var err error
+		if filled[name], err = fillValue(fields[name], quoteOf(typename, name), of); err != nil {
+			return nil, err
+		}
+	}
+	return filled, nil
+}
+
+// quoteFields is a payload that an expression has yielded, with all texts quoted that
+// could refer to secrets. The value itself does not change: it may be the job's result.
+func quoteFields(typename string, value any) (_ any, err error) {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return value, nil
+	}
+	fields = maps.Clone(fields)
+	for _, name := range referring[typename] {
+		if value, ok := fields[name]; ok {
+			if fields[name], err = quoteOf(typename, name).In(value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return fields, nil
+}
+
+func fillValue(value any, quote expression.Quote, of evaluate) (any, error) {
+	var err error
+	switch v := value.(type) {
+	case expression.Template:
+		return of(v, quote)
+	case map[string]any:
+		filled := make(map[string]any, len(v))
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if filled[key], err = fillValue(v[key], quote, of); err != nil {
+				return nil, err
+			}
+		}
+		return filled, nil
+	case []any:
+		filled := make([]any, len(v))
+		for i := range v {
+			if filled[i], err = fillValue(v[i], quote, of); err != nil {
+				return nil, err
+			}
+		}
+		return filled, nil
+	}
+	return value, nil
+}
+
+// compile replaces each text of a payload by its template.
+func (d *decoder) compile(path string, value any, parse func(string) (expression.Template, error)) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			v[key] = d.compile(join(path, key), v[key], parse)
+		}
+	case []any:
+		for i := range v {
+			v[i] = d.compile(indexed(path, i), v[i], parse)
+		}
+	case string:
+		template, err := parse(v)
+		if err != nil {
+			d.errorf(path, "%v", err)
+		}
+		return template
+	}
+	return value
+}
+
+// checkNames reports the reference to a secret that an expression would complete: as
+// only whole ones are references, it would be sent as text.
+func (d *decoder) checkNames(path, typename string, payload any) {
+	fields, _ := payload.(map[string]any)
+	var check func(path string, value any)
+	check = func(path string, value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				check(join(path, key), v[key])
+			}
+		case expression.Template:
+			for _, text := range v.Between() {
+				if tasks.Literal(text) != text {
+					d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
+				}
+			}
+		}
+	}
+	for _, name := range referring[typename] {
+		check(join(path, name), fields[name])
 	}
 }

@@ -1,3 +1,12 @@
+// Package embedded runs the Redis of users who configured none: miniredis
+// inside of the worker, at a Unix socket that only the same user can connect to,
+// so that this user's commands find it. What it holds is saved to a file each
+// second and when the worker stops, and another worker that is running, or the
+// next one, goes on with it. A crash loses what was not saved yet.
+//
+// Jobs that are enqueued while no worker runs wait in a file, the spool, and
+// the next worker takes them. One lock file guards both, so a job either meets
+// a running worker or is in the spool before the next one looks there.
 package embedded
 
 import (
@@ -195,4 +204,84 @@ func (s *Server) replaced() error {
 		return fmt.Errorf("another embedded Redis has come to run meanwhile, at %s", addr)
 	}
 	return nil
+}
+
+// How often what a server holds is saved: each second, or so seldom that it takes a
+// tenth of the time, which is a matter of tens of thousands of jobs.
+const (
+	saveOften = time.Second
+	saveShare = 10
+)
+
+// saveOn saves what the server holds again and again until done is closed. What another
+// server has taken over is that one's to save.
+func (s *Server) saveOn(done <-chan struct{}) {
+	timer := time.NewTimer(saveOften)
+	defer timer.Stop()
+	failed := false
+	for {
+		select {
+		case <-done:
+			return
+		case <-timer.C:
+		}
+		start := time.Now()
+		err := s.saveAgain()
+		if failed != (err != nil) && s.Saving != nil {
+			s.Saving(err)
+		}
+		failed = err != nil
+		timer.Reset(max(saveOften, saveShare*time.Since(start)))
+	}
+}
+
+// saveAgain is save, for a server that runs and may have hung.
+func (s *Server) saveAgain() error {
+	unlock, err := s.folder.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if found, err := s.folder.read(); err != nil || found != s.mark {
+		return s.replaced()
+	}
+	return s.save()
+}
+
+// save replaces what is kept by what the server holds. The caller holds the folder's lock.
+func (s *Server) save() error {
+	var all []kept
+	var err error
+	s.socket.alone(func() { all, err = readAll(s.redis) })
+	if err != nil {
+		return err
+	}
+	return keep(all, s.folder.keptFile())
+}
+
+// How often keys grow older, which takes the longer the more there are: a
+// twentieth of the time, if that is not too seldom for the shortest that live.
+const (
+	expireOften  = 50 * time.Millisecond
+	expireSeldom = 250 * time.Millisecond
+	expireShare  = 20
+)
+
+// expire has keys expire until done is closed, up to expireSeldom early
+// or late. With its own ClockTTL miniredis would look at all keys for each
+// command, so that a command costs more the more jobs there are.
+func (s *Server) expire(done <-chan struct{}) {
+	last := time.Now()
+	timer := time.NewTimer(expireOften)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case now := <-timer.C:
+			s.socket.alone(func() { s.redis.FastForward(now.Sub(last)) })
+			last = now
+			timer.Reset(min(max(expireOften, expireShare*time.Since(now)), expireSeldom))
+		}
+	}
 }

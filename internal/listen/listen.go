@@ -2,12 +2,18 @@
 package listen
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -58,4 +64,99 @@ func OfThisMachine(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// MaxConns bounds the connections of a listener. All who may look at the page have room,
+// and where a process has a thousand descriptors the jobs have some.
+const MaxConns = 600
+
+// bounded is a listener with a bound on its connections: one more ends the oldest. So
+// clients that ask nothing, or read nothing, hold no more than that, and who comes is
+// answered, such as a health check. Those who look at the page come again by themselves.
+type bounded struct {
+	net.Listener
+	mu   sync.Mutex
+	open []*boundedConn // the oldest in front
+}
+
+type boundedConn struct {
+	net.Conn
+	of *bounded
+}
+
+// Accept implements net.Listener.
+func (l *bounded) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) >= MaxConns {
+		l.open[0].drop()
+		l.open = slices.Delete(l.open, 0, 1)
+	}
+	c := &boundedConn{conn, l}
+	l.open = append(l.open, c)
+	return c, nil
+}
+
+// drop ends a connection for its client, with what that has yet to read, which the system
+// would keep for minutes. Whoever serves it meets an error, and closes it.
+func (c *boundedConn) drop() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Conn.Close()
+}
+
+// Close implements net.Conn.
+func (c *boundedConn) Close() error {
+	c.of.mu.Lock()
+	if i := slices.Index(c.of.open, c); i >= 0 { // -1 is of one that was dropped
+		c.of.open = slices.Delete(c.of.open, i, i+1)
+	}
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// InMemory has a handler make its answer in memory, and is done with it before the first
+// byte goes out. So a client that reads slowly, or not at all, holds nothing of what
+// the handler holds, such as a place among the scrapes.
+func InMemory(h http.Handler) http.Handler { return whole{h} }
+
+type whole struct{ http.Handler }
+
+// ServeHTTP implements http.Handler.
+func (h whole) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	made := &inMemory{header: w.Header(), code: http.StatusOK}
+	h.Handler.ServeHTTP(made, r)
+	w.WriteHeader(made.code)
+	_, _ = w.Write(made.body.Bytes()) // who has left needs no answer
+}
+
+type inMemory struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *inMemory) Header() http.Header         { return a.header }
+func (a *inMemory) WriteHeader(code int)        { a.code = code }
+func (a *inMemory) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// ErrorLog is for what net/http has to say. A handshake that fails is for those who debug:
+// any client can have it fail, and at a warning for each would fill the log's disk.
+func ErrorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 0) }
+
+type complaints struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (c complaints) Write(line []byte) (int, error) {
+	text, level := strings.TrimSuffix(string(line), "\n"), slog.LevelWarn
+	if strings.HasPrefix(text, "http: TLS handshake error") {
+		level = slog.LevelDebug
+	}
+	c.log.Log(context.Background(), level, text)
+	return len(line), nil
 }

@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +22,9 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 // quietFor is how long the folder of the config must be quiet before the file is
@@ -163,4 +168,69 @@ func missing(old, next *config.Config) []string {
 		}
 	}
 	return names
+}
+
+// logDifferences says which limits are not as the config file has them, because
+// somebody changed or paused them at run time. That outlives a restart, and who
+// restarts a worker to have the file's limits should hear of it.
+func logDifferences(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, c *config.Config) error {
+	limits, err := limiter.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[string]throttle.Limit{}
+	for _, l := range limits {
+		now[l.Name] = l
+	}
+	for _, file := range c.Limits {
+		l := now[file.Name]
+		if l.Paused {
+			log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
+			l.Paused = false
+		}
+		if l.String() != file.String() {
+			log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
+				"limit", l.Name, "now", l.String(), "file", file.String())
+		}
+	}
+	return nil
+}
+
+// logLeft says which of the limits that left the config file are still in Redis.
+func logLeft(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, left []string) error {
+	if len(left) == 0 {
+		return nil
+	}
+	limits, err := limiter.Limits(ctx)
+	for _, l := range limits {
+		if slices.Contains(left, l.Name) {
+			log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+l.Name)
+		}
+	}
+	return err
+}
+
+// delayNotKept is said where the config cannot keep what hosts may ask for.
+const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
+
+func (w *Worker) checkDelays(c *config.Config) {
+	if !keepsDelays(c) {
+		w.log.Warn(delayNotKept)
+	}
+}
+
+// keepsDelays reports whether a config's crawl jobs have a limit that can keep a host's
+// Crawl-delay. One without crawl jobs has none to keep.
+func keepsDelays(c *config.Config) bool {
+	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
+	if !crawls {
+		return true
+	}
+	kinds := map[string]throttle.Kind{}
+	for _, l := range c.Limits {
+		kinds[l.Name] = l.Kind
+	}
+	return slices.ContainsFunc(task.Limits, func(n config.Need) bool {
+		return n.Key.ByHost() && (kinds[n.Limit] == throttle.Funnel || kinds[n.Limit] == throttle.TokenBucket)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // store is the Redis of a worker. Where none is configured it is the embedded
@@ -192,4 +193,31 @@ func waitingJobs(rdb redis.UniversalClient) (int, error) {
 		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
 	}
 	return n, err
+}
+
+// takeSpool enqueues the jobs that were added while no worker was running. The
+// spool is there for the next worker until taken is called.
+func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server *embedded.Server) (taken func(), err error) {
+	lines, done := server.Spooled()
+	client := scheduler.NewClient(rdb)
+	for _, line := range lines {
+		job, err := jobspec.Parse(line)
+		if err == nil {
+			_, err = client.EnqueueContext(ctx, job.Fill(jobspec.Options{}, s.current.Load()).Task())
+			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
+				return nil, err
+			}
+		}
+		if err != nil {
+			s.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
+		}
+	}
+	return func() {
+		if len(lines) > 0 {
+			s.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
+		}
+		if err := done(); err != nil {
+			s.log.Warn("the next worker takes jobs again that were enqueued while no worker was running", "error", err)
+		}
+	}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -66,10 +67,14 @@ func (o opener) open(ctx context.Context) (sink, error) {
 		}
 		return o.queues(rdb), nil
 	}
-	if addr, ok := embedded.Find(ctx); ok {
+	folder, err := embedded.Default()
+	if err != nil {
+		return nil, err
+	}
+	if addr, ok := folder.Find(ctx); ok {
 		return o.embedded(ctx, addr)
 	}
-	return &spool{opener: o}, nil
+	return &spool{opener: o, folder: folder}, nil
 }
 
 func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
@@ -157,12 +162,12 @@ func (q *queues) undo(context.Context) error {
 		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
 			left, reason = left+1, err
 			if _, gone := errors.AsType[net.Error](err); gone {
-				return fmt.Errorf("%s added before that could not be taken back: %w", count(len(q.undoes), "job"), err)
+				return fmt.Errorf("%s added before that could not be taken back: %w", words.Count(len(q.undoes), "job"), err)
 			}
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s added before that could not be taken back: %w", count(left, "job"), reason)
+		return fmt.Errorf("%s added before that could not be taken back: %w", words.Count(left, "job"), reason)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -146,13 +147,13 @@ func (s *source) say(stdout io.Writer, added int) error {
 			Crawl    string `json:"crawl,omitempty"`
 		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.crawl})
 	}
-	text := "enqueued " + count(added, "job")
+	text := "enqueued " + words.Count(added, "job")
 	var others []string
 	if s.bad.refused > 0 {
 		others = append(others, fmt.Sprintf("%d there already", s.bad.refused))
 	}
 	if bad := s.bad.lines - s.bad.refused; bad > 0 {
-		others = append(others, count(bad, "bad line"))
+		others = append(others, words.Count(bad, "bad line"))
 	}
 	if len(others) > 0 && s.given == nil {
 		text += " (" + strings.Join(others, ", ") + ")"
@@ -174,13 +175,6 @@ func (s *source) verdict() error {
 		return cli.Failed
 	}
 	return nil
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // complaints tells what is wrong with lines. What is wrong with many of them is

@@ -13,6 +13,7 @@ import (
 // spool is the sink where no worker runs: a file that the next one reads.
 type spool struct {
 	opener
+	folder  embedded.Folder
 	lines   [][]byte
 	jobs    []line
 	kept    int
@@ -57,7 +58,7 @@ func (s *spool) keep(ctx context.Context) error {
 	if len(s.lines) == 0 {
 		return nil
 	}
-	seen, err := embedded.Spool(s.seen, s.lines)
+	seen, err := s.folder.Spool(s.seen, s.lines)
 	if errors.Is(err, embedded.ErrChanged) {
 		if err := s.claimAgain(); err != nil {
 			return err
@@ -148,7 +149,7 @@ func (s *spool) claim(l line) error {
 }
 
 func (s *spool) readClaims() error {
-	lines, keys, seen, err := embedded.Waiting()
+	lines, keys, seen, err := s.folder.Waiting()
 	if err != nil {
 		return err
 	}

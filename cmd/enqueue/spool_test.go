@@ -12,12 +12,10 @@ import (
 // Of two commands that add the same job at the same moment while no worker runs, one
 // is told that it is there.
 func TestOneIDAtTheSameMoment(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
+	folder := embedded.Folder(t.TempDir())
 	refused := map[*spool][]string{}
 	command := func(ids ...string) *spool {
-		s := &spool{}
+		s := &spool{folder: folder}
 		s.opener = opener{config.Default(), io.Discard, func(l line, _ error) { refused[s] = append(refused[s], l.ID) }, queueSet{}}
 		for _, id := range ids {
 			job := jobspec.Job{Type: "http:request", ID: id}.Fill(jobspec.Options{}, config.Default())
@@ -39,7 +37,7 @@ func TestOneIDAtTheSameMoment(t *testing.T) {
 	if first.added() != 2 || second.added() != 1 {
 		t.Errorf("added are %d and %d, want 2 and 1", first.added(), second.added())
 	}
-	lines, _, _, err := embedded.Waiting()
+	lines, _, _, err := folder.Waiting()
 	if len(lines) != 3 || err != nil {
 		t.Errorf("the spool has %q, %v; want 3 jobs", lines, err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,20 +78,15 @@ func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, 
 			return nil, err
 		}
 		server := listen.Server(p)
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
+		go func() { _ = server.Serve(listener) }()
 		url := "http://" + listener.Addr().String() + "/"
 		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
 		if cli.IsTerminal(stderr) {
 			openBrowser(url)
 		}
 		return func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			if err := errors.Join(p.Close(), server.Shutdown(ctx)); err != nil {
-				_ = server.Close()
-			}
-			<-served
+			_ = p.Close()
+			listen.Close(server)
 		}, nil
 	}
 }
@@ -118,8 +112,6 @@ type apiCommand struct {
 	Listen string `default:":8080" placeholder:"ADDR" help:"Where to serve it: a port of this machine only, unless there is a host such as 0.0.0.0 before it (default ${default})."`
 	Rate   int    `default:"20" placeholder:"N" help:"How many calls it allows in any second (default ${default})."`
 }
-
-const closeTimeout = 2 * time.Second
 
 func (apiCommand) Help() string {
 	return `Answers any call, and 429 with Retry-After to those beyond its rate, by its own clock. Each second with calls it prints a line on how many it served and refused. It is the other side for a try: docker compose up runs one.`
@@ -149,11 +141,7 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	for {
 		select {
 		case <-ctx.Done():
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-			defer cancel()
-			if server.Shutdown(ctx) != nil {
-				_ = server.Close()
-			}
+			listen.Close(server)
 			upstream.Tell(stdio.Out)
 			return nil
 		case err := <-served:

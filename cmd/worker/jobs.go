@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -223,10 +223,10 @@ func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *i
 	if len(jobs) == 1 {
 		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
 	}
-	said := text(jobspec.Count(n))
+	said := text(words.Count(n, "job"))
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
-		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, jobspec.Count(left))
+		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, words.Count(left, "job"))
 	}
 	return errors.Join(s.say(stdio.Out, did, said), err)
 }
@@ -249,7 +249,7 @@ func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, 
 	}
 	jobs, err := q.Find(ctx, a, f, math.MaxInt)
 	if err == nil && len(jobs) > 1 && !s.Yes {
-		err = cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(len(jobs)))
+		err = cli.Usagef("that is %s; add --yes if they are meant", words.Count(len(jobs), "job"))
 	}
 	return jobs, err
 }

@@ -275,12 +275,18 @@ func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, k
 	if key != "" {
 		return nil
 	}
-	keys, keyless, err := keysInConfig(g, limit)
-	if err == nil && keys == nil && !keyless {
-		keys, keyless, err = keysInRedis(ctx, limiter, limit)
-	}
-	if err != nil || keyless || keys == nil {
+	conf, err := g.Load()
+	if err != nil {
 		return err
+	}
+	keys := conf.KeysOf(limit)
+	if len(keys) == 0 {
+		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
+			return err
+		}
+	}
+	if len(keys) == 0 || slices.Contains(keys, "") {
+		return nil
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
@@ -290,42 +296,20 @@ func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, k
 	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
 }
 
-// keysInConfig lists the expressions that give the limit's keys, and reports
-// whether it is used without one.
-func keysInConfig(g *cli.Globals, limit string) (keys []string, keyless bool, err error) {
-	c, err := g.Load()
-	if err != nil {
-		return nil, false, err
-	}
-	for _, task := range c.Tasks {
-		for _, n := range task.Limits {
-			if n.Limit == limit {
-				keys = append(keys, n.Key.String())
-			}
-		}
-	}
-	return keys, slices.Contains(keys, ""), nil
-}
-
-// keysInRedis lists keys of the limit that are waited for or blocked, and reports
-// whether the empty one is among them.
-func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, keyless bool, err error) {
+// keysInRedis lists keys of the limit that are waited for or blocked.
+func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, err error) {
 	wants, err := limiter.Wants(ctx)
 	if err != nil {
-		return nil, false, err
-	}
-	blocks, err := limiter.Blocks(ctx, limit)
-	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, w := range wants {
 		if w.Limit == limit {
 			keys = append(keys, w.Key)
 		}
 	}
-	slices.Sort(keys)
+	blocks, err := limiter.Blocks(ctx, limit)
 	for _, b := range blocks {
 		keys = append(keys, b.Key)
 	}
-	return keys, slices.Contains(keys, ""), nil
+	return keys, err
 }

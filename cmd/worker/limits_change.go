@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/spare"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -59,7 +59,7 @@ type limitsDelete struct {
 func (c *limitsDelete) Run(ctx context.Context, l *lanes.Lanes, stdio cli.IO) error {
 	n, err := l.Waiters(ctx, c.Name, 0)
 	if err == nil && n > 0 && !c.Yes {
-		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, jobspec.Count(n))
+		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, words.Count(n, "job"))
 	}
 	if err == nil {
 		err = l.Delete(ctx, c.Name)

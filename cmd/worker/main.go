@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -109,11 +109,15 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 	if err != nil {
 		return nil, err
 	}
-	rest, err := embedded.Look()
+	folder, err := embedded.Default()
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", jobspec.Count(rest.Spooled))
+	rest, err := folder.Look()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
 	switch {
 	case rest.Saved.IsZero() && rest.Spooled == 0:
 		return nil, dial.ErrNoRedis

@@ -10,7 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 )
 
 type queuesCommand struct {
@@ -87,7 +87,7 @@ func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 		return err
 	}
 	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
-	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", jobspec.Count(jobs), c.Name)), err)
+	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", words.Count(jobs, "job"), c.Name)), err)
 }
 
 type queuesPause struct{ ofQueue }
@@ -127,7 +127,7 @@ func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) e
 		return err
 	}
 	if n := info.In(c.State...); n > 0 && !c.Yes {
-		return cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(n))
+		return cli.Usagef("that is %s; add --yes if they are meant", words.Count(n, "job"))
 	}
 	n, err := q.Purge(ctx, c.Name, c.State...)
 	return c.deleted(stdio, n, err)
@@ -144,11 +144,11 @@ func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 		return err
 	}
 	if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
-		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, jobspec.Count(n))
+		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, words.Count(n, "job"))
 	}
 	n, err := q.Remove(ctx, c.Name)
 	if err != nil {
 		return c.deleted(stdio, n, err)
 	}
-	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, jobspec.Count(n)))
+	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, words.Count(n, "job")))
 }

@@ -68,7 +68,7 @@ func (c *Config) ExecHandler() (*tasks.ExecHandler, error) {
 // args are the program and its arguments for a task. What comes from a payload
 // must not become an option.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
-	job := jobOf(ctx, task)
+	job := JobOf(ctx, task)
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {

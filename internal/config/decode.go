@@ -303,7 +303,7 @@ func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
 
 // any decodes a node as JSON would have it, for payloads.
 func (d *decoder) any(path string, node ast.Node) any {
-	switch n := node.(type) {
+	switch node.(type) {
 	case ast.MapNode:
 		var value map[string]any
 		d.value(path, node, reflect.ValueOf(&value).Elem())
@@ -312,14 +312,8 @@ func (d *decoder) any(path string, node ast.Node) any {
 		var value []any
 		d.value(path, node, reflect.ValueOf(&value).Elem())
 		return value
-	case *ast.BoolNode:
-		return n.Value
-	case *ast.IntegerNode:
-		return n.Value
-	case *ast.FloatNode:
-		return n.Value
-	case *ast.NullNode:
-		return nil
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.NullNode:
+		return node.(ast.ScalarNode).GetValue()
 	}
 	if !isString(node) {
 		d.fail(node, path, "%s is nothing that JSON has: write it as text, in quotes", describe(node))

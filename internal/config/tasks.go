@@ -79,6 +79,19 @@ func (t Task) Settles() bool {
 	return slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Settle.String() != "" })
 }
 
+// KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
+// one of a task that uses it without a key.
+func (c *Config) KeysOf(limit string) (keys []string) {
+	for _, task := range c.Tasks {
+		for _, n := range task.Limits {
+			if n.Limit == limit {
+				keys = append(keys, n.Key.String())
+			}
+		}
+	}
+	return keys
+}
+
 // Costs is what a job with that result has truly cost, by limit.
 func (c *Config) Costs(job *expression.Job, result []byte) (map[string]int, error) {
 	costs := map[string]int{}
@@ -288,7 +301,7 @@ func (t Task) byHost() []string {
 // RuleIn finds the rule of a task in the config that is current at the time.
 func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		rule, err := current().Rule(jobOf(ctx, task))
+		rule, err := current().Rule(JobOf(ctx, task))
 		if err != nil {
 			err = unchanging{err}
 		}
@@ -306,8 +319,8 @@ func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 // Unwrap is the error itself.
 func (e unchanging) Unwrap() error { return e.error }
 
-// jobOf is what expressions see of the task that runs under a context.
-func jobOf(ctx context.Context, task *asynq.Task) *expression.Job {
+// JobOf is what expressions see of the task that runs under a context.
+func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
 	queue, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}
 }

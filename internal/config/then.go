@@ -127,71 +127,69 @@ func quoteFields(typename string, value any) (_ any, err error) {
 }
 
 func fillValue(value any, quote expression.Quote, of evaluate) (any, error) {
-	var err error
+	return eachLeaf("", value, func(_ string, leaf any) (any, error) {
+		if template, ok := leaf.(expression.Template); ok {
+			return of(template, quote)
+		}
+		return leaf, nil
+	})
+}
+
+// eachLeaf is a payload with each of its leaves replaced by what of gives for it and its path,
+// up to the first error.
+func eachLeaf(path string, value any, of func(path string, leaf any) (any, error)) (_ any, err error) {
 	switch v := value.(type) {
-	case expression.Template:
-		return of(v, quote)
 	case map[string]any:
-		filled := make(map[string]any, len(v))
+		made := make(map[string]any, len(v))
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if filled[key], err = fillValue(v[key], quote, of); err != nil {
+			if made[key], err = eachLeaf(join(path, key), v[key], of); err != nil {
 				return nil, err
 			}
 		}
-		return filled, nil
+		return made, nil
 	case []any:
-		filled := make([]any, len(v))
+		made := make([]any, len(v))
 		for i := range v {
-			if filled[i], err = fillValue(v[i], quote, of); err != nil {
+			if made[i], err = eachLeaf(indexed(path, i), v[i], of); err != nil {
 				return nil, err
 			}
 		}
-		return filled, nil
+		return made, nil
 	}
-	return value, nil
+	return of(path, value)
 }
 
 // compile replaces each text of a payload by its template.
 func (d *decoder) compile(path string, value any, parse func(string) (expression.Template, error)) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			v[key] = d.compile(join(path, key), v[key], parse)
+	made, _ := eachLeaf(path, value, func(path string, leaf any) (any, error) {
+		text, ok := leaf.(string)
+		if !ok {
+			return leaf, nil
 		}
-	case []any:
-		for i := range v {
-			v[i] = d.compile(indexed(path, i), v[i], parse)
-		}
-	case string:
-		template, err := parse(v)
+		template, err := parse(text)
 		if err != nil {
 			d.errorf(path, "%v", err)
 		}
-		return template
-	}
-	return value
+		return template, nil
+	})
+	return made
 }
 
 // checkNames reports the reference to a secret that an expression would complete: as
 // only whole ones are references, it would be sent as text.
 func (d *decoder) checkNames(path, typename string, payload any) {
 	fields, _ := payload.(map[string]any)
-	var check func(path string, value any)
-	check = func(path string, value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(v)) {
-				check(join(path, key), v[key])
-			}
-		case expression.Template:
-			for _, text := range v.Between() {
+	check := func(path string, leaf any) (any, error) {
+		if template, ok := leaf.(expression.Template); ok {
+			for _, text := range template.Between() {
 				if tasks.Literal(text) != text {
 					d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
 				}
 			}
 		}
+		return leaf, nil
 	}
 	for _, name := range referring[typename] {
-		check(join(path, name), fields[name])
+		_, _ = eachLeaf(join(path, name), fields[name], check)
 	}
 }

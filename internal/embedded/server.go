@@ -22,19 +22,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// ErrRunning says that the user's embedded Redis runs already. The error that
-// wraps it is a [*RunningError], which has the address.
-var ErrRunning = errors.New("an embedded Redis is already running")
-
 // A RunningError tells where the embedded Redis is that runs already.
 type RunningError struct {
 	Addr string // the path of its socket
 }
 
-func (e *RunningError) Error() string { return fmt.Sprintf("%v at %s", ErrRunning, e.Addr) }
-
-// Unwrap makes errors.Is find [ErrRunning].
-func (e *RunningError) Unwrap() error { return ErrRunning }
+func (e *RunningError) Error() string {
+	return "an embedded Redis is already running at " + e.Addr
+}
 
 // A StartError tells why a process could not start the embedded Redis.
 type StartError struct{ err error }
@@ -206,6 +201,20 @@ func (s *Server) replaced() error {
 	return nil
 }
 
+// again calls f until done is closed, first after a pause. It says how long the next one is.
+func again(done <-chan struct{}, pause time.Duration, f func() time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-timer.C:
+			timer.Reset(f())
+		}
+	}
+}
+
 // How often what a server holds is saved: each second, or so seldom that it takes a
 // tenth of the time, which is a matter of tens of thousands of jobs.
 const (
@@ -216,23 +225,16 @@ const (
 // saveOn saves what the server holds again and again until done is closed. What another
 // server has taken over is that one's to save.
 func (s *Server) saveOn(done <-chan struct{}) {
-	timer := time.NewTimer(saveOften)
-	defer timer.Stop()
 	failed := false
-	for {
-		select {
-		case <-done:
-			return
-		case <-timer.C:
-		}
+	again(done, saveOften, func() time.Duration {
 		start := time.Now()
 		err := s.saveAgain()
 		if failed != (err != nil) && s.Saving != nil {
 			s.Saving(err)
 		}
 		failed = err != nil
-		timer.Reset(max(saveOften, saveShare*time.Since(start)))
-	}
+		return max(saveOften, saveShare*time.Since(start))
+	})
 }
 
 // saveAgain is save, for a server that runs and may have hung.
@@ -272,16 +274,10 @@ const (
 // command, so that a command costs more the more jobs there are.
 func (s *Server) expire(done <-chan struct{}) {
 	last := time.Now()
-	timer := time.NewTimer(expireOften)
-	defer timer.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case now := <-timer.C:
-			s.socket.alone(func() { s.redis.FastForward(now.Sub(last)) })
-			last = now
-			timer.Reset(min(max(expireOften, expireShare*time.Since(now)), expireSeldom))
-		}
-	}
+	again(done, expireOften, func() time.Duration {
+		now := time.Now()
+		s.socket.alone(func() { s.redis.FastForward(now.Sub(last)) })
+		last = now
+		return min(max(expireOften, expireShare*time.Since(now)), expireSeldom)
+	})
 }

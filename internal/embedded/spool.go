@@ -21,15 +21,6 @@ var ErrChanged = errors.New("the spool has changed meanwhile")
 // is any.
 type Stamp string
 
-// Spool keeps the lines in the [Default] folder for the next worker.
-func Spool(seen Stamp, lines [][]byte) (Stamp, error) {
-	folder, err := Default()
-	if err != nil {
-		return "", err
-	}
-	return folder.Spool(seen, lines)
-}
-
 // Spool appends all lines, or none of them, to the file that the next embedded
 // server takes, and returns once they are on the disk, with the stamp of what waits
 // by then. A line must not be empty or contain a line break. Where what waits is not
@@ -85,15 +76,6 @@ func (f Folder) stamp() (Stamp, error) {
 		}
 	}
 	return Stamp(text.String()), nil
-}
-
-// Waiting gives what the next worker will find in the [Default] folder.
-func Waiting() (lines [][]byte, keys []string, seen Stamp, err error) {
-	folder, err := Default()
-	if err != nil {
-		return nil, nil, "", err
-	}
-	return folder.Waiting()
 }
 
 // Waiting gives what the next embedded server will find: the lines of the spool, with
@@ -227,15 +209,6 @@ type Rest struct {
 	redis   *miniredis.Miniredis
 	Saved   time.Time // when the last server saved its keys; zero if there are none
 	Spooled int       // how many lines wait in the spool
-}
-
-// Look gives what waits in the [Default] folder.
-func Look() (*Rest, error) {
-	folder, err := Default()
-	if err != nil {
-		return nil, err
-	}
-	return folder.Look()
 }
 
 // Look gives what the next embedded server will find in the folder, which stays as it is.

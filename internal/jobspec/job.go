@@ -149,11 +149,3 @@ func (j Job) Task() *asynq.Task {
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
-
-// Count is a number of jobs for people: "1 job", "2 jobs".
-func Count(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
-}

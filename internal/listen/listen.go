@@ -2,7 +2,6 @@
 package listen
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +23,9 @@ const (
 	// requestTimeout bounds how long a client may take to say what it wants, and
 	// idleTimeout for how long it may keep a connection for later.
 	requestTimeout = 5 * time.Second
-	// answerTimeout bounds how long it may take to have its answer and read it. Streams
+	// AnswerTimeout bounds how long it may take to have its answer and read it. Streams
 	// of the page set their own for each event.
-	answerTimeout = 30 * time.Second
+	AnswerTimeout = 30 * time.Second
 	idleTimeout   = time.Minute
 )
 
@@ -54,7 +53,7 @@ func At(ctx context.Context, text string) (net.Listener, error) {
 // Server is for clients that may be slow or mean.
 func Server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: AnswerTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
 	}
 }
@@ -120,31 +119,6 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// InMemory has a handler make its answer in memory, and is done with it before the first
-// byte goes out. So a client that reads slowly, or not at all, holds nothing of what
-// the handler holds, such as a place among the scrapes.
-func InMemory(h http.Handler) http.Handler { return whole{h} }
-
-type whole struct{ http.Handler }
-
-// ServeHTTP implements http.Handler.
-func (h whole) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	made := &inMemory{header: w.Header(), code: http.StatusOK}
-	h.Handler.ServeHTTP(made, r)
-	w.WriteHeader(made.code)
-	_, _ = w.Write(made.body.Bytes()) // who has left needs no answer
-}
-
-type inMemory struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-func (a *inMemory) Header() http.Header         { return a.header }
-func (a *inMemory) WriteHeader(code int)        { a.code = code }
-func (a *inMemory) Write(p []byte) (int, error) { return a.body.Write(p) }
-
 // ErrorLog is for what net/http has to say. A handshake that fails is for those who debug:
 // any client can have it fail, and at a warning for each would fill the log's disk.
 func ErrorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 0) }
@@ -159,4 +133,16 @@ func (c complaints) Write(line []byte) (int, error) {
 	}
 	c.log.Log(context.Background(), level, text)
 	return len(line), nil
+}
+
+// closeTimeout is how long requests may take to end when a server does.
+const closeTimeout = 2 * time.Second
+
+// Close ends a server once requests that have begun are answered.
+func Close(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close()
+	}
 }

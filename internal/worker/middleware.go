@@ -23,8 +23,7 @@ func (w *Worker) logJob(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		began := time.Now()
 		err := next.ProcessTask(ctx, task)
-		id, _ := asynq.GetTaskID(ctx)
-		queue, _ := asynq.GetQueueName(ctx)
+		queue, id, _ := scheduler.GetJob(ctx)
 		retried, _ := asynq.GetRetryCount(ctx)
 		d, _ := scheduler.GetDecision(ctx)
 		w.log.LogAttrs(ctx, slog.LevelInfo, "job ended", slog.String("outcome", outcome(err)),
@@ -85,9 +84,7 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 	if err != nil {
 		return nil, err
 	}
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	return c.Costs(&expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}, got)
+	return c.Costs(config.JobOf(ctx, task), got)
 }
 
 // thenRetention is how long a job that followed on another is kept at least when
@@ -126,10 +123,8 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 
 // done is the job with the result that its handler has written.
 func (w *Worker) done(ctx context.Context, task *asynq.Task) (*expression.Done, error) {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	d := &expression.Done{Job: expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}}
-	info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(queue, id)
+	d := &expression.Done{Job: *config.JobOf(ctx, task)}
+	info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(d.Queue, d.ID)
 	if err != nil {
 		return d, fmt.Errorf("then: the job's own result: %w", err)
 	}

@@ -157,13 +157,9 @@ func describeCommands(c *config.Config) map[string]any {
 
 // missing lists the limits that only the old config has.
 func missing(old, next *config.Config) []string {
-	there := map[string]bool{}
-	for _, l := range next.Limits {
-		there[l.Name] = true
-	}
 	var names []string
 	for _, l := range old.Limits {
-		if !there[l.Name] {
+		if !slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name }) {
 			names = append(names, l.Name)
 		}
 	}

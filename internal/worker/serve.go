@@ -21,12 +21,8 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-const (
-	// closeTimeout is how long requests may take to end when the worker has.
-	closeTimeout = 2 * time.Second
-	// maxScrapes bounds the scrapes at the same time, for each asks Redis.
-	maxScrapes = 4
-)
+// maxScrapes bounds the scrapes at the same time, for each asks Redis.
+const maxScrapes = 4
 
 // listener serves what a worker tells by HTTP. Nil serves nothing.
 type listener struct {
@@ -79,10 +75,8 @@ func (l *listener) close() {
 	if l.page != nil {
 		_ = l.page.Close() // the streams of those who look end
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if l.server != nil && l.server.Shutdown(ctx) != nil {
-		_ = l.server.Close()
+	if l.server != nil {
+		listen.Close(l.server)
 	}
 	_ = l.Listener.Close() // it was never served if the worker did not start
 }
@@ -99,9 +93,12 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
 	}
+	// The TimeoutHandler takes what a scrape says into memory: a client that reads slowly, or
+	// not at all, has no place among them.
+	scrapes := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
-	mux.Handle("GET /metrics", guard(listen.InMemory(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}))))
+	mux.Handle("GET /metrics", guard(http.TimeoutHandler(scrapes, listen.AnswerTimeout, "")))
 	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if err := w.health.ready(r.Context(), w.server); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
@@ -120,21 +117,13 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	c := w.config.Load()
 	return page.New(page.Options{
 		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Schedules: w.cron, Log: w.log,
-		KeyOf: func(limit string) (string, bool) { return keyOf(w.config.Load(), limit) },
+		KeyOf: func(limit string) (by string, known bool) {
+			keys := w.config.Load().KeysOf(limit)
+			return cmp.Or(keys...), len(keys) > 0
+		},
 		Token: string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
 		ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
-}
-
-func keyOf(c *config.Config, limit string) (by string, known bool) {
-	for _, task := range c.Tasks {
-		for _, n := range task.Limits {
-			if n.Limit == limit {
-				by, known = cmp.Or(n.Key.String(), by), true
-			}
-		}
-	}
-	return by, known
 }
 
 // health is how a worker is: whether its config is right, and how often it was

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -116,7 +117,7 @@ func (s *store) tell(server *embedded.Server, before int) {
 		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
 	}
 	if before > 0 {
-		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", jobspec.Count(before))
+		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", words.Count(before, "job"))
 	}
 }
 
@@ -158,7 +159,7 @@ func (s *store) warn() {
 		return
 	}
 	if n, err := waitingJobs(s); err == nil && n > 0 {
-		fmt.Fprintf(s.notes, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", jobspec.Count(n))
+		fmt.Fprintf(s.notes, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", words.Count(n, "job"))
 	}
 }
 
@@ -175,9 +176,9 @@ func (s *store) close() {
 	_ = s.Close()
 	switch err := s.host.Close(); {
 	case err != nil:
-		fmt.Fprintf(s.notes, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", jobspec.Count(n), err)
+		fmt.Fprintf(s.notes, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", words.Count(n, "job"), err)
 	case n > 0:
-		fmt.Fprintf(s.notes, "worker: kept for the next \"worker run\": %s\n", jobspec.Count(n))
+		fmt.Fprintf(s.notes, "worker: kept for the next \"worker run\": %s\n", words.Count(n, "job"))
 	}
 }
 

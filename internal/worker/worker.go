@@ -198,8 +198,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 
 // logFailure says what becomes of a job that failed.
 func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
+	queue, id, _ := scheduler.GetJob(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
 	message := "job failed and will be retried"

@@ -3,22 +3,10 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
-	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/internal/worker"
-	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 func main() { cli.Process(run) }
@@ -56,77 +44,4 @@ func run(ctx context.Context, args []string, stdio cli.IO) int {
 	defer conn.close()
 	return cli.Main(ctx, "worker", about, &c, &c.Globals, args, stdio, kong.Bind(conn),
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.limiter), kong.BindToProvider(conn.schedules))
-}
-
-// connection is the one of a command to Redis, which is made when the command asks for what
-// is there: kong gives it to each Run that has it, or what it opens, among its arguments.
-type connection struct {
-	globals *cli.Globals
-	rdb     redis.UniversalClient // nil until then
-}
-
-func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
-	if conf, err = c.globals.Load(); err == nil {
-		c.rdb, err = dial.Config(ctx, conf)
-	}
-	return conf, c.rdb, err
-}
-
-func (c *connection) close() {
-	if c.rdb != nil {
-		_ = c.rdb.Close()
-	}
-}
-
-func (c *connection) limiter(ctx context.Context) (*lanes.Lanes, error) {
-	conf, rdb, err := c.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return dial.Limiter(rdb, conf), nil
-}
-
-func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
-	conf, rdb, err := c.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return inspect.New(rdb, dial.Limiter(rdb, conf), conf.Scope), nil
-}
-
-func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
-	conf, rdb, err := c.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return worker.Schedules(rdb, conf, nil)
-}
-
-// kept is for looking at what the next worker with a Redis of its own will find, and says
-// what that is. The error is dial.ErrNoRedis if that is nothing.
-func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
-	conf, err := c.globals.Load()
-	if err != nil {
-		return nil, err
-	}
-	folder, err := embedded.Default()
-	if err != nil {
-		return nil, err
-	}
-	rest, err := folder.Look()
-	if err != nil {
-		return nil, err
-	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
-	switch {
-	case rest.Saved.IsZero() && rest.Spooled == 0:
-		return nil, dial.ErrNoRedis
-	case !rest.Saved.IsZero():
-		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
-	}
-	fmt.Fprintln(stderr, text)
-	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
-		return nil, err
-	}
-	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil
 }

@@ -21,12 +21,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The exit codes of the commands; 0 is success.
-const (
-	exitFailure = 1 // it did not work
-	exitUsage   = 2 // what was asked for makes no sense
-)
-
 // IO is what a command reads from and writes to.
 type IO struct {
 	In       io.Reader
@@ -110,10 +104,7 @@ func report(stderr io.Writer, name string, err error) int {
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)
 	}
-	if isUsage(err) {
-		return exitUsage
-	}
-	return exitFailure
+	return int(codeOf(err))
 }
 
 // hint tells what a server's answer means; and where the manual is, after arguments that
@@ -135,11 +126,14 @@ func hint(name string, err error) string {
 	return fmt.Sprintf("see %q", name+" --help")
 }
 
-func isUsage(err error) bool {
+func codeOf(err error) ExitCode {
 	_, parse := errors.AsType[*kong.ParseError](err)
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[config.Errors](err)
-	return parse || usage || file
+	if parse || usage || file {
+		return BadInput
+	}
+	return Failed
 }
 
 // UsageError is an error about what the user wrote. The exit code is 2.
@@ -158,10 +152,10 @@ func (e *UsageError) Unwrap() error { return e.err }
 // ExitCode ends a command that has said already what went wrong.
 type ExitCode int
 
-// The exit codes for commands that have said what went wrong.
+// The exit codes of commands; 0 is success.
 const (
-	Failed   ExitCode = exitFailure
-	BadInput ExitCode = exitUsage
+	Failed   ExitCode = 1 // it did not work
+	BadInput ExitCode = 2 // what was asked for makes no sense
 )
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -76,8 +76,5 @@ func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		log.Error(message, "error", line)
 	}
-	if isUsage(err) {
-		return BadInput
-	}
-	return Failed
+	return codeOf(err)
 }

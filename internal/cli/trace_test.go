@@ -109,8 +109,8 @@ func TestBadTraceSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "pigeon")
-			if code, said := traceOnce(t); code != exitUsage || !strings.Contains(said, name+want) {
-				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, said, exitUsage)
+			if code, said := traceOnce(t); code != int(BadInput) || !strings.Contains(said, name+want) {
+				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, said, BadInput)
 			}
 		})
 	}

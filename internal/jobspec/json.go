@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -98,25 +99,11 @@ func short(text []byte) string {
 // Line writes a filled job as Parse reads it. The payload stays as it is, to
 // the letter, because asynq.Unique compares it.
 func (j Job) Line() ([]byte, error) {
-	object := map[string]any{"type": j.Type, "id": j.ID, "queue": j.Queue, "max_retry": j.MaxRetry}
+	object := map[string]any{}
 	for _, f := range j.fields() {
-		switch v := f.to.(type) {
-		case *json.RawMessage:
-			if len(*v) > 0 {
-				object[f.name] = *v
-			}
-		case *duration:
-			if *v > 0 {
-				object[f.name] = time.Duration(*v).String()
-			}
-		case *moment:
-			if at := time.Time(*v); !at.IsZero() {
-				object[f.name] = at.Format(time.RFC3339Nano)
-			}
+		if to := reflect.ValueOf(f.to).Elem(); !to.IsZero() && (to.Kind() != reflect.Slice || to.Len() > 0) {
+			object[f.name] = f.to
 		}
-	}
-	if j.Priority != nil {
-		object["priority"] = *j.Priority
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -130,6 +117,12 @@ type (
 	duration time.Duration
 	moment   time.Time
 )
+
+// MarshalText writes "1m30s".
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// MarshalText writes "2026-01-02T15:04:05Z".
+func (m moment) MarshalText() ([]byte, error) { return time.Time(m).MarshalText() }
 
 // UnmarshalJSON reads "90s".
 func (d *duration) UnmarshalJSON(text []byte) error {

@@ -11,7 +11,7 @@ import (
 
 func main() { cli.Process(run) }
 
-const about = `Runs jobs within their limits, and looks after the limits.
+const manual = `Runs jobs within their limits, and looks after the limits.
 
 The exit code is 2 for a mistake in the arguments or in the config, and 1 if something else failed.`
 
@@ -42,6 +42,6 @@ func run(ctx context.Context, args []string, stdio cli.IO) int {
 	var c commands
 	conn := &connection{globals: &c.Globals}
 	defer conn.close()
-	return cli.Main(ctx, "worker", about, &c, &c.Globals, args, stdio, kong.Bind(conn),
+	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.limiter), kong.BindToProvider(conn.schedules))
 }

@@ -37,13 +37,13 @@ A call that is refused with 429, or with 503 and Retry-After, shuts the limits t
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	if c.Check || c.JSON {
-		return c.run(ctx, g, c.Logger(stdio.Err), stdio)
+		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
-	return c.Report(log, "the worker cannot go on", c.run(ctx, g, log, c.Lines("worker", stdio)))
+	return c.Report(log, "the worker cannot go on", c.start(ctx, g, log, c.Lines("worker", stdio)))
 }
 
-func (c *runCommand) run(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
+func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
 	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
 	conf, err := c.load(g)
 	if err != nil {

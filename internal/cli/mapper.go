@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,30 +19,42 @@ import (
 // mappers read the flags whose values have a form of their own, so that their
 // errors say what to write instead.
 func mappers() []kong.Option {
-	return []kong.Option{
+	return slices.Concat(
 		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		mapper(parseText[throttle.Kind]), mapper(parseText[lanes.Priority]), mapper(parseLevel),
-	}
+	)
 }
 
-// mapper reads flags of a type, and those that point to one. The flag's name is
-// in the error already, so the field's is left out.
-func mapper[T any](parse func(string) (T, error)) kong.Option {
-	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+// mapper reads flags of a type, and those that point to one: kong would read these by the
+// UnmarshalText of the type. The flag's name is in the error already, so the field's is left
+// out.
+func mapper[T any](parse func(string) (T, error)) []kong.Option {
+	decode := func(c *kong.DecodeContext) (value T, err error) {
 		if c.Scan.Peek().IsEOL() {
-			return valueError("want a value after it")
+			return value, valueError("want a value after it")
 		}
 		var text string
 		if err := c.Scan.PopValueInto("value", &text); err != nil {
-			return err
+			return value, err
 		}
-		value, err := parse(text)
+		value, err = parse(text)
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
 			err = valueError(field.Value + ": " + field.Want)
 		}
-		target.Set(reflect.ValueOf(value))
-		return err
-	}))
+		return value, err
+	}
+	return []kong.Option{
+		kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(value))
+			return err
+		})),
+		kong.TypeMapper(reflect.TypeFor[*T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(&value))
+			return err
+		})),
+	}
 }
 
 // valueError says all that there is to say about the value of a flag.

@@ -159,11 +159,13 @@ func (q *queues) undo(context.Context) error {
 	var reason error
 	for _, job := range slices.Backward(q.undoes) {
 		err := inspector.DeleteTask(job[0], job[1])
-		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
-			left, reason = left+1, err
-			if _, gone := errors.AsType[net.Error](err); gone {
-				return fmt.Errorf("%s added before that could not be taken back: %w", words.Count(len(q.undoes), "job"), err)
-			}
+		if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		left, reason = left+1, err
+		if _, gone := errors.AsType[net.Error](err); gone {
+			left = len(q.undoes)
+			break
 		}
 	}
 	if left > 0 {

@@ -78,9 +78,5 @@ func endedAt(p frontier.Progress) string {
 var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}
 
 func columns(c frontier.Counts) []string {
-	var texts []string
-	for _, n := range []int{c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond} {
-		texts = append(texts, fmt.Sprint(n))
-	}
-	return texts
+	return numbers(c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond)
 }

@@ -166,7 +166,7 @@ func (jobsRun) Help() string {
 }
 
 func (c *jobsRun) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Run, func(jobs string) string { return "run " + jobs })
+	return c.act(ctx, conn, stdio, inspect.Run, "run %s")
 }
 
 type jobsCancel struct{ selection }
@@ -178,24 +178,22 @@ asynq knows what runs by its id alone: the same id in two queues is refused whil
 }
 
 func (c *jobsCancel) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Cancel, func(jobs string) string {
-		return "asked " + jobs + " to stop, which is for the handler to heed"
-	})
+	return c.act(ctx, conn, stdio, inspect.Cancel, "asked %s to stop, which is for the handler to heed")
 }
 
 type jobsArchive struct{ selection }
 
 func (c *jobsArchive) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Archive, func(jobs string) string { return "archived " + jobs })
+	return c.act(ctx, conn, stdio, inspect.Archive, "archived %s")
 }
 
 type jobsDelete struct{ selection }
 
 func (c *jobsDelete) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Delete, func(jobs string) string { return "deleted " + jobs })
+	return c.act(ctx, conn, stdio, inspect.Delete, "deleted %s")
 }
 
-func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *inspect.Act, text func(jobs string) string) error {
+func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *inspect.Act, text string) error {
 	if err := s.check(a); err != nil {
 		return err
 	}
@@ -214,7 +212,7 @@ func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *i
 	return s.do(ctx, q, stdio, a, f, jobs, text)
 }
 
-func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text func(jobs string) string) error {
+func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text string) error {
 	n, err := q.Do(ctx, a, f, jobs)
 	if err != nil && n == 0 {
 		return err
@@ -223,7 +221,7 @@ func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *i
 	if len(jobs) == 1 {
 		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
 	}
-	said := text(words.Count(n, "job"))
+	said := fmt.Sprintf(text, words.Count(n, "job"))
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
 		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, words.Count(left, "job"))

@@ -254,7 +254,7 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 		w.must(err)
 		tt.change(w)
 		var out bytes.Buffer
-		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, func(jobs string) string { return jobs }))
+		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, "%s"))
 		if out.String() != "0 jobs; left 1 job alone, changed meanwhile\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
 			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
 		}

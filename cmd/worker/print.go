@@ -108,14 +108,19 @@ func clock(t *time.Time) string {
 // zoneName is that of a schedule, which may name none.
 func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
 
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-
 // text is a duration, and nothing for none.
 func text(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return d.String()
+}
+
+func numbers(of ...int) (cells []string) {
+	for _, n := range of {
+		cells = append(cells, fmt.Sprint(n))
+	}
+	return cells
 }
 
 // number is a number, and nothing for none.

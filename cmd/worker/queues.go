@@ -52,10 +52,7 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	for _, i := range infos {
 		r := queueRow{cli.Text(i.Queue), i.Pending, i.Waiting, i.Active, i.Scheduled, i.Retry, i.Completed, i.Archived, i.Paused, i.Latency.Seconds()}
 		found = append(found, r)
-		cells := []string{i.Queue}
-		for _, n := range []int{r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived} {
-			cells = append(cells, fmt.Sprint(n))
-		}
+		cells := append([]string{i.Queue}, numbers(r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived)...)
 		oldest, paused := "-", "-"
 		if i.Pending > 0 {
 			oldest = i.Latency.Round(time.Second).String()

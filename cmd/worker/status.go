@@ -106,11 +106,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 			rows = append(rows, row)
 		}
 	}
-	if len(rows) == 0 {
-		if _, err := fmt.Fprintln(out, "there are no queues, and so no jobs"); err != nil {
-			return err
-		}
-	} else if err := cli.Table(out, titles, rows); err != nil {
+	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
 		return err
 	}
 	if err := printLimits(out, s.Limits, s.At); err != nil {
@@ -215,7 +211,7 @@ func waited(seconds *float64) string {
 	if seconds == nil {
 		return "-"
 	}
-	d := duration(*seconds)
+	d := time.Duration(*seconds * float64(time.Second))
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -62,16 +63,9 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 		{Name: "software", Value: "headgate"},
 		{Name: "format", Value: "WARC File Format 1.1"},
 		{Name: "robots", Value: "classic"},
-		{Name: "http-header-user-agent", Value: c.agent()},
+		{Name: "http-header-user-agent", Value: cmp.Or(c.Agent, "headgate")},
 	}}
 	return h, nil
-}
-
-func (c Crawl) agent() string {
-	if c.Agent == "" {
-		return "headgate"
-	}
-	return c.Agent
 }
 
 // String says in a line what crawls do beyond the zero value; empty if that is

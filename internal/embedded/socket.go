@@ -121,7 +121,6 @@ const writeTimeout = time.Second
 // impatient is a connection to a client that may read nothing.
 type impatient struct{ net.Conn }
 
-// Write implements io.Writer.
 func (c impatient) Write(p []byte) (int, error) {
 	n := 0
 	err := c.SetWriteDeadline(time.Now().Add(writeTimeout))

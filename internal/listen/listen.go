@@ -125,7 +125,6 @@ func ErrorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 
 
 type complaints struct{ log *slog.Logger }
 
-// Write implements io.Writer.
 func (c complaints) Write(line []byte) (int, error) {
 	text, level := strings.TrimSuffix(string(line), "\n"), slog.LevelWarn
 	if strings.HasPrefix(text, "http: TLS handshake error") {

@@ -22,7 +22,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Plan is jobs that might be added, and what they want together of the limits.
+// Plan is jobs that might be added, and what they want together of the limits. It asks Redis
+// for these, and of those of the config that are not in it yet a limiter that starts empty, as
+// theirs will when a worker brings them.
 type Plan struct {
 	// Basis says what the times stand for where not all limits are in Redis; else it is
 	// empty.
@@ -30,12 +32,53 @@ type Plan struct {
 	// Jobs is how many there are.
 	Jobs int
 
-	limits   limits
+	rdb    redis.UniversalClient // nil where no Redis is running
+	redis  *lanes.Lanes
+	fresh  *throttle.Local
+	config []throttle.Limit
+	inFile map[string]bool // limits that only the config has
+
 	capacity map[string]int // by limit; 0 where there is no such limit
 	unbound  int            // jobs that need no limit
 	wants    lanes.ForecastOptions
 	soonest  time.Time // the earliest moment that a job asks for; zero means now
 	latest   time.Time // the latest
+}
+
+// New begins a plan under the limits of a config, and of its Redis if there is one.
+func New(ctx context.Context, conf *config.Config) (*Plan, error) {
+	p := &Plan{capacity: map[string]int{}, inFile: map[string]bool{}, config: conf.Limits, fresh: &throttle.Local{App: conf.App}}
+	for _, l := range conf.Limits {
+		p.inFile[l.Name] = true
+	}
+	err := p.dial(ctx, conf)
+	switch {
+	case errors.Is(err, dial.ErrNoRedis):
+		p.Basis, err = "no worker is running: the times are those of one that starts now", nil
+	case err == nil && len(p.inFile) > 0:
+		p.Basis = "not in Redis yet, so the times are those of a worker that brings it now: limit " +
+			strings.Join(slices.Sorted(maps.Keys(p.inFile)), ", ")
+	}
+	if err == nil {
+		err = p.fresh.Define(ctx, conf.Limits...)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Plan) dial(ctx context.Context, conf *config.Config) (err error) {
+	if p.rdb, err = dial.Config(ctx, conf); err != nil {
+		return err
+	}
+	p.redis = dial.Limiter(p.rdb, conf)
+	there, err := p.redis.Limits(ctx)
+	for _, limit := range there {
+		delete(p.inFile, limit.Name)
+	}
+	return err
 }
 
 // Add counts a filled job, unless it could never run.
@@ -63,7 +106,7 @@ func (p *Plan) Add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 // fits reports a need that the limiter would never meet.
 func (p *Plan) fits(ctx context.Context, n throttle.Need) error {
 	if _, ok := p.capacity[n.Limit]; !ok {
-		capacity, err := p.limits.capacity(ctx, n)
+		capacity, err := p.capacityOf(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -80,7 +123,7 @@ func (p *Plan) fits(ctx context.Context, n throttle.Need) error {
 
 // When is when the first and the last of the jobs would run.
 func (p *Plan) When(ctx context.Context) (first, last lanes.Expected, err error) {
-	f, err := p.limits.forecast(ctx, p.wants)
+	f, err := p.forecast(ctx)
 	if err != nil {
 		return first, last, err
 	}
@@ -103,75 +146,27 @@ func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
 	return e
 }
 
-// Close ends the connection to Redis.
-func (p *Plan) Close() { p.limits.close() }
-
-// limits is whom a plan asks: Redis, and of limits of the config that are not in it yet a
-// limiter that starts empty, as theirs will when a worker brings them.
-type limits struct {
-	rdb    redis.UniversalClient // nil where no Redis is running
-	redis  *lanes.Lanes
-	fresh  *throttle.Local
-	config []throttle.Limit
-	inFile map[string]bool // limits that only the config has
-}
-
-// New begins a plan under the limits of a config, and of its Redis if there is one.
-func New(ctx context.Context, conf *config.Config) (*Plan, error) {
-	p := &Plan{capacity: map[string]int{}, limits: limits{inFile: map[string]bool{}, config: conf.Limits, fresh: &throttle.Local{App: conf.App}}}
-	for _, l := range conf.Limits {
-		p.limits.inFile[l.Name] = true
-	}
-	err := p.limits.dial(ctx, conf)
-	switch {
-	case errors.Is(err, dial.ErrNoRedis):
-		p.Basis, err = "no worker is running: the times are those of one that starts now", nil
-	case err == nil && len(p.limits.inFile) > 0:
-		p.Basis = "not in Redis yet, so the times are those of a worker that brings it now: limit " +
-			strings.Join(slices.Sorted(maps.Keys(p.limits.inFile)), ", ")
-	}
-	if err == nil {
-		err = p.limits.fresh.Define(ctx, conf.Limits...)
-	}
-	if err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (l *limits) dial(ctx context.Context, conf *config.Config) (err error) {
-	if l.rdb, err = dial.Config(ctx, conf); err != nil {
-		return err
-	}
-	l.redis = dial.Limiter(l.rdb, conf)
-	there, err := l.redis.Limits(ctx)
-	for _, limit := range there {
-		delete(l.inFile, limit.Name)
-	}
-	return err
-}
-
-func (l *limits) close() {
-	if l.rdb != nil {
-		_ = l.rdb.Close()
-	}
-}
-
-// capacity is that of a limit, and 0 if there is no such limit.
-func (l *limits) capacity(ctx context.Context, n throttle.Need) (int, error) {
-	var limiter throttle.Limiter = l.fresh
-	if l.redis != nil && !l.inFile[n.Limit] {
-		limiter = l.redis
+// capacityOf is that of a limit, and 0 if there is no such limit.
+func (p *Plan) capacityOf(ctx context.Context, n throttle.Need) (int, error) {
+	var limiter throttle.Limiter = p.fresh
+	if p.redis != nil && !p.inFile[n.Limit] {
+		limiter = p.redis
 	}
 	look, err := limiter.Peek(ctx, n.Limit, n.Key)
 	return look.Capacity, err
 }
 
-func (l *limits) forecast(ctx context.Context, wants lanes.ForecastOptions) (*lanes.Forecast, error) {
-	wants.Limits = l.config
-	if l.redis == nil {
-		return wants.Forecast(time.Now()), nil
+func (p *Plan) forecast(ctx context.Context) (*lanes.Forecast, error) {
+	p.wants.Limits = p.config
+	if p.redis == nil {
+		return p.wants.Forecast(time.Now()), nil
 	}
-	return history.Forecast(ctx, l.redis, l.rdb, wants)
+	return history.Forecast(ctx, p.redis, p.rdb, p.wants)
+}
+
+// Close ends the connection to Redis.
+func (p *Plan) Close() {
+	if p.rdb != nil {
+		_ = p.rdb.Close()
+	}
 }

@@ -37,7 +37,6 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("API", srv.URL)
 }
 
-// ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.paths = append(s.paths, r.URL.Path)

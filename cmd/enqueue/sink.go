@@ -30,6 +30,8 @@ type sink interface {
 	close()
 }
 
+type queueSet map[string]bool
+
 type opener struct {
 	config *config.Config
 	stderr io.Writer
@@ -50,10 +52,31 @@ func (o opener) refuse(l line, err error) error {
 	return fmt.Errorf("%s%w", l.where(), err)
 }
 
-// warn tells about queues that nobody serves.
+// warn tells of the queues that no running worker takes jobs from or, where none is running,
+// no worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
 func (o opener) warn(rdb redis.UniversalClient) {
-	if text := o.used.unserved(rdb, o.config); text != "" {
-		fmt.Fprintln(o.stderr, "enqueue: "+text)
+	by, served := "no worker with this config would take", queueSet{}
+	if rdb != nil {
+		servers, err := asynq.NewInspectorFromRedisClient(rdb).Servers()
+		if err != nil {
+			return
+		}
+		for _, server := range servers {
+			by = "no running worker takes"
+			for queue := range server.Queues {
+				served[queue] = true
+			}
+		}
+	}
+	if len(served) == 0 {
+		for queue := range o.config.Queues {
+			served[queue] = true
+		}
+	}
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(o.used)), func(queue string) bool { return served[queue] })
+	if len(left) > 0 {
+		fmt.Fprintf(o.stderr, "enqueue: %s jobs of queue %s, only of %s: those wait until one does\n",
+			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 	}
 }
 
@@ -175,40 +198,3 @@ func (q *queues) undo(context.Context) error {
 }
 
 func (q *queues) close() { _ = q.rdb.Close() }
-
-type queueSet map[string]bool
-
-// unserved is a warning about those of them that no running worker takes jobs
-// from or, where none is running, no worker with this config would. It is empty
-// if there are none, and if Redis fails: the jobs are safe by then.
-func (s queueSet) unserved(rdb redis.UniversalClient, c *config.Config) string {
-	by, served := "no worker with this config would take", queueSet{}
-	if rdb != nil {
-		servers, err := asynq.NewInspectorFromRedisClient(rdb).Servers()
-		if err != nil {
-			return ""
-		}
-		for _, server := range servers {
-			by = "no running worker takes"
-			for queue := range server.Queues {
-				served[queue] = true
-			}
-		}
-	}
-	if len(served) == 0 {
-		for queue := range c.Queues {
-			served[queue] = true
-		}
-	}
-	var left []string
-	for _, queue := range slices.Sorted(maps.Keys(s)) {
-		if !served[queue] {
-			left = append(left, queue)
-		}
-	}
-	if len(left) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s jobs of queue %s, only of %s: those wait until one does",
-		by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
-}

@@ -14,8 +14,7 @@ import (
 type spool struct {
 	opener
 	folder  embedded.Folder
-	lines   [][]byte
-	jobs    []line
+	jobs    []line // that are not written yet
 	kept    int
 	claims  claims         // made when a job first needs them
 	seen    embedded.Stamp // of what they were read from
@@ -32,12 +31,8 @@ func (s *spool) add(ctx context.Context, l line) error {
 	if err := s.claim(l); err != nil {
 		return s.refuse(l, err)
 	}
-	text, err := l.Line()
-	if err != nil {
-		return err
-	}
-	s.lines, s.jobs = append(s.lines, text), append(s.jobs, l)
-	if len(s.lines) >= spoolBatch && s.refused != nil {
+	s.jobs = append(s.jobs, l)
+	if len(s.jobs) >= spoolBatch && s.refused != nil {
 		return s.keep(ctx)
 	}
 	return nil
@@ -55,10 +50,18 @@ func (s *spool) flush(ctx context.Context) error {
 }
 
 func (s *spool) keep(ctx context.Context) error {
-	if len(s.lines) == 0 {
+	if len(s.jobs) == 0 {
 		return nil
 	}
-	seen, err := s.folder.Spool(s.seen, s.lines)
+	var lines [][]byte
+	for _, l := range s.jobs {
+		text, err := l.Line()
+		if err != nil {
+			return err
+		}
+		lines = append(lines, text)
+	}
+	seen, err := s.folder.Spool(s.seen, lines)
 	if errors.Is(err, embedded.ErrChanged) {
 		if err := s.claimAgain(); err != nil {
 			return err
@@ -77,11 +80,11 @@ func (s *spool) keep(ctx context.Context) error {
 	if s.claims != nil {
 		s.seen = seen
 	}
-	s.kept += len(s.lines)
+	s.kept += len(s.jobs)
 	for _, l := range s.jobs {
 		s.used[l.Queue] = true
 	}
-	s.lines, s.jobs = nil, nil
+	s.jobs = nil
 	return nil
 }
 
@@ -96,7 +99,7 @@ func (s *spool) move(ctx context.Context, addr string) error {
 			return err
 		}
 	}
-	s.lines, s.jobs = nil, nil
+	s.jobs = nil
 	return nil
 }
 
@@ -171,15 +174,15 @@ func (s *spool) readClaims() error {
 // claimAgain has the batch claim what it did once more, since others have added jobs
 // before it was written. What they have claimed by now is theirs.
 func (s *spool) claimAgain() error {
-	lines, jobs := s.lines, s.jobs
-	s.lines, s.jobs = nil, nil
+	jobs := s.jobs
+	s.jobs = nil
 	if err := s.readClaims(); err != nil {
 		return err
 	}
-	for i, l := range jobs {
+	for _, l := range jobs {
 		err := s.claim(l)
 		if err == nil {
-			s.lines, s.jobs = append(s.lines, lines[i]), append(s.jobs, l)
+			s.jobs = append(s.jobs, l)
 		} else if err = s.refuse(l, err); err != nil {
 			return err
 		}

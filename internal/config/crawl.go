@@ -84,15 +84,9 @@ func (c Crawl) String() string {
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
 func (d *decoder) checkCrawl(c Crawl) {
-	if d.has("crawl.agent") && !agentForm.MatchString(c.Agent) {
-		d.errorf("crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
-	}
-	if d.has("crawl.max_pages") && c.MaxPages < 1 {
-		d.errorf("crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
-	}
-	if d.has("crawl.max_host_pages") && c.MaxHostPages < 1 {
-		d.errorf("crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
-	}
+	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	d.want(c.MaxPages >= 1, "crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
+	d.want(c.MaxHostPages >= 1, "crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
 	for field, patterns := range map[string][]string{"crawl.include": c.Include, "crawl.exclude": c.Exclude} {
 		for _, text := range patterns {
 			if _, err := regexp.Compile(text); err != nil || text == "" {
@@ -100,7 +94,5 @@ func (d *decoder) checkCrawl(c Crawl) {
 			}
 		}
 	}
-	if d.has("crawl.dir") && c.Dir == "" {
-		d.errorf("crawl.dir", `"": want a folder; leave it out to keep no pages`)
-	}
+	d.want(c.Dir != "", "crawl.dir", `"": want a folder; leave it out to keep no pages`)
 }

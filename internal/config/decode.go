@@ -107,6 +107,13 @@ func (d *decoder) errorf(path, format string, args ...any) {
 	d.errorAt(at, path, format, args...)
 }
 
+// want adds an error about a value that the file has, unless it is as it should be.
+func (d *decoder) want(ok bool, path, format string, args ...any) {
+	if !ok && d.has(path) {
+		d.errorf(path, format, args...)
+	}
+}
+
 // broken reports whether a path, or one above it, could not be decoded.
 func (d *decoder) broken(path string) bool {
 	for ; path != ""; path = parent(path) {

@@ -85,12 +85,8 @@ func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)
 	}
-	if d.has("http.save_dir") && h.SaveDir == "" {
-		d.errorf("http.save_dir", `"": want a folder; leave it out to save nothing`)
-	}
-	if d.has("http.max_save") && h.SaveDir == "" {
-		d.errorf("http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
-	}
+	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
+	d.want(h.SaveDir != "", "http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
 	d.checkTLS("http.tls")
 }
 
@@ -99,9 +95,7 @@ func (d *decoder) checkSecret(at, pattern string) {
 	kind, name, _ := strings.Cut(pattern, ":")
 	_, malformed := path.Match(name, "")
 	ok := kind == "env" && name != "" || kind == "file" && filepath.IsAbs(name) && path.Clean(name) == name
-	if malformed != nil || !ok {
-		d.errorf(at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
-	}
+	d.want(ok && malformed == nil, at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
 }
 
 // Proxy is through what calls go. The zero value is nothing.
@@ -216,9 +210,7 @@ func (t TLS) config() (*tls.Config, error) {
 // checkTLS reports a certificate without a key, and a key without a certificate.
 func (d *decoder) checkTLS(at string) {
 	for _, pair := range [][2]string{{"cert", "key"}, {"key", "cert"}} {
-		if d.has(join(at, pair[0])) && !d.has(join(at, pair[1])) {
-			d.errorf(join(at, pair[0]), "%s is missing: want both, or neither", pair[1])
-		}
+		d.want(d.has(join(at, pair[1])), join(at, pair[0]), "%s is missing: want both, or neither", pair[1])
 	}
 }
 

@@ -90,9 +90,7 @@ func (p Page) Check(report func(field, problem string)) {
 func (d *decoder) checkPage(p Page) {
 	p.Check(func(field, problem string) { d.errorf("page."+field, "%s", problem) })
 	for i, name := range p.Redact {
-		if name == "" || strings.ContainsAny(name, "[]\\\n") {
-			d.errorf(indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
-		}
+		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
 }
 

@@ -168,12 +168,8 @@ func (d *decoder) checkTasks(c *Config) {
 			}
 			d.checkReference(indexed(path+".blocks", i), "limit of this task", limit, own)
 		}
-		if d.has(path+".max_wait") && t.MaxWait == 0 {
-			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
-		}
-		if d.has(path+".weight") && !d.has(path+".fair") {
-			d.errorf(path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
-		}
+		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
+		d.want(d.has(path+".fair"), path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)
 		d.checkRetry(path+".retry", t.Retry)
@@ -225,9 +221,7 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 // checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
 // 0 for its own default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
-	if d.has(path) && (value < time.Second || value%time.Second != 0) {
-		d.errorf(path, "%s: want whole seconds, at least 1s", value)
-	}
+	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
 }
 
 // Trust says which limits the other side may shut by a time that it tells, up to their

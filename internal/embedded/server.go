@@ -42,31 +42,21 @@ func (e *StartError) Unwrap() error { return e.err }
 // A Server is the embedded Redis, in this process. Only the user who runs it, and root,
 // can connect to it.
 type Server struct {
-	folder Folder
-	mark   mark
-	redis  *miniredis.Miniredis
-	socket *socket
-	found  Found
-	saved  time.Time
-	spool  [][]byte // what it took of the spool, and the files that this is in
-	taken  []string
-	closed func() // ends what goes on beside: keys expire and are saved
-	beside sync.WaitGroup
+	folder  Folder
+	mark    mark
+	redis   *miniredis.Miniredis
+	socket  *socket
+	crashed bool // whether the server before did
+	saved   time.Time
+	spool   [][]byte // what it took of the spool, and the files that this is in
+	taken   []string
+	closed  func() // ends what goes on beside: keys expire and are saved
+	beside  sync.WaitGroup
 
 	// Saving, if not nil, is called when what the server holds can no longer be saved,
 	// and with nil when it can again.
 	Saving func(error)
 }
-
-// Found is what a server found of the one before it.
-type Found int
-
-// What a server can find.
-const (
-	Nothing Found = iota // there was none, or it held nothing
-	Kept                 // everything that the one before it held
-	Crashed              // what the one before it held a moment before it ended without Close
-)
 
 // Start starts an embedded Redis at a Unix socket, with what the last one
 // kept, and writes its address to the folder. Where one runs already the error
@@ -125,21 +115,15 @@ func (s *Server) publish() error {
 
 // look takes what earlier servers and callers of Spool have left.
 func (s *Server) look() error {
-	kept, err := restore(s.redis, s.folder.keptFile())
-	if err != nil {
+	if _, err := restore(s.redis, s.folder.keptFile()); err != nil {
 		return err
 	}
 	if stat, err := os.Stat(s.folder.keptFile()); err == nil {
 		s.saved = stat.ModTime()
 	}
-	_, err = os.Stat(s.folder.addrFile())
-	switch {
-	case err == nil:
-		s.found = Crashed
-	case !errors.Is(err, fs.ErrNotExist):
+	_, err := os.Stat(s.folder.addrFile())
+	if s.crashed = err == nil; !s.crashed && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	case kept:
-		s.found = Kept
 	}
 	s.spool, s.taken, err = s.folder.take()
 	return err
@@ -169,8 +153,9 @@ func (s *Server) Addr() string { return s.mark.Addr }
 // Saved is when the server before saved what this one has: zero if there is no such file.
 func (s *Server) Saved() time.Time { return s.saved }
 
-// Found is what there was of the server before.
-func (s *Server) Found() Found { return s.found }
+// Crashed reports whether the server before ended without Close: this one has what was saved
+// a moment before.
+func (s *Server) Crashed() bool { return s.crashed }
 
 // Close ends the server. What it holds is kept in a file of the folder for the
 // next one, and its address file is removed. A second Close does nothing.

@@ -108,7 +108,7 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 }
 
 func (s *store) tell(server *embedded.Server, before int) {
-	if server.Found() == embedded.Crashed {
+	if server.Crashed() {
 		fmt.Fprintf(s.notes, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
 	}
 	if s.UniversalClient == nil { // it is the first

@@ -53,20 +53,14 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 		return err
 	}
 	switch {
-	case c.JSON && !c.Check:
-		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+	case c.Check:
+		return c.check(ctx, g, conf, stdio)
 	case c.JSON:
-		return checkJSON(ctx, g, conf, stdio)
-	}
-	if c.AsJSON() && !c.Check {
-		runs := newChecked(g, conf)
-		runs.Warning = conf.Absent
-		log.Info("starting", "runs", runs)
-	} else {
+		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+	case c.AsJSON():
+		log.Info("starting", "runs", newChecked(g, conf, conf.Absent))
+	default:
 		describe(stdio.Out, g, conf)
-	}
-	if c.Check {
-		return check(ctx, conf, stdio)
 	}
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
@@ -153,10 +147,16 @@ func under(t config.Task) string {
 	return "under " + strings.Join(parts, ", ")
 }
 
-func check(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	if !c.JSON {
+		describe(stdio.Out, g, conf)
+	}
 	warning, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, newChecked(g, conf, warning))
 	}
 	if warning != "" {
 		fmt.Fprintln(stdio.Err, "worker: "+warning)
@@ -194,20 +194,11 @@ type checkedSchedule struct {
 	Task string `json:"task"`
 }
 
-func checkJSON(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
-	warning, err := worker.Check(ctx, conf)
-	if err != nil {
-		return err
-	}
-	c := newChecked(g, conf)
-	c.Warning = warning
-	return cli.JSON(stdio.Out, c)
-}
-
-func newChecked(g *cli.Globals, conf *config.Config) checked {
+func newChecked(g *cli.Globals, conf *config.Config, warning string) checked {
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
 		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
+		Warning: warning,
 	}
 	if !conf.Redis.IsZero() {
 		c.Redis = conf.Redis.String()

@@ -5,7 +5,9 @@ package trouble
 import (
 	"context"
 	"errors"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -31,11 +33,6 @@ const (
 	Evicts Trouble = "evicts"
 )
 
-// All lists them.
-func All() []Trouble {
-	return []Trouble{Away, Loading, Full, ReadOnly, FewReplicas, Unsaved, Password, Rights, Clients, Cluster, Evicts}
-}
-
 var says = map[Trouble]string{
 	Away:        "it does not answer",
 	Loading:     "it is loading its data",
@@ -49,6 +46,9 @@ var says = map[Trouble]string{
 	Cluster:     "its cluster, or the master of this replica, is down",
 	Evicts:      "its maxmemory-policy deletes jobs and limits when its memory is full",
 }
+
+// All lists them.
+func All() []Trouble { return slices.Sorted(maps.Keys(says)) }
 
 // Says is the trouble in words, which go on after a colon.
 func (t Trouble) Says() string { return says[t] }

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // connection is the one of a command to Redis, which is made when the command asks for what
@@ -37,14 +36,6 @@ func (c *connection) close() {
 	if c.rdb != nil {
 		_ = c.rdb.Close()
 	}
-}
-
-func (c *connection) limiter(ctx context.Context) (*lanes.Lanes, error) {
-	conf, rdb, err := c.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return dial.Limiter(rdb, conf), nil
 }
 
 func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {

@@ -58,19 +58,19 @@ type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-func (c *limitsList) Run(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
-	limits, err := limiter.Limits(ctx)
+func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	limits, err := q.Limiter.Limits(ctx)
 	if err != nil {
 		return err
 	}
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		blocks, err := limiter.Blocks(ctx, l.Name)
+		blocks, err := q.Limiter.Blocks(ctx, l.Name)
 		if err != nil {
 			return err
 		}
-		keys, err := limiter.Keys(ctx, l.Name)
+		keys, err := q.Limiter.Keys(ctx, l.Name)
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,7 @@ type backlog struct {
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limiter := q.Limiter
-	limit, _, err := limiter.Key(ctx, c.Name, "")
+	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
 	if err != nil {
 		return err
 	}
@@ -104,7 +103,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	blocks, err := limiter.Blocks(ctx, c.Name)
+	blocks, err := q.Limiter.Blocks(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
 		rows = append(rows, []string{keyName(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
-	keys, err := limiter.Keys(ctx, c.Name)
+	keys, err := q.Limiter.Keys(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -141,11 +140,11 @@ type limitsPeek struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
-func (c *limitsPeek) Run(ctx context.Context, limiter *lanes.Lanes, g *cli.Globals, stdio cli.IO) error {
-	if err := needKey(ctx, g, limiter, c.Name, c.Key); err != nil {
+func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	if err := needKey(ctx, g, q.Limiter, c.Name, c.Key); err != nil {
 		return err
 	}
-	d, err := limiter.Peek(ctx, c.Name, c.Key)
+	d, err := q.Limiter.Peek(ctx, c.Name, c.Key)
 	if err != nil {
 		return badUnlessDown(err)
 	}
@@ -158,7 +157,7 @@ func (c *limitsPeek) Run(ctx context.Context, limiter *lanes.Lanes, g *cli.Globa
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}
-	limit, _, err := limiter.Key(ctx, c.Name, "")
+	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
 	if err != nil {
 		return err
 	}

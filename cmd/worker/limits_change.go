@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -41,14 +42,14 @@ func badUnlessDown(err error) error {
 
 type limitsPause struct{ ofLimit }
 
-func (c *limitsPause) Run(ctx context.Context, l *lanes.Lanes, stdio cli.IO) error {
-	return c.done(stdio, "paused", "", l.Pause(ctx, c.Name))
+func (c *limitsPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "paused", "", q.Limiter.Pause(ctx, c.Name))
 }
 
 type limitsResume struct{ ofLimit }
 
-func (c *limitsResume) Run(ctx context.Context, l *lanes.Lanes, stdio cli.IO) error {
-	return c.done(stdio, "resumed", "", l.Resume(ctx, c.Name))
+func (c *limitsResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "resumed", "", q.Limiter.Resume(ctx, c.Name))
 }
 
 type limitsDelete struct {
@@ -56,13 +57,13 @@ type limitsDelete struct {
 	ofLimit
 }
 
-func (c *limitsDelete) Run(ctx context.Context, l *lanes.Lanes, stdio cli.IO) error {
-	n, err := l.Waiters(ctx, c.Name, 0)
+func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	n, err := q.Limiter.Waiters(ctx, c.Name, 0)
 	if err == nil && n > 0 && !c.Yes {
 		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, words.Count(n, "job"))
 	}
 	if err == nil {
-		err = l.Delete(ctx, c.Name)
+		err = q.Limiter.Delete(ctx, c.Name)
 	}
 	return c.done(stdio, "deleted", "", err)
 }
@@ -72,10 +73,10 @@ type limitsReset struct {
 	Key string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
 }
 
-func (c *limitsReset) Run(ctx context.Context, l *lanes.Lanes, g *cli.Globals, stdio cli.IO) error {
-	err := needKey(ctx, g, l, c.Name, c.Key)
+func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	err := needKey(ctx, g, q.Limiter, c.Name, c.Key)
 	if err == nil {
-		err = l.Reset(ctx, c.Name, c.Key)
+		err = q.Limiter.Reset(ctx, c.Name, c.Key)
 	}
 	return c.done(stdio, "reset", c.Key, err)
 }
@@ -90,13 +91,13 @@ func (limitsUnset) Help() string {
 	return `What the config file says of the key counts again when the file changes there.`
 }
 
-func (c *limitsUnset) Run(ctx context.Context, l *lanes.Lanes, stdio cli.IO) error {
+func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if !c.Yes {
-		if err := spared(spare.CheckKey(ctx, l, c.Name, c.Key, throttle.Override{})); err != nil {
+		if err := spared(spare.CheckKey(ctx, q.Limiter, c.Name, c.Key, throttle.Override{})); err != nil {
 			return err
 		}
 	}
-	return c.done(stdio, "unset", c.Key, l.UnsetKey(ctx, c.Name, c.Key))
+	return c.done(stdio, "unset", c.Key, q.Limiter.UnsetKey(ctx, c.Name, c.Key))
 }
 
 type limitsSet struct {
@@ -121,14 +122,14 @@ func (limitsSet) Help() string {
 With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
 
-func (c *limitsSet) Run(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
+func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if c.Key != nil {
-		return c.setKey(ctx, limiter, stdio)
+		return c.setKey(ctx, q.Limiter, stdio)
 	}
 	if c.For != nil {
 		return cli.Usagef("--for is for a key of a limit: want --key beside it")
 	}
-	was, _, err := limiter.Key(ctx, c.Name, "")
+	was, _, err := q.Limiter.Key(ctx, c.Name, "")
 	isNew := errors.Is(err, throttle.ErrNoLimit)
 	if err != nil && !isNew {
 		return err
@@ -139,11 +140,11 @@ func (c *limitsSet) Run(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO)
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
 	if !c.Yes {
-		if err := spared(spare.Check(ctx, limiter, was, limit)); err != nil {
+		if err := spared(spare.Check(ctx, q.Limiter, was, limit)); err != nil {
 			return err
 		}
 	}
-	if err := limiter.Set(ctx, limit); err != nil {
+	if err := q.Limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}

@@ -43,5 +43,5 @@ func run(ctx context.Context, args []string, stdio cli.IO) int {
 	conn := &connection{globals: &c.Globals}
 	defer conn.close()
 	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
-		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.limiter), kong.BindToProvider(conn.schedules))
+		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))
 }

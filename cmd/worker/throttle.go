@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/inspect"
 )
 
 type throttleCommand struct {
@@ -23,10 +23,10 @@ func (throttleCommand) Help() string {
 	return `Prints redis-cell's five lines: 0 if it may pass and 1 if not, the most that can pass at once (MAX-BURST + 1), how many are left, the seconds until a retry can pass (-1 if it passed, or never will), and the seconds until the key is as if never used. The exit code is 0 for both answers.`
 }
 
-func (c *throttleCommand) Run(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
+func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	const longest = math.MaxInt64 / int(time.Second) // what is longer must not wrap around
 	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
-	cell, err := limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
+	cell, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {
 		return badUnlessDown(err)
 	}

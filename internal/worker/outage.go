@@ -159,10 +159,10 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Re
 // operator may change that at any time, or a failover to another server.
 func (w *Worker) lookAtEviction(ctx context.Context) {
 	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
-	switch before := w.health.evicts.Swap(&text); {
-	case text != "" && (before == nil || text != *before):
+	switch before := *w.health.evicts.Swap(&text); {
+	case text != "" && text != before:
 		w.log.Warn(text)
-	case text == "" && before != nil && *before != "":
+	case text == "" && before != "":
 		w.log.Info("Redis keeps jobs and limits again when its memory is full")
 	}
 }

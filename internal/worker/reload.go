@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
@@ -22,7 +21,6 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -106,9 +104,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
-	if err := logLeft(ctx, w.log, w.limiter, missing(old, next)); err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-	}
+	w.logLeft(ctx, old, next)
 	return nil
 }
 
@@ -155,63 +151,60 @@ func describeCommands(c *config.Config) map[string]any {
 	return texts
 }
 
-// missing lists the limits that only the old config has.
-func missing(old, next *config.Config) []string {
-	var names []string
-	for _, l := range old.Limits {
-		if !slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name }) {
-			names = append(names, l.Name)
-		}
+// limitsNow are those in Redis, by name. Where they cannot be had that is logged.
+func (w *Worker) limitsNow(ctx context.Context) (now map[string]throttle.Limit, ok bool) {
+	limits, err := w.limiter.Limits(ctx)
+	if err != nil {
+		w.log.Warn("could not compare the limits with the config file", "error", err)
+		return nil, false
 	}
-	return names
+	now = map[string]throttle.Limit{}
+	for _, l := range limits {
+		now[l.Name] = l
+	}
+	return now, true
 }
 
 // logDifferences says which limits are not as the config file has them, because
 // somebody changed or paused them at run time. That outlives a restart, and who
 // restarts a worker to have the file's limits should hear of it.
-func logDifferences(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, c *config.Config) error {
-	limits, err := limiter.Limits(ctx)
-	if err != nil {
-		return err
+func (w *Worker) logDifferences(ctx context.Context) {
+	now, ok := w.limitsNow(ctx)
+	if !ok {
+		return
 	}
-	now := map[string]throttle.Limit{}
-	for _, l := range limits {
-		now[l.Name] = l
-	}
-	for _, file := range c.Limits {
+	for _, file := range w.config.Load().Limits {
 		l := now[file.Name]
 		if l.Paused {
-			log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
+			w.log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
 			l.Paused = false
 		}
 		if l.String() != file.String() {
-			log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
+			w.log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
 				"limit", l.Name, "now", l.String(), "file", file.String())
 		}
 	}
-	return nil
 }
 
 // logLeft says which of the limits that left the config file are still in Redis.
-func logLeft(ctx context.Context, log *slog.Logger, limiter *lanes.Lanes, left []string) error {
+func (w *Worker) logLeft(ctx context.Context, old, next *config.Config) {
+	left := slices.DeleteFunc(slices.Clone(old.Limits), func(l throttle.Limit) bool {
+		return slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name })
+	})
 	if len(left) == 0 {
-		return nil
+		return
 	}
-	limits, err := limiter.Limits(ctx)
-	for _, l := range limits {
-		if slices.Contains(left, l.Name) {
-			log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+l.Name)
+	now, _ := w.limitsNow(ctx)
+	for _, l := range left {
+		if _, there := now[l.Name]; there {
+			w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+l.Name)
 		}
 	}
-	return err
 }
-
-// delayNotKept is said where the config cannot keep what hosts may ask for.
-const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
 
 func (w *Worker) checkDelays(c *config.Config) {
 	if !keepsDelays(c) {
-		w.log.Warn(delayNotKept)
+		w.log.Warn("a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)")
 	}
 }
 

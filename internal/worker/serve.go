@@ -148,6 +148,7 @@ func newHealth() *health {
 	h.taken = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_config_taken", Help: "1 while the config file, as it was read last, is in force; 0 where it has errors, and what was read before holds.",
 	})
+	h.evicts.Store(new(""))
 	h.reloads.WithLabelValues("ok")
 	h.reloads.WithLabelValues("failed")
 	h.success.SetToCurrentTime()
@@ -173,10 +174,7 @@ const readyTimeout = time.Second
 
 // warning is what may soon keep the worker from doing all it should; empty for nothing.
 func (h *health) warning() string {
-	if text := h.evicts.Load(); text != nil {
-		return *text
-	}
-	return ""
+	return *h.evicts.Load()
 }
 
 // ready returns why the worker does not do all it should, in one line.

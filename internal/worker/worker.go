@@ -102,9 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := l.serve(w, c.Page); err != nil {
 		return err
 	}
-	if err := logDifferences(ctx, w.log, w.limiter, c); err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-	}
+	w.logDifferences(ctx)
 	return w.serve(ctx)
 }
 

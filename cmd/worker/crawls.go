@@ -40,7 +40,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		}
 		if ok {
 			crawls = append(crawls, p)
-			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, columns(p.Counts)...))
+			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, countCells(p.Counts)...))
 		}
 	}
 	const none = `there are no crawls yet: "enqueue crawl URL" begins one`
@@ -61,9 +61,9 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	fmt.Fprintf(stdio.Out, "%s  run %s, began %s, ended %s\n", p.Name, p.Run, p.Began.Format(time.DateTime), endedAt(p))
 	var rows [][]string
 	for _, h := range p.Hosts {
-		rows = append(rows, append([]string{h.Host}, columns(h.Counts)...))
+		rows = append(rows, append([]string{h.Host}, countCells(h.Counts)...))
 	}
-	rows = append(rows, append([]string{"(all)"}, columns(p.Counts)...))
+	rows = append(rows, append([]string{"(all)"}, countCells(p.Counts)...))
 	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
 }
 
@@ -77,6 +77,6 @@ func endedAt(p frontier.Progress) string {
 
 var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}
 
-func columns(c frontier.Counts) []string {
+func countCells(c frontier.Counts) []string {
 	return numbers(c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond)
 }

@@ -38,8 +38,8 @@ type definition struct {
 	MaxBlock string        `json:"max_block,omitempty"`
 	Adapt    string        `json:"adapt,omitempty"`
 	Paused   bool          `json:"paused"`
-	Blocked  []block       `json:"blocked,omitempty"`
-	Keys     []key         `json:"keys,omitempty"`
+	Blocked  []blockView   `json:"blocked,omitempty"`
+	Keys     []keyView     `json:"keys,omitempty"`
 }
 
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
@@ -174,22 +174,24 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	return nil
 }
 
-type block struct {
+type blockView struct {
 	Key   cli.Text  `json:"key"`
 	Until time.Time `json:"until"`
 	rest  time.Duration
 }
 
-func newBlocks(from []throttle.Blocked) []block {
-	blocks := make([]block, len(from))
+func newBlocks(from []throttle.Blocked) []blockView {
+	blocks := make([]blockView, len(from))
 	for i, b := range from {
-		blocks[i] = block{cli.Text(b.Key), b.Until, b.For}
+		blocks[i] = blockView{cli.Text(b.Key), b.Until, b.For}
 	}
 	return blocks
 }
 
 // String is the key, and when it opens.
-func (b block) String() string { return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest)) }
+func (b blockView) String() string {
+	return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest))
+}
 
 // state is why a limit hands out less than it says, in few words.
 func (d definition) state() string {
@@ -208,7 +210,7 @@ func (d definition) state() string {
 	return ""
 }
 
-type key struct {
+type keyView struct {
 	Key      cli.Text   `json:"key"`
 	Rate     string     `json:"rate,omitempty"`
 	Capacity int        `json:"capacity,omitempty"`
@@ -219,10 +221,10 @@ type key struct {
 	rest     time.Duration
 }
 
-func newKeys(from []throttle.KeyState) []key {
-	keys := make([]key, len(from))
+func newKeys(from []throttle.KeyState) []keyView {
+	keys := make([]keyView, len(from))
 	for i, k := range from {
-		keys[i] = key{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		keys[i] = keyView{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
 		switch {
 		case k.File:
 			keys[i].Source = "file"
@@ -251,7 +253,7 @@ func why(k throttle.KeyState) string {
 }
 
 // String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
-func (k key) String() string {
+func (k keyView) String() string {
 	text := throttle.Override{Capacity: k.Capacity}.String()
 	text = strings.TrimSpace(k.Rate + " " + text)
 	if k.rest > 0 {

@@ -74,13 +74,13 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		return err
 	}
 	if c.JSON {
-		limits := make([]limit, len(s.Limits))
+		limits := make([]limitView, len(s.Limits))
 		for i, l := range s.Limits {
-			limits[i] = newLimit(l, s.At)
+			limits[i] = newLimitView(l, s.At)
 		}
 		return asJSON(out, struct {
 			inspect.Status
-			Limits []limit `json:"limits"`
+			Limits []limitView `json:"limits"`
 		}{s, limits})
 	}
 	return printStatus(s, out, cli.IsTerminal(out))
@@ -99,7 +99,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 			name += " (paused)"
 		}
 		for _, t := range q.Tasks {
-			row := append([]string{name, t.Type}, cells(t, s.At)...)
+			row := append([]string{name, t.Type}, taskCells(t, s.At)...)
 			if bars {
 				row = append(row, progress(t.Counts.Done+t.Counts.Archived, t.Counts.Left(), 20))
 			}
@@ -115,7 +115,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	return printWorkers(out, s)
 }
 
-func cells(t inspect.Task, now time.Time) []string {
+func taskCells(t inspect.Task, now time.Time) []string {
 	c, about := t.Counts, ""
 	if t.Estimated {
 		about = "~"
@@ -151,7 +151,7 @@ func progress(done, left, width int) string {
 	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
 }
 
-type limit struct {
+type limitView struct {
 	Name    string        `json:"name"`
 	Rate    string        `json:"limit"`
 	State   inspect.State `json:"state"`
@@ -164,8 +164,8 @@ type limit struct {
 	About   bool          `json:"last_about,omitempty"`
 }
 
-func newLimit(l inspect.Limit, now time.Time) limit {
-	return limit{
+func newLimitView(l inspect.Limit, now time.Time) limitView {
+	return limitView{
 		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.About,
 	}
 }

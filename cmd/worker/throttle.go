@@ -33,7 +33,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{
 			"limited": cell.Limited, "limit": cell.Limit, "remaining": cell.Remaining, "never": cell.Never,
-			"retry_after_s": seconds(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
+			"retry_after_s": secondsOrNever(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
 		})
 	}
 	for _, n := range cell.Numbers() {
@@ -45,8 +45,8 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	return nil
 }
 
-// seconds keeps the -1 that means no time at all.
-func seconds(d time.Duration) float64 {
+// secondsOrNever keeps the -1 that means no time at all.
+func secondsOrNever(d time.Duration) float64 {
 	if d < 0 {
 		return -1
 	}

@@ -2,20 +2,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/throttle"
 )
 
 func main() { cli.Process(run) }
@@ -69,7 +63,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	case c.Strict:
 		return addAll(ctx, conf, source, stdio)
 	}
-	return add(ctx, conf, source, stdio)
+	return addEach(ctx, conf, source, stdio)
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -81,13 +75,6 @@ func (c *command) Validate() error {
 		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
 	return flagError(c.Options.Validate())
-}
-
-func flagError(err error) error {
-	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
-	}
-	return err
 }
 
 // open opens the input, which ends when ctx does, also while nothing comes.
@@ -112,50 +99,4 @@ func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, err
 		lines.CloseWithError(err)
 	}()
 	return input, nil
-}
-
-// add streams the jobs: a bad line does not stop the others.
-func add(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	sink, err := opener{conf, stdio.Err, source.bad.add, queueSet{}}.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer sink.close()
-	err = fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
-	return source.finish(stdio.Out, sink.added(), err)
-}
-
-// addAll reads all jobs before it adds the first.
-func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	lines := slices.Collect(source.jobs())
-	if source.failed() {
-		return source.finish(stdio.Out, 0, nil)
-	}
-	sink, err := opener{conf, stdio.Err, nil, queueSet{}}.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer sink.close()
-	err = fill(ctx, sink, slices.Values(lines), cli.NewBar(stdio.Err, len(lines), "enqueue"))
-	if err == nil {
-		return source.finish(stdio.Out, sink.added(), nil)
-	}
-	if left := sink.undo(ctx); left != nil {
-		return fmt.Errorf("%w\n%w", err, left)
-	}
-	if err := source.say(stdio.Out, 0); err != nil {
-		return err
-	}
-	return err
-}
-
-func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error {
-	defer bar.Finish()
-	for l := range jobs {
-		if err := to.add(ctx, l); err != nil {
-			return cmp.Or(ctx.Err(), err) // asynq's error does not say that it was an interrupt
-		}
-		bar.Add()
-	}
-	return to.flush(ctx)
 }

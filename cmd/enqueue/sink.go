@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net"
 	"slices"
@@ -13,12 +15,59 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )
+
+// addEach streams the jobs: a bad line does not stop the others.
+func addEach(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	sink, err := opener{conf, stdio.Err, source.bad.add, queueSet{}}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
+	return source.finish(stdio.Out, sink.added(), err)
+}
+
+// addAll reads all jobs before it adds the first.
+func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	lines := slices.Collect(source.jobs())
+	if source.failed() {
+		return source.finish(stdio.Out, 0, nil)
+	}
+	sink, err := opener{conf, stdio.Err, nil, queueSet{}}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, slices.Values(lines), cli.NewBar(stdio.Err, len(lines), "enqueue"))
+	if err == nil {
+		return source.finish(stdio.Out, sink.added(), nil)
+	}
+	if left := sink.undo(ctx); left != nil {
+		return fmt.Errorf("%w\n%w", err, left)
+	}
+	if err := source.say(stdio.Out, 0); err != nil {
+		return err
+	}
+	return err
+}
+
+func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error {
+	defer bar.Finish()
+	for l := range jobs {
+		if err := to.add(ctx, l); err != nil {
+			return cmp.Or(ctx.Err(), err) // asynq's error does not say that it was an interrupt
+		}
+		bar.Add()
+	}
+	return to.flush(ctx)
+}
 
 // sink takes jobs, in their order.
 type sink interface {
@@ -119,19 +168,6 @@ type queues struct {
 	client *scheduler.Client
 	count  int
 	undoes [][2]string // queue and id of the jobs that undo would delete
-}
-
-// refusedError is why a queue did not take a job.
-type refusedError struct{ text string }
-
-func (e *refusedError) Error() string { return e.text }
-
-func sameID(l line) error {
-	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
-}
-
-func sameWork(l line) error {
-	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
 }
 
 func (q *queues) add(ctx context.Context, l line) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 type line struct {
@@ -227,4 +228,24 @@ func (c *complaints) sum() {
 			fmt.Fprintf(c.out, "enqueue: %d more lines, up to line %d: %s\n", again.count, again.last, text)
 		}
 	}
+}
+
+// refusedError is why a queue did not take a job.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }
+
+func sameID(l line) error {
+	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+}
+
+func sameWork(l line) error {
+	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
+}
+
+func flagError(err error) error {
+	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
+	}
+	return err
 }

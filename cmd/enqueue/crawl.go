@@ -42,7 +42,7 @@ func (c *crawlCommand) Validate() error {
 	if c.Depth < 0 || c.Depth > tasks.MaxDepth {
 		return fmt.Errorf("--depth %d: want from 0 to %d links", c.Depth, tasks.MaxDepth)
 	}
-	return flagError(c.Options.Validate())
+	return cli.FlagError(c.Options.Validate())
 }
 
 // Run adds the jobs with which the crawl begins: all, or none if one is bad.

@@ -74,7 +74,7 @@ func (c *command) Validate() error {
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
 		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}
-	return flagError(c.Options.Validate())
+	return cli.FlagError(c.Options.Validate())
 }
 
 // open opens the input, which ends when ctx does, also while nothing comes.

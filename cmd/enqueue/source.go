@@ -15,7 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/throttle"
 )
 
 type line struct {
@@ -241,11 +240,4 @@ func sameID(l line) error {
 
 func sameWork(l line) error {
 	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
-}
-
-func flagError(err error) error {
-	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-		return fmt.Errorf("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
-	}
-	return err
 }

@@ -44,14 +44,7 @@ func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, e
 	if f.State != nil && len(f.State) == 0 {
 		all.States = []string{""} // said of a shell's variable that is not set, and no state
 	}
-	return all, badFlag(all.Check(ctx, limiter))
-}
-
-func badFlag(err error) error {
-	if _, ok := errors.AsType[*throttle.FieldError](err); ok {
-		return cli.Usagef("--%w", err)
-	}
-	return err
+	return all, cli.FlagError(all.Check(ctx, limiter))
 }
 
 type jobsList struct {
@@ -238,7 +231,7 @@ func (s selection) check(a *inspect.Act) error {
 	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
 		return cli.Usagef("ids go with no filter but --queue and --state")
 	}
-	return badFlag(a.Check(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
+	return cli.FlagError(a.Check(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
 }
 
 func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {

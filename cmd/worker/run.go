@@ -88,7 +88,11 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 
 // describe says in a few lines what the worker will do.
 func describe(out io.Writer, g *cli.Globals, c *config.Config) {
-	line := func(what, text string) { fmt.Fprintf(out, "%-11s%s\n", what, text) }
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(out, "%-11s%s\n", what, text)
+		}
+	}
 	redis := "within this worker"
 	if !c.Redis.IsZero() {
 		redis = c.Redis.String()
@@ -106,12 +110,8 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
-	if text := c.HTTP.String(); text != "" {
-		line("http", text)
-	}
-	if text := c.Crawl.String(); text != "" {
-		line("crawl", text)
-	}
+	line("http", c.HTTP.String())
+	line("crawl", c.Crawl.String())
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
 	}

@@ -156,6 +156,14 @@ func (e *UsageError) Error() string { return e.err.Error() }
 // Unwrap is the error itself.
 func (e *UsageError) Unwrap() error { return e.err }
 
+// FlagError has an error about a field speak of the flag of that name.
+func FlagError(err error) error {
+	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return Usagef("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
+	}
+	return err
+}
+
 // ExitCode ends a command that has said already what went wrong.
 type ExitCode int
 

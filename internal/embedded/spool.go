@@ -87,10 +87,7 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
 	}
 	defer unlock()
-	names, err := f.taken()
-	if err == nil {
-		lines, err = readLines(append(names, f.spoolFile()))
-	}
+	lines, err = f.spooled()
 	if err == nil {
 		err = readKept(f.keptFile(), func(k kept) error {
 			keys = append(keys, k.Key)
@@ -104,6 +101,15 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
 	}
 	return lines, keys, seen, nil
+}
+
+// spooled gives the lines that the next server will take. The caller holds the lock.
+func (f Folder) spooled() (lines [][]byte, err error) {
+	names, err := f.taken()
+	if err != nil {
+		return nil, err
+	}
+	return readLines(append(names, f.spoolFile()))
 }
 
 func readLines(names []string) (lines [][]byte, err error) {
@@ -220,11 +226,7 @@ func (f Folder) Look() (*Rest, error) {
 	}
 	defer unlock()
 	r := &Rest{redis: miniredis.NewMiniRedis()}
-	names, err := f.taken()
-	var lines [][]byte
-	if err == nil {
-		lines, err = readLines(append(names, f.spoolFile()))
-	}
+	lines, err := f.spooled()
 	r.Spooled = len(lines)
 	found := false
 	if err == nil {

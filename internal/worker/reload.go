@@ -96,7 +96,6 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		return err
 	}
 	old := w.config.Swap(next)
-	w.store.current.Store(next)
 	w.describe()
 	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))

@@ -25,17 +25,16 @@ import (
 // one, which this worker runs unless another does.
 type store struct {
 	redis.UniversalClient
-	host    *embedded.Host // nil where a Redis is configured
-	lent    bool           // by whom closes it
-	said    atomic.Bool    // that it cannot take over
-	current atomic.Pointer[config.Config]
-	log     *slog.Logger
-	notes   io.Writer
+	host   *embedded.Host        // nil where a Redis is configured
+	lent   bool                  // by whom closes it
+	said   atomic.Bool           // that it cannot take over
+	config func() *config.Config // that is current
+	log    *slog.Logger
+	notes  io.Writer
 }
 
 func (w *Worker) openStore(ctx context.Context) (*store, error) {
-	c, s := w.config.Load(), &store{log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
-	s.current.Store(c)
+	c, s := w.config.Load(), &store{config: w.config.Load, log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
 	if s.lent {
 		s.UniversalClient = w.options.Redis
 		return s, nil
@@ -95,7 +94,7 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 		return nil, err
 	}
 	defer rdb.Close()
-	c := s.current.Load()
+	c := s.config()
 	if err := dial.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
 		return nil, err
 	}
@@ -204,7 +203,7 @@ func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server
 	for _, line := range lines {
 		job, err := jobspec.Parse(line)
 		if err == nil {
-			_, err = client.EnqueueContext(ctx, job.Fill(jobspec.Options{}, s.current.Load()).Task())
+			_, err = client.EnqueueContext(ctx, job.Fill(jobspec.Options{}, s.config()).Task())
 			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
 				return nil, err
 			}

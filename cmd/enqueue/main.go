@@ -38,7 +38,6 @@ type command struct {
 	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes flags, such as source <(enqueue --completion bash)."`
 }
 
-// Run adds the jobs.
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	conf, err := c.Load()
 	if err != nil {

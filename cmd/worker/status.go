@@ -86,7 +86,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 	return printStatus(s, out, cli.IsTerminal(out))
 }
 
-// print writes the status for people, with a bar for each task on a terminal.
+// printStatus writes the status for people, with a bar for each task on a terminal.
 func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "ARCHIVED", "RATE", "END"}
 	if bars {

@@ -95,7 +95,6 @@ type complaints struct {
 	last string
 }
 
-// Handle implements otel.ErrorHandler.
 func (c *complaints) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,10 +180,8 @@ func (c *collector) trust() error {
 	return nil
 }
 
-// Start implements otlptrace.Client.
 func (c *collector) Start(context.Context) error { return nil }
 
-// Stop implements otlptrace.Client.
 func (c *collector) Stop(context.Context) error {
 	c.client.CloseIdleConnections()
 	return nil

@@ -310,7 +310,6 @@ type unchanging struct{ error }
 // Is tells asynq, which asks whether the error is its own.
 func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 
-// Unwrap is the error itself.
 func (e unchanging) Unwrap() error { return e.error }
 
 // JobOf is what expressions see of the task that runs under a context.

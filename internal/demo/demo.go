@@ -262,7 +262,6 @@ type counting struct {
 	denials *atomic.Int64
 }
 
-// AcquireAll implements scheduler.Limiter.
 func (c counting) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
 	answers := c.Lanes.AcquireAll(ctx, asks...)
 	for _, a := range answers {

@@ -84,7 +84,6 @@ type boundedConn struct {
 	of *bounded
 }
 
-// Accept implements net.Listener.
 func (l *bounded) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -110,7 +109,6 @@ func (c *boundedConn) drop() {
 	_ = c.Conn.Close()
 }
 
-// Close implements net.Conn.
 func (c *boundedConn) Close() error {
 	c.of.mu.Lock()
 	if i := slices.Index(c.of.open, c); i >= 0 { // -1 is of one that was dropped

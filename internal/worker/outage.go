@@ -68,7 +68,6 @@ func (o *outage) ask(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-// Enabled implements slog.Handler.
 func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
 	return o.next.Enabled(ctx, level)
 }
@@ -106,7 +105,6 @@ func (o *outage) late(ctx context.Context, r slog.Record) bool {
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.
 func (o *outage) WithAttrs([]slog.Attr) slog.Handler { return o }
 
-// WithGroup implements slog.Handler.
 func (o *outage) WithGroup(string) slog.Handler { return o }
 
 type asynqLog struct{ log *slog.Logger }

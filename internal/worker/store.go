@@ -137,21 +137,6 @@ func (s *store) saving(err error) {
 	s.log.Info("what is in the Redis within this worker is saved again")
 }
 
-// warnAtStop has it said what is at stake as soon as ctx ends, while the worker stops.
-// The function that it returns waits until it is.
-func (s *store) warnAtStop(ctx context.Context) (wait func()) {
-	said := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(said)
-		s.warn()
-	})
-	return func() {
-		if !stop() {
-			<-said
-		}
-	}
-}
-
 // warn says how many jobs are kept only if the worker may stop in peace.
 func (s *store) warn() {
 	if s.host == nil || !s.host.Runs() {

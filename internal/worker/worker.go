@@ -88,7 +88,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.store.close()
-	defer w.store.warnAtStop(ctx)()
 	c := w.config.Load()
 	w.lookAtEviction(ctx)
 	l, err := w.listen(ctx, c.Listen)
@@ -166,6 +165,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
+	w.store.warn()
 	w.server.Shutdown()
 	if err := w.handlers.close(); err != nil {
 		w.log.Error("could not finish an archive", "error", err)

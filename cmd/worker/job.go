@@ -313,12 +313,9 @@ func (p *place) lines() [][2]string {
 	if p.Called {
 		position = "called: it is on its way"
 	}
-	expected := in(p.In)
-	if p.Place.About {
-		expected = "about " + expected
-	}
-	if !p.Known {
-		expected = "nobody knows: a running job must end, or a limit be resumed"
+	expected := "nobody knows: a running job must end, or a limit be resumed"
+	if p.Known {
+		expected = lastIn(lanes.Expected{Known: true, In: p.In, About: p.Place.About})
 	}
 	if l := p.Place.Lane; l.Fair != "" {
 		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))

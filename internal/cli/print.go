@@ -86,21 +86,16 @@ func Table(w io.Writer, titles []string, rows [][]string) error {
 // Fields writes what a thing has, one name and one value a line. The values may
 // be foreign; a line without a value is left out.
 func Fields(w io.Writer, lines [][2]string) error {
-	width := 0
-	for _, line := range lines {
-		if line[1] != "" {
-			width = max(width, len(line[0]))
-		}
-	}
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range lines {
 		if line[1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, line[0], Foreign(line[1])); err != nil {
+		if _, err := fmt.Fprintf(columns, "%s\t%s\n", line[0], Foreign(line[1])); err != nil {
 			return err
 		}
 	}
-	return nil
+	return columns.Flush()
 }
 
 // Text is bytes from elsewhere in JSON, exactly: a string, or where they are not

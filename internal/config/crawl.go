@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"strings"
 
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
@@ -71,14 +70,7 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 // String says in a line what crawls do beyond the zero value; empty if that is
 // nothing.
 func (c Crawl) String() string {
-	var parts []string
-	if c.Agent != "" {
-		parts = append(parts, "as "+c.Agent)
-	}
-	if c.Dir != "" {
-		parts = append(parts, "pages archived in "+c.Dir)
-	}
-	return strings.Join(parts, "; ")
+	return inWords([][2]string{{"as", c.Agent}, {"pages archived in", c.Dir}})
 }
 
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)

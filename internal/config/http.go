@@ -64,20 +64,24 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 // String says in a line what calls may do beyond the zero value; empty if that
 // is nothing.
 func (h HTTP) String() string {
-	var parts []string
-	add := func(what string, values ...string) {
-		if text := strings.Join(values, " "); text != "" {
-			parts = append(parts, what+" "+text)
-		}
-	}
 	var networks []string
 	for _, n := range h.AllowPrivate {
 		networks = append(networks, n.String())
 	}
-	add("may call", networks...)
-	add("gives out", h.Secrets...)
-	add("saves below", h.SaveDir)
-	add("through", h.Proxy.String())
+	return inWords([][2]string{
+		{"may call", strings.Join(networks, " ")}, {"gives out", strings.Join(h.Secrets, " ")},
+		{"saves below", h.SaveDir}, {"through", h.Proxy.String()},
+	})
+}
+
+// inWords says in a line what is so of each, and leaves out what says nothing.
+func inWords(of [][2]string) string {
+	var parts []string
+	for _, each := range of {
+		if each[1] != "" {
+			parts = append(parts, each[0]+" "+each[1])
+		}
+	}
 	return strings.Join(parts, "; ")
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -141,14 +142,7 @@ func progress(done, left, width int) string {
 	}
 	share := float64(done) / float64(done+left)
 	full := int(share * float64(width))
-	bar := make([]rune, width)
-	for i := range bar {
-		bar[i] = '░'
-		if i < full {
-			bar[i] = '█'
-		}
-	}
-	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
+	return fmt.Sprintf("%s%s %d%%", strings.Repeat("█", full), strings.Repeat("░", width-full), int(100*share))
 }
 
 type limitView struct {

@@ -98,15 +98,7 @@ func (f Folder) read() (mark, error) {
 // write replaces the address file in one step, because Find reads it without
 // the lock.
 func (f Folder) write(k mark) error {
-	text, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	draft := f.addrFile() + ".new"
-	if err := os.WriteFile(draft, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(draft, f.addrFile())
+	return replace(f.addrFile(), func(to io.Writer) error { return json.NewEncoder(to).Encode(k) })
 }
 
 // Dial connects to the embedded Redis whose address is known.

@@ -14,6 +14,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -244,7 +245,7 @@ func (s *Server) save() error {
 	if err != nil {
 		return err
 	}
-	return keep(all, s.folder.keptFile())
+	return replace(s.folder.keptFile(), func(to io.Writer) error { return encode(all, to) })
 }
 
 // How often keys grow older, which takes the longer the more there are: a

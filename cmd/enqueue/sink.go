@@ -146,10 +146,15 @@ func (o opener) open(ctx context.Context) (sink, error) {
 	if addr, ok := folder.Find(ctx); ok {
 		return o.embedded(ctx, addr)
 	}
-	return &spool{opener: o, folder: folder}, nil
+	s := &replaced{}
+	s.sink = &spool{opener: o, folder: folder, replace: s}
+	return s, nil
 }
 
-func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
+// replaced is a sink that another one takes the place of.
+type replaced struct{ sink }
+
+func (o opener) embedded(ctx context.Context, addr string) (*queues, error) {
 	rdb, err := dial.Embedded(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -158,7 +163,7 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 	return o.queues(rdb), nil
 }
 
-func (o opener) queues(rdb redis.UniversalClient) sink {
+func (o opener) queues(rdb redis.UniversalClient) *queues {
 	return &queues{opener: o, rdb: rdb, client: scheduler.NewClient(rdb)}
 }
 

@@ -18,16 +18,13 @@ type spool struct {
 	kept    int
 	claims  claims         // made when a job first needs them
 	seen    embedded.Stamp // of what they were read from
-	started sink           // the Redis of a worker that started meanwhile
+	replace *replaced      // by the Redis of a worker that has started meanwhile
 }
 
 // spoolBatch is how many jobs are written at once, unless all or none are.
 const spoolBatch = 1000
 
 func (s *spool) add(ctx context.Context, l line) error {
-	if s.started != nil {
-		return s.started.add(ctx, l)
-	}
 	if err := s.claim(l); err != nil {
 		return s.refuse(l, err)
 	}
@@ -42,8 +39,8 @@ func (s *spool) flush(ctx context.Context) error {
 	if err := s.keep(ctx); err != nil {
 		return err
 	}
-	if s.started != nil {
-		return s.started.flush(ctx)
+	if s.replace.sink != sink(s) {
+		return s.replace.flush(ctx)
 	}
 	s.warn(nil)
 	return nil
@@ -89,40 +86,26 @@ func (s *spool) keep(ctx context.Context) error {
 }
 
 func (s *spool) move(ctx context.Context, addr string) error {
-	var err error
-	if s.started, err = s.embedded(ctx, addr); err != nil {
-		s.started = nil
+	started, err := s.embedded(ctx, addr)
+	if err != nil {
 		return err
 	}
+	started.count = s.kept
+	s.replace.sink = started
 	for _, l := range s.jobs {
-		if err := s.started.add(ctx, l); err != nil {
+		if err := started.add(ctx, l); err != nil {
 			return err
 		}
 	}
-	s.jobs = nil
 	return nil
 }
 
-func (s *spool) added() int {
-	if s.started != nil {
-		return s.kept + s.started.added()
-	}
-	return s.kept
-}
+func (s *spool) added() int { return s.kept }
 
 // undo has nothing to do in the file, which takes all jobs or none.
-func (s *spool) undo(ctx context.Context) error {
-	if s.started != nil {
-		return s.started.undo(ctx)
-	}
-	return nil
-}
+func (s *spool) undo(context.Context) error { return nil }
 
-func (s *spool) close() {
-	if s.started != nil {
-		s.started.close()
-	}
-}
+func (s *spool) close() {}
 
 // claims are what jobs keep others from, as the keys that asynq has for it: an ID in
 // its queue, and a type with its payload.

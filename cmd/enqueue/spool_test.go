@@ -15,7 +15,8 @@ func TestOneIDAtTheSameMoment(t *testing.T) {
 	folder := embedded.Folder(t.TempDir())
 	refused := map[*spool][]string{}
 	command := func(ids ...string) *spool {
-		s := &spool{folder: folder}
+		s := &spool{folder: folder, replace: &replaced{}}
+		s.replace.sink = s
 		s.opener = opener{config.Default(), io.Discard, func(l line, _ error) { refused[s] = append(refused[s], l.ID) }, queueSet{}}
 		for _, id := range ids {
 			job := jobspec.Job{Type: "http:request", ID: id}.Fill(jobspec.Options{}, config.Default())

@@ -36,7 +36,7 @@ const flushTime = 3 * time.Second
 // variables say, or not at all where there are none; end exports what is left.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func(), err error) {
-	if !traced(os.Environ()) {
+	if !traced() {
 		return func() {}, nil
 	}
 	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
@@ -72,18 +72,11 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	}, nil
 }
 
-func traced(environ []string) bool {
-	asked := false
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		switch {
-		case name == "OTEL_SDK_DISABLED" && strings.EqualFold(value, "true"), name == "OTEL_TRACES_EXPORTER" && value == "none":
-			return false
-		case name == "OTEL_TRACES_EXPORTER", name == "OTEL_EXPORTER_OTLP_ENDPOINT", name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
-			asked = asked || value != ""
-		}
-	}
-	return asked
+// traced reports whether the environment asks for traces.
+func traced() bool {
+	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
+	off := exporter == "none" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
+	return !off && exporter+otlp("ENDPOINT") != ""
 }
 
 // complaints are the exporter's, one of a kind in a row: a collector that is

@@ -20,7 +20,6 @@ const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is
 
 Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, and a Crawl-delay is kept where a limit is by host. The links of pages and the sitemaps that robots.txt names are followed. A crawl whose name has been crawled before asks only for what has changed since. "worker crawls NAME" says how far it is.`
 
-// crawlCommand is "enqueue crawl".
 type crawlCommand struct {
 	cli.Globals
 	URLs  []string `arg:"" name:"url" help:"Where the crawl begins."`
@@ -42,7 +41,7 @@ func (c *crawlCommand) Validate() error {
 	if c.Depth < 0 || c.Depth > tasks.MaxDepth {
 		return fmt.Errorf("--depth %d: want from 0 to %d links", c.Depth, tasks.MaxDepth)
 	}
-	return flagError(c.Options.Validate())
+	return cli.FlagError(c.Options.Validate())
 }
 
 // Run adds the jobs with which the crawl begins: all, or none if one is bad.

@@ -3,20 +3,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/jobspec"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	code := run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
-	stop()
-	os.Exit(code)
-}
+func main() { cli.Process(run) }
 
 func run(ctx context.Context, args []string, stdio cli.IO) int {
 	if len(args) > 0 && args[0] == "crawl" {
@@ -25,4 +21,81 @@ func run(ctx context.Context, args []string, stdio cli.IO) int {
 	}
 	var c command
 	return cli.Main(ctx, "enqueue", about, &c, &c.Globals, args, stdio)
+}
+
+type command struct {
+	cli.Globals
+	File    string `arg:"" optional:"" help:"File with one job a line as JSON, or - for standard input."`
+	Type    string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file."`
+	Payload string `placeholder:"JSON" help:"Payload of the job."`
+	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
+	jobspec.Options
+	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
+	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
+	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
+
+	Version    cli.VersionFlag    `help:"Say what this command was built from."`
+	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes flags, such as source <(enqueue --completion bash)."`
+}
+
+func (c *command) Run(ctx context.Context, stdio cli.IO) error {
+	conf, err := c.Load()
+	if err != nil {
+		return err
+	}
+	input, err := c.open(ctx, stdio.In)
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	source := &source{
+		json:  c.JSON,
+		input: input, defaults: c.Options, config: conf,
+		stderr: stdio.Err, bad: complaints{out: stdio.Err},
+	}
+	if c.File == "" {
+		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
+	}
+	switch {
+	case c.Plan:
+		return sayPlan(ctx, conf, source, stdio)
+	case c.Strict:
+		return addAll(ctx, conf, source, stdio)
+	}
+	return addEach(ctx, conf, source, stdio)
+}
+
+// Validate reports what is wrong with the flags. kong calls it.
+func (c *command) Validate() error {
+	switch {
+	case c.File == "" && c.Type == "":
+		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
+		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
+	}
+	return cli.FlagError(c.Options.Validate())
+}
+
+// open opens the input, which ends when ctx does, also while nothing comes.
+func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, error) {
+	from := io.NopCloser(stdin)
+	switch c.File {
+	case "":
+		return from, nil
+	case "-":
+	default:
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, cli.Usagef("%w", err)
+		}
+		from = file
+	}
+	input, lines := io.Pipe()
+	context.AfterFunc(ctx, func() { lines.CloseWithError(ctx.Err()) })
+	go func() {
+		defer from.Close()
+		_, err := io.Copy(lines, from)
+		lines.CloseWithError(err)
+	}()
+	return input, nil
 }

@@ -1,21 +1,73 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )
+
+// addEach streams the jobs: a bad line does not stop the others.
+func addEach(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	sink, err := opener{conf, stdio.Err, source.bad.add, queueSet{}}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
+	return source.finish(stdio.Out, sink.added(), err)
+}
+
+// addAll reads all jobs before it adds the first.
+func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+	lines := slices.Collect(source.jobs())
+	if source.failed() {
+		return source.finish(stdio.Out, 0, nil)
+	}
+	sink, err := opener{conf, stdio.Err, nil, queueSet{}}.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sink.close()
+	err = fill(ctx, sink, slices.Values(lines), cli.NewBar(stdio.Err, len(lines), "enqueue"))
+	if err == nil {
+		return source.finish(stdio.Out, sink.added(), nil)
+	}
+	if left := sink.undo(ctx); left != nil {
+		return fmt.Errorf("%w\n%w", err, left)
+	}
+	if err := source.say(stdio.Out, 0); err != nil {
+		return err
+	}
+	return err
+}
+
+func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error {
+	defer bar.Finish()
+	for l := range jobs {
+		if err := to.add(ctx, l); err != nil {
+			return cmp.Or(ctx.Err(), err) // asynq's error does not say that it was an interrupt
+		}
+		bar.Add()
+	}
+	return to.flush(ctx)
+}
 
 // sink takes jobs, in their order.
 type sink interface {
@@ -26,6 +78,8 @@ type sink interface {
 	undo(context.Context) error
 	close()
 }
+
+type queueSet map[string]bool
 
 type opener struct {
 	config *config.Config
@@ -47,10 +101,31 @@ func (o opener) refuse(l line, err error) error {
 	return fmt.Errorf("%s%w", l.where(), err)
 }
 
-// warn tells about queues that nobody serves.
+// warn tells of the queues that no running worker takes jobs from or, where none is running,
+// no worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
 func (o opener) warn(rdb redis.UniversalClient) {
-	if text := o.used.unserved(rdb, o.config); text != "" {
-		fmt.Fprintln(o.stderr, "enqueue: "+text)
+	by, served := "no worker with this config would take", queueSet{}
+	if rdb != nil {
+		servers, err := asynq.NewInspectorFromRedisClient(rdb).Servers()
+		if err != nil {
+			return
+		}
+		for _, server := range servers {
+			by = "no running worker takes"
+			for queue := range server.Queues {
+				served[queue] = true
+			}
+		}
+	}
+	if len(served) == 0 {
+		for queue := range o.config.Queues {
+			served[queue] = true
+		}
+	}
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(o.used)), func(queue string) bool { return served[queue] })
+	if len(left) > 0 {
+		fmt.Fprintf(o.stderr, "enqueue: %s jobs of queue %s, only of %s: those wait until one does\n",
+			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 	}
 }
 
@@ -64,13 +139,22 @@ func (o opener) open(ctx context.Context) (sink, error) {
 		}
 		return o.queues(rdb), nil
 	}
-	if addr, ok := embedded.Find(ctx); ok {
+	folder, err := embedded.Default()
+	if err != nil {
+		return nil, err
+	}
+	if addr, ok := folder.Find(ctx); ok {
 		return o.embedded(ctx, addr)
 	}
-	return &spool{opener: o}, nil
+	s := &replaced{}
+	s.sink = &spool{opener: o, folder: folder, replace: s}
+	return s, nil
 }
 
-func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
+// replaced is a sink that another one takes the place of.
+type replaced struct{ sink }
+
+func (o opener) embedded(ctx context.Context, addr string) (*queues, error) {
 	rdb, err := dial.Embedded(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -79,7 +163,7 @@ func (o opener) embedded(ctx context.Context, addr string) (sink, error) {
 	return o.queues(rdb), nil
 }
 
-func (o opener) queues(rdb redis.UniversalClient) sink {
+func (o opener) queues(rdb redis.UniversalClient) *queues {
 	return &queues{opener: o, rdb: rdb, client: scheduler.NewClient(rdb)}
 }
 
@@ -89,19 +173,6 @@ type queues struct {
 	client *scheduler.Client
 	count  int
 	undoes [][2]string // queue and id of the jobs that undo would delete
-}
-
-// refusedError is why a queue did not take a job.
-type refusedError struct{ text string }
-
-func (e *refusedError) Error() string { return e.text }
-
-func sameID(l line) error {
-	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
-}
-
-func sameWork(l line) error {
-	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
 }
 
 func (q *queues) add(ctx context.Context, l line) error {
@@ -152,15 +223,17 @@ func (q *queues) undo(context.Context) error {
 	var reason error
 	for _, job := range slices.Backward(q.undoes) {
 		err := inspector.DeleteTask(job[0], job[1])
-		if err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
-			left, reason = left+1, err
-			if _, gone := errors.AsType[net.Error](err); gone {
-				return fmt.Errorf("%s added before that could not be taken back: %w", count(len(q.undoes), "job"), err)
-			}
+		if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		left, reason = left+1, err
+		if _, gone := errors.AsType[net.Error](err); gone {
+			left = len(q.undoes)
+			break
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%s added before that could not be taken back: %w", count(left, "job"), reason)
+		return fmt.Errorf("%s added before that could not be taken back: %w", words.Count(left, "job"), reason)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -146,13 +147,13 @@ func (s *source) say(stdout io.Writer, added int) error {
 			Crawl    string `json:"crawl,omitempty"`
 		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.crawl})
 	}
-	text := "enqueued " + count(added, "job")
+	text := "enqueued " + words.Count(added, "job")
 	var others []string
 	if s.bad.refused > 0 {
 		others = append(others, fmt.Sprintf("%d there already", s.bad.refused))
 	}
 	if bad := s.bad.lines - s.bad.refused; bad > 0 {
-		others = append(others, count(bad, "bad line"))
+		others = append(others, words.Count(bad, "bad line"))
 	}
 	if len(others) > 0 && s.given == nil {
 		text += " (" + strings.Join(others, ", ") + ")"
@@ -176,9 +177,67 @@ func (s *source) verdict() error {
 	return nil
 }
 
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+// complaints tells what is wrong with lines. What is wrong with many of them is
+// said about the first, and counted for the others: a file with one mistake on
+// each of its lines must not bury it.
+type complaints struct {
+	out     io.Writer
+	lines   int // all that were complained about
+	refused int // those of them whose queue has such a job already
+	texts   []string
+	more    map[string]*repeated
+}
+
+// repeated is how often a complaint came again, and where it did so last.
+type repeated struct{ count, last int }
+
+const toldRefused = 3
+
+func (c *complaints) add(l line, err error) {
+	c.lines++
+	_, refused := errors.AsType[*refusedError](err)
+	if refused {
+		c.refused++
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	text := cli.Foreign(err.Error())
+	if again := c.more[text]; again != nil {
+		again.count++
+		again.last = l.number
+		return
+	}
+	if refused && c.refused > toldRefused {
+		return // each names another job: how many they are is told at the end
+	}
+	if c.more == nil {
+		c.more = map[string]*repeated{}
+	}
+	c.more[text] = &repeated{}
+	c.texts = append(c.texts, text)
+	fmt.Fprintf(c.out, "enqueue: %s%s\n", l.where(), text)
+}
+
+// sum says how many more lines each complaint was about.
+func (c *complaints) sum() {
+	for _, text := range c.texts {
+		switch again := c.more[text]; again.count {
+		case 0:
+		case 1:
+			fmt.Fprintf(c.out, "enqueue: line %d as well: %s\n", again.last, text)
+		default:
+			fmt.Fprintf(c.out, "enqueue: %d more lines, up to line %d: %s\n", again.count, again.last, text)
+		}
+	}
+}
+
+// refusedError is why a queue did not take a job.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }
+
+func sameID(l line) error {
+	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+}
+
+func sameWork(l line) error {
+	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
 }

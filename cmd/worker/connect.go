@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,59 +13,63 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/scheduler/lanes"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/worker"
+	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// open reads the config and connects to its Redis; the caller must close it.
-func open(ctx context.Context, g *cli.Globals) (*config.Config, redis.UniversalClient, error) {
-	c, err := g.Load()
-	if err != nil {
-		return nil, nil, err
-	}
-	rdb, err := dial.Config(ctx, c)
-	return c, rdb, err
+// connection is the one of a command to Redis, which is made when the command asks for what
+// is there: kong gives it to each Run that has it, or what it opens, among its arguments.
+type connection struct {
+	globals *cli.Globals
+	rdb     redis.UniversalClient // nil until then
 }
 
-// connect returns the limiter of the config's Redis; the caller must call done.
-func connect(ctx context.Context, g *cli.Globals) (limiter *lanes.Lanes, done func(), err error) {
-	c, rdb, err := open(ctx, g)
-	if err != nil {
-		return nil, nil, err
+func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
+	if conf, err = c.globals.Load(); err == nil {
+		c.rdb, err = dial.Config(ctx, conf)
 	}
-	return dial.Limiter(rdb, c), func() { _ = rdb.Close() }, nil
+	return conf, c.rdb, err
 }
 
-// badUnlessDown makes the limiter's refusal of arguments a usage error.
-func badUnlessDown(err error) error {
-	if err == nil || errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
-		return err
+func (c *connection) close() {
+	if c.rdb != nil {
+		_ = c.rdb.Close()
 	}
-	return cli.Usagef("%w", err)
 }
 
-// openQueues connects to the config's Redis; the caller must close it.
-func openQueues(ctx context.Context, g *cli.Globals) (*inspect.Queues, error) {
-	c, rdb, err := open(ctx, g)
+func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
+	conf, rdb, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, dial.Limiter(rdb, c), c.Scope), nil
+	return inspect.New(rdb, dial.Limiter(rdb, conf), conf.Scope), nil
 }
 
-// keptQueues is for looking at what the next worker with a Redis of its own will find,
-// and says what that is. The error is dial.ErrNoRedis if that is nothing.
-func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect.Queues, error) {
-	c, err := g.Load()
+func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
+	conf, rdb, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rest, err := embedded.Look()
+	return worker.Schedules(rdb, conf, nil)
+}
+
+// kept is for looking at what the next worker with a Redis of its own will find, and says
+// what that is. The error is dial.ErrNoRedis if that is nothing.
+func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
+	conf, err := c.globals.Load()
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", jobspec.Count(rest.Spooled))
+	folder, err := embedded.Default()
+	if err != nil {
+		return nil, err
+	}
+	rest, err := folder.Look()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
 	switch {
 	case rest.Saved.IsZero() && rest.Spooled == 0:
 		return nil, dial.ErrNoRedis
@@ -75,34 +77,8 @@ func keptQueues(ctx context.Context, g *cli.Globals, stderr io.Writer) (*inspect
 		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
 	}
 	fmt.Fprintln(stderr, text)
-	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(rest.Dial))
-	if err != nil {
+	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, dial.Limiter(rdb, c), c.Scope), nil
-}
-
-func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
-	jobs, err := q.Named(ctx, id, queue)
-	if err != nil {
-		return inspect.Job{}, err
-	}
-	if len(jobs) > 1 {
-		var names []string
-		for _, job := range jobs {
-			names = append(names, job.Queue)
-		}
-		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
-	}
-	return jobs[0], nil
-}
-
-func find(ctx context.Context, limiter *lanes.Lanes, name string) (throttle.Limit, bool, error) {
-	limits, err := limiter.Limits(ctx)
-	for _, l := range limits {
-		if l.Name == name {
-			return l, true, err
-		}
-	}
-	return throttle.Limit{Name: name}, false, err
+	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil
 }

@@ -18,12 +18,11 @@ func (crawlsCommand) Help() string {
 	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run, and "beyond" says how often links were left out because the crawl or their host has as many pages as crawl.max_pages and crawl.max_host_pages allow. A crawl is forgotten 90 days after its last job.`
 }
 
-func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	conf, rdb, err := open(ctx, g)
+func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	conf, rdb, err := conn.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
 	f := frontier.New(rdb, conf.Scope)
 	if c.Name != "" {
 		return c.show(ctx, f, stdio)
@@ -41,17 +40,11 @@ func (c *crawlsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		}
 		if ok {
 			crawls = append(crawls, p)
-			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, columns(p.Counts)...))
+			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, countCells(p.Counts)...))
 		}
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, crawls)
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "there are no crawls yet: \"enqueue crawl URL\" begins one")
-		return nil
-	}
-	return cli.Table(stdio.Out, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows)
+	const none = `there are no crawls yet: "enqueue crawl URL" begins one`
+	return printList(stdio.Out, c.JSON, crawls, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows, none)
 }
 
 func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {
@@ -68,9 +61,9 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	fmt.Fprintf(stdio.Out, "%s  run %s, began %s, ended %s\n", p.Name, p.Run, p.Began.Format(time.DateTime), endedAt(p))
 	var rows [][]string
 	for _, h := range p.Hosts {
-		rows = append(rows, append([]string{h.Host}, columns(h.Counts)...))
+		rows = append(rows, append([]string{h.Host}, countCells(h.Counts)...))
 	}
-	rows = append(rows, append([]string{"(all)"}, columns(p.Counts)...))
+	rows = append(rows, append([]string{"(all)"}, countCells(p.Counts)...))
 	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
 }
 
@@ -84,10 +77,6 @@ func endedAt(p frontier.Progress) string {
 
 var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}
 
-func columns(c frontier.Counts) []string {
-	var texts []string
-	for _, n := range []int{c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond} {
-		texts = append(texts, fmt.Sprint(n))
-	}
-	return texts
+func countCells(c frontier.Counts) []string {
+	return numbers(c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond)
 }

@@ -35,11 +35,10 @@ func newAllJobs(t *testing.T) *allJobs {
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	w := &allJobs{t, nil, "redis://" + m.Addr(), rdb}
-	q, err := openQueues(t.Context(), &cli.Globals{Redis: w.url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(q.Close)
+	conn := &connection{globals: &cli.Globals{Redis: w.url}}
+	t.Cleanup(conn.close)
+	q, err := conn.queues(t.Context())
+	w.must(err)
 	w.Queues = q
 	for _, id := range []string{"pending", "scheduled", "retry", "archived", "active", "completed", "waiting", "behind"} {
 		w.add(id, id)
@@ -255,7 +254,7 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 		w.must(err)
 		tt.change(w)
 		var out bytes.Buffer
-		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, func(jobs string) string { return jobs }))
+		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, "%s"))
 		if out.String() != "0 jobs; left 1 job alone, changed meanwhile\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
 			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
 		}

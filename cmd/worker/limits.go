@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -34,8 +38,8 @@ type definition struct {
 	MaxBlock string        `json:"max_block,omitempty"`
 	Adapt    string        `json:"adapt,omitempty"`
 	Paused   bool          `json:"paused"`
-	Blocked  []block       `json:"blocked,omitempty"`
-	Keys     []key         `json:"keys,omitempty"`
+	Blocked  []blockView   `json:"blocked,omitempty"`
+	Keys     []keyView     `json:"keys,omitempty"`
 }
 
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
@@ -54,24 +58,19 @@ type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	limiter, done, err := connect(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer done()
-	limits, err := limiter.Limits(ctx)
+func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	limits, err := q.Limiter.Limits(ctx)
 	if err != nil {
 		return err
 	}
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		blocks, err := limiter.Blocks(ctx, l.Name)
+		blocks, err := q.Limiter.Blocks(ctx, l.Name)
 		if err != nil {
 			return err
 		}
-		keys, err := limiter.Keys(ctx, l.Name)
+		keys, err := q.Limiter.Keys(ctx, l.Name)
 		if err != nil {
 			return err
 		}
@@ -79,14 +78,8 @@ func (c *limitsList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, definitions)
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "there are no limits yet: \"worker run\" brings those of its config, and \"worker limits set\" makes one")
-		return nil
-	}
-	return cli.Table(stdio.Out, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows)
+	const none = `there are no limits yet: "worker run" brings those of its config, and "worker limits set" makes one`
+	return printList(stdio.Out, c.JSON, definitions, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows, none)
 }
 
 type limitsShow struct {
@@ -101,25 +94,16 @@ type backlog struct {
 	About   bool     `json:"about,omitempty"`
 }
 
-func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := openQueues(ctx, g)
+func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
 	if err != nil {
 		return err
-	}
-	defer q.Close()
-	limiter := q.Limiter
-	limit, found, err := find(ctx, limiter, c.Name)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, c.Name)
 	}
 	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}
-	blocks, err := limiter.Blocks(ctx, c.Name)
+	blocks, err := q.Limiter.Blocks(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -129,7 +113,7 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
 		rows = append(rows, []string{keyName(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
-	keys, err := limiter.Keys(ctx, c.Name)
+	keys, err := q.Limiter.Keys(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -147,9 +131,236 @@ func (c *limitsShow) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	for _, k := range d.Keys {
 		fmt.Fprintf(stdio.Out, "key %s\n", cli.Foreign(k.String()))
 	}
-	if len(rows) == 0 {
-		fmt.Fprintln(stdio.Out, "nothing waits for it")
+	return printList(stdio.Out, false, nil, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for it")
+}
+
+type limitsPeek struct {
+	Name string `arg:"" help:"Name of the limit."`
+	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	JSON bool   `help:"Print a JSON object."`
+}
+
+func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	if err := needKey(ctx, g, q.Limiter, c.Name, c.Key); err != nil {
+		return err
+	}
+	d, err := q.Limiter.Peek(ctx, c.Name, c.Key)
+	if err != nil {
+		return badUnlessDown(err)
+	}
+	if d.Outcome == throttle.NoLimit {
+		return errors.New(d.String())
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, map[string]any{
+			"limit": c.Name, "key": cli.Text(c.Key), "capacity": d.Capacity, "remaining": d.Remaining,
+			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
+		})
+	}
+	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
+	if limit.Paused {
+		fmt.Fprintf(stdio.Out, ", more once somebody resumes the limit")
+	} else if d.RetryAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
+	}
+	if d.ResetAfter > 0 {
+		fmt.Fprintf(stdio.Out, ", all in %s", in(d.ResetAfter))
+	}
+	fmt.Fprintln(stdio.Out)
+	return nil
+}
+
+type blockView struct {
+	Key   cli.Text  `json:"key"`
+	Until time.Time `json:"until"`
+	rest  time.Duration
+}
+
+func newBlocks(from []throttle.Blocked) []blockView {
+	blocks := make([]blockView, len(from))
+	for i, b := range from {
+		blocks[i] = blockView{cli.Text(b.Key), b.Until, b.For}
+	}
+	return blocks
+}
+
+// String is the key, and when it opens.
+func (b blockView) String() string {
+	return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest))
+}
+
+// state is why a limit hands out less than it says, in few words.
+func (d definition) state() string {
+	switch {
+	case d.Paused:
+		return "paused"
+	case len(d.Blocked) == 1:
+		return "blocked: " + d.Blocked[0].String()
+	case len(d.Blocked) > 1:
+		return fmt.Sprintf("blocked: %d keys", len(d.Blocked))
+	case len(d.Keys) == 1:
+		return "key " + d.Keys[0].String()
+	case len(d.Keys) > 1:
+		return fmt.Sprintf("%d keys of their own", len(d.Keys))
+	}
+	return ""
+}
+
+type keyView struct {
+	Key      cli.Text   `json:"key"`
+	Rate     string     `json:"rate,omitempty"`
+	Capacity int        `json:"capacity,omitempty"`
+	Source   string     `json:"source,omitempty"`
+	Now      string     `json:"now,omitempty"`
+	Why      string     `json:"why,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`
+	rest     time.Duration
+}
+
+func newKeys(from []throttle.KeyState) []keyView {
+	keys := make([]keyView, len(from))
+	for i, k := range from {
+		keys[i] = keyView{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		switch {
+		case k.File:
+			keys[i].Source = "file"
+		case k.Override != throttle.Override{}:
+			keys[i].Source = "set"
+		}
+		if !k.Until.IsZero() {
+			keys[i].Until = &k.Until
+		}
+	}
+	return keys
+}
+
+// why is why a key goes slower than it could.
+func why(k throttle.KeyState) string {
+	var reasons []string
+	if k.Refused > 0 {
+		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.Refused))
+	} else if k.Slowed {
+		reasons = append(reasons, "was refused")
+	}
+	if k.Now != "" && k.Latency > 0 {
+		reasons = append(reasons, "latency "+k.Latency.Round(time.Millisecond).String())
+	}
+	return strings.Join(reasons, ", ")
+}
+
+// String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
+func (k keyView) String() string {
+	text := throttle.Override{Capacity: k.Capacity}.String()
+	text = strings.TrimSpace(k.Rate + " " + text)
+	if k.rest > 0 {
+		text += " for " + in(k.rest)
+	}
+	if k.Now != "" {
+		text = strings.TrimSpace(text + " now " + k.Now)
+	}
+	if k.Why != "" {
+		text = strings.TrimSpace(text + " (" + k.Why + ")")
+	}
+	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
+}
+
+// needKey asks for the key of a limit that counts by key, if there is none.
+// Without it a command would speak of a meter that no job ever uses. Whether a
+// limit counts by key is known from the config or, where that does not speak of
+// the limit, from what is waited for and blocked.
+func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
+	if key != "" {
 		return nil
 	}
-	return cli.Table(stdio.Out, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows)
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	keys := conf.KeysOf(limit)
+	if len(keys) == 0 {
+		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
+			return err
+		}
+	}
+	if len(keys) == 0 || slices.Contains(keys, "") {
+		return nil
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	if len(keys) > 3 {
+		keys = append(keys[:3], "…")
+	}
+	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
+}
+
+// keysInRedis lists keys of the limit that are waited for or blocked.
+func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, err error) {
+	wants, err := limiter.Wants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range wants {
+		if w.Limit == limit {
+			keys = append(keys, w.Key)
+		}
+	}
+	blocks, err := limiter.Blocks(ctx, limit)
+	for _, b := range blocks {
+		keys = append(keys, b.Key)
+	}
+	return keys, err
+}
+
+type waitingCommand struct {
+	JSON bool `help:"Print a JSON array."`
+}
+
+func (waitingCommand) Help() string {
+	return `LAST RUNS IN is when the last of the jobs would run that want permits of a limit, whatever else they wait for, if nothing else comes.
+
+"worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
+}
+
+type summary struct {
+	Limit   string   `json:"limit"`
+	Keys    int      `json:"keys"`
+	Permits int      `json:"permits_wanted"`
+	LastIn  *float64 `json:"last_in_s"`
+	About   bool     `json:"about,omitempty"`
+}
+
+func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	wants, err := q.Limiter.Wants(ctx)
+	if err != nil {
+		return err
+	}
+	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+	if err != nil {
+		return err
+	}
+	lasts := forecast.Limits()
+	found := summaries(wants, lasts)
+	var rows [][]string
+	for _, s := range found {
+		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(lasts[s.Limit])})
+	}
+	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for a permit")
+}
+
+func summaries(wants []lanes.Want, lasts map[string]lanes.Expected) []summary {
+	found := []summary{}
+	slices.SortFunc(wants, func(a, b lanes.Want) int { return strings.Compare(a.Limit, b.Limit) })
+	for _, w := range wants {
+		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
+			last := lasts[w.Limit]
+			found = append(found, summary{Limit: w.Limit, LastIn: lastSeconds(last), About: last.About})
+		}
+		s := &found[len(found)-1]
+		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits
+	}
+	return found
 }

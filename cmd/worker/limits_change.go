@@ -2,82 +2,218 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/spare"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
 )
 
+// ofLimit is for commands that do one thing to a limit.
+type ofLimit struct {
+	Name string `arg:"" help:"Name of the limit."`
+	confirming
+}
+
+// done says what was done to the limit, or to a key of it, unless that failed.
+func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
+	if err != nil {
+		return badUnlessDown(err)
+	}
+	text := done + " " + c.Name
+	if key != "" {
+		text += " of " + key
+	}
+	return c.say(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text)
+}
+
+// badUnlessDown makes the limiter's refusal of arguments a usage error.
+func badUnlessDown(err error) error {
+	if err == nil || errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
+		return err
+	}
+	return cli.Usagef("%w", err)
+}
+
+type limitsPause struct{ ofLimit }
+
+func (c *limitsPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "paused", "", q.Limiter.Pause(ctx, c.Name))
+}
+
+type limitsResume struct{ ofLimit }
+
+func (c *limitsResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "resumed", "", q.Limiter.Resume(ctx, c.Name))
+}
+
 type limitsDelete struct {
-	Name string `arg:"" help:"Name of the limit."`
-	Yes  bool   `help:"Delete it even if jobs wait for it."`
-	confirming
+	Yes bool `help:"Delete it even if jobs wait for it."`
+	ofLimit
 }
 
-func (c *limitsDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	did := confirmation{Done: "deleted", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error {
-		n, err := l.Waiters(ctx, c.Name, 0)
-		if err != nil {
-			return err
-		}
-		if n > 0 && !c.Yes {
-			return cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, jobspec.Count(n))
-		}
-		return l.Delete(ctx, c.Name)
-	})
-}
-
-type limitsPause struct {
-	Name string `arg:"" help:"Name of the limit."`
-	confirming
-}
-
-func (c *limitsPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	did := confirmation{Done: "paused", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error { return l.Pause(ctx, c.Name) })
-}
-
-type limitsResume struct {
-	Name string `arg:"" help:"Name of the limit."`
-	confirming
-}
-
-func (c *limitsResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	did := confirmation{Done: "resumed", Limit: c.Name}
-	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error { return l.Resume(ctx, c.Name) })
+func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	n, err := q.Limiter.Waiters(ctx, c.Name, 0)
+	if err == nil && n > 0 && !c.Yes {
+		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, words.Count(n, "job"))
+	}
+	if err == nil {
+		err = q.Limiter.Delete(ctx, c.Name)
+	}
+	return c.done(stdio, "deleted", "", err)
 }
 
 type limitsReset struct {
-	Name string `arg:"" help:"Name of the limit."`
-	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	ofLimit
+	Key string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+}
+
+func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	err := needKey(ctx, g, q.Limiter, c.Name, c.Key)
+	if err == nil {
+		err = q.Limiter.Reset(ctx, c.Name, c.Key)
+	}
+	return c.done(stdio, "reset", c.Key, err)
+}
+
+type limitsUnset struct {
+	Yes bool `help:"Unset it even if jobs wait that are then refused."`
+	ofLimit
+	Key string `arg:"" help:"The key."`
+}
+
+func (limitsUnset) Help() string {
+	return `What the config file says of the key counts again when the file changes there.`
+}
+
+func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	if !c.Yes {
+		if err := spared(spare.CheckKey(ctx, q.Limiter, c.Name, c.Key, throttle.Override{})); err != nil {
+			return err
+		}
+	}
+	return c.done(stdio, "unset", c.Key, q.Limiter.UnsetKey(ctx, c.Name, c.Key))
+}
+
+type limitsSet struct {
+	Name     string         `arg:"" help:"Name of the limit."`
+	Kind     *throttle.Kind `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
+	Rate     *throttle.Rate `placeholder:"RATE" help:"Such as 10/s, 2000/day or 1/2s."`
+	Capacity *int           `placeholder:"N" help:"The most permits at once."`
+	Margin   *time.Duration `placeholder:"DURATION" help:"Room for jitter on the way to the other side, such as 50ms."`
+	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
+	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
+	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
+	MaxBlock *time.Duration `placeholder:"DURATION" help:"The longest that an answer of the other side shuts a key, such as 1h; without it a day, or the period if that is longer."`
+	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
+	For      *time.Duration `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
+	Yes      bool           `help:"Change it even if jobs wait that it then refuses."`
 	confirming
 }
 
-func (c *limitsReset) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	did := confirmation{Done: "reset", Limit: c.Name, Key: cli.Text(c.Key)}
-	return c.change(ctx, g, stdio, did, func(l *lanes.Lanes) error {
-		if err := needKey(ctx, g, l, c.Name, c.Key); err != nil {
-			return err
-		}
-		return l.Reset(ctx, c.Name, c.Key)
-	})
+func (limitsSet) Help() string {
+	return `Of a limit that exists, what no flag names stays as it is. A config file that has the limit replaces it, with a warning, when a worker reads it for the first time and when it changes there.
+
+With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
 
-// change does one thing to a limit and says so.
-func (c confirming) change(ctx context.Context, g *cli.Globals, stdio cli.IO, did confirmation, do func(*lanes.Lanes) error) error {
-	limiter, done, err := connect(ctx, g)
-	if err != nil {
+func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	if c.Key != nil {
+		return c.setKey(ctx, q.Limiter, stdio)
+	}
+	if c.For != nil {
+		return cli.Usagef("--for is for a key of a limit: want --key beside it")
+	}
+	was, _, err := q.Limiter.Key(ctx, c.Name, "")
+	isNew := errors.Is(err, throttle.ErrNoLimit)
+	if err != nil && !isNew {
 		return err
 	}
-	defer done()
-	if err := do(limiter); err != nil {
+	was.Name = c.Name
+	limit := c.change(was)
+	if isNew && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
+		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
+	}
+	if !c.Yes {
+		if err := spared(spare.Check(ctx, q.Limiter, was, limit)); err != nil {
+			return err
+		}
+	}
+	if err := q.Limiter.Set(ctx, limit); err != nil {
 		return badUnlessDown(err)
 	}
-	text := did.Done + " " + did.Limit
-	if did.Key != "" {
-		text = fmt.Sprintf("%s %s of %s", did.Done, did.Limit, did.Key)
+	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
+	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
+}
+
+func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
+	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
+		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
-	return c.say(stdio.Out, did, text)
+	var o throttle.Override
+	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
+		return cli.Usagef("--for %s: want how long, such as 2h", o.For)
+	}
+	assign(&o.Rate, c.Rate)
+	assign(&o.Capacity, c.Capacity)
+	if !c.Yes {
+		if err := spared(spare.CheckKey(ctx, limiter, c.Name, *c.Key, o)); err != nil {
+			return err
+		}
+	}
+	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
+		return badUnlessDown(err)
+	}
+	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Definition: o.String()}
+	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(*c.Key), o))
+}
+
+// spared is an error where a change would hit jobs that wait, as package spare says.
+func spared(hit string, err error) error {
+	if err == nil && hit != "" {
+		err = cli.Usagef("%s; add --yes if that is meant", hit)
+	}
+	return err
+}
+
+// change is the limit with what the flags say. One that becomes another kind
+// loses what only the old kind had.
+func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
+	if c.Kind != nil && *c.Kind != l.Kind {
+		l = become(l, *c.Kind)
+	}
+	assign(&l.Rate, c.Rate)
+	assign(&l.Capacity, c.Capacity)
+	assign(&l.Margin, c.Margin)
+	assign(&l.Zone, c.Zone)
+	assign(&l.Apps, c.Apps)
+	assign(&l.Lease, c.Lease)
+	assign(&l.MaxBlock, c.MaxBlock)
+	return l
+}
+
+func become(l throttle.Limit, kind throttle.Kind) throttle.Limit {
+	isBucket := func(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
+	if !isBucket(l.Kind) || !isBucket(kind) {
+		l.Capacity = 0
+	}
+	l.Kind, l.Zone, l.Lease = kind, "", 0
+	switch kind {
+	case throttle.Concurrency:
+		l.Rate, l.Margin, l.Adapt = throttle.Rate{}, 0, nil
+	case throttle.FixedWindow:
+		l.Adapt = nil
+	}
+	return l
+}
+
+func assign[T any](to, value *T) {
+	if value != nil {
+		*to = *value
+	}
 }

@@ -3,36 +3,19 @@ package main
 
 import (
 	"context"
-	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/headgate/headgate/internal/cli"
 )
 
-func main() {
-	os.Exit(run(untilSignal(), os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
-}
+func main() { cli.Process(run) }
 
-// untilSignal ends with the first signal. A second one ends the process at once,
-// as it does by default, from before the context ends.
-func untilSignal() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		signal.Stop(signals)
-		cancel()
-	}()
-	return ctx
-}
-
-const about = `Runs jobs within their limits, and looks after the limits.
+const manual = `Runs jobs within their limits, and looks after the limits.
 
 The exit code is 2 for a mistake in the arguments or in the config, and 1 if something else failed.`
 
-// commands are the subcommands, one file each.
+// commands are the subcommands, by what they are about.
 type commands struct {
 	cli.Globals
 	Run       runCommand       `cmd:"" help:"Run jobs, until a signal."`
@@ -57,5 +40,8 @@ type commands struct {
 
 func run(ctx context.Context, args []string, stdio cli.IO) int {
 	var c commands
-	return cli.Main(ctx, "worker", about, &c, &c.Globals, args, stdio)
+	conn := &connection{globals: &c.Globals}
+	defer conn.close()
+	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
+		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))
 }

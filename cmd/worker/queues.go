@@ -10,7 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 )
 
 type queuesCommand struct {
@@ -25,7 +25,6 @@ type queuesList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-// Help is the manual of "worker queues list".
 func (queuesList) Help() string {
 	return `WAITING are the jobs that wait for permits or are called, RETRY those that failed or were put back by their handler. OLDEST is how long the oldest pending job is in the queue.`
 }
@@ -43,13 +42,7 @@ type queueRow struct {
 	OldestS   float64  `json:"oldest_pending_s"`
 }
 
-// Run implements "worker queues list".
-func (c *queuesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	q, err := openQueues(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer q.Close()
+func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	infos, err := q.Infos(ctx, "")
 	if err != nil {
 		return err
@@ -59,10 +52,7 @@ func (c *queuesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	for _, i := range infos {
 		r := queueRow{cli.Text(i.Queue), i.Pending, i.Waiting, i.Active, i.Scheduled, i.Retry, i.Completed, i.Archived, i.Paused, i.Latency.Seconds()}
 		found = append(found, r)
-		cells := []string{i.Queue}
-		for _, n := range []int{r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived} {
-			cells = append(cells, fmt.Sprint(n))
-		}
+		cells := append([]string{i.Queue}, numbers(r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived)...)
 		oldest, paused := "-", "-"
 		if i.Pending > 0 {
 			oldest = i.Latency.Round(time.Second).String()
@@ -72,14 +62,8 @@ func (c *queuesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		}
 		rows = append(rows, append(cells, oldest, paused))
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, found)
-	}
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(stdio.Out, "there are no queues: the first job that is enqueued makes one")
-		return err
-	}
-	return cli.Table(stdio.Out, []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}, rows)
+	titles := []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}
+	return printList(stdio.Out, c.JSON, found, titles, rows, "there are no queues: the first job that is enqueued makes one")
 }
 
 type ofQueue struct {
@@ -87,43 +71,32 @@ type ofQueue struct {
 	confirming
 }
 
-// change does one thing to a queue and says so, unless nothing was done.
-func (c ofQueue) change(ctx context.Context, g *cli.Globals, stdio cli.IO, do func(*inspect.Queues, *confirmation) (said string, err error)) error {
-	q, err := openQueues(ctx, g)
+func (c ofQueue) done(stdio cli.IO, done string, err error) error {
 	if err != nil {
 		return err
 	}
-	defer q.Close()
-	did := confirmation{Queue: cli.Text(c.Name)}
-	said, err := do(q, &did)
-	if did.Done == "" {
+	return c.say(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name)
+}
+
+// deleted says how many jobs of the queue are, although an error may have ended it.
+func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
+	if err != nil && jobs == 0 {
 		return err
 	}
-	return errors.Join(c.say(stdio.Out, did, said), err)
+	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
+	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", words.Count(jobs, "job"), c.Name)), err)
 }
 
 type queuesPause struct{ ofQueue }
 
-// Run implements "worker queues pause".
-func (c *queuesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.toggle(ctx, g, stdio, "paused", (*inspect.Queues).Pause)
+func (c *queuesPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "paused", q.Pause(ctx, c.Name))
 }
 
 type queuesResume struct{ ofQueue }
 
-// Run implements "worker queues resume".
-func (c *queuesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.toggle(ctx, g, stdio, "resumed", (*inspect.Queues).Resume)
-}
-
-func (c ofQueue) toggle(ctx context.Context, g *cli.Globals, stdio cli.IO, done string, do func(*inspect.Queues, context.Context, string) error) error {
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
-		if err := do(q, ctx, c.Name); err != nil {
-			return "", err
-		}
-		did.Done = done
-		return done + " queue " + c.Name, nil
-	})
+func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	return c.done(stdio, "resumed", q.Resume(ctx, c.Name))
 }
 
 type queuesPurge struct {
@@ -132,8 +105,7 @@ type queuesPurge struct {
 	Yes   bool     `help:"Delete them."`
 }
 
-// Run implements "worker queues purge".
-func (c *queuesPurge) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	all := strings.Join(inspect.Purged, ", ")
 	if len(c.State) == 0 {
 		return cli.Usagef("which jobs? want --state with some of %s", all)
@@ -143,21 +115,19 @@ func (c *queuesPurge) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) err
 			return cli.Usagef("--state %s: want %s", state, all)
 		}
 	}
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
-		info, err := q.Info(ctx, c.Name)
-		if err != nil {
-			return "", err
-		}
-		if n := info.In(c.State...); n > 0 && !c.Yes {
-			return "", cli.Usagef("that is %s; add --yes if they are meant", jobspec.Count(n))
-		}
-		n, err := q.Purge(ctx, c.Name, c.State...)
-		if err != nil && n == 0 {
-			return "", err
-		}
-		did.Done, did.Jobs = inspect.Delete.Done, &n
-		return fmt.Sprintf("deleted %s of queue %s", jobspec.Count(n), c.Name), err
-	})
+	q, err := conn.queues(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := q.Info(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if n := info.In(c.State...); n > 0 && !c.Yes {
+		return cli.Usagef("that is %s; add --yes if they are meant", words.Count(n, "job"))
+	}
+	n, err := q.Purge(ctx, c.Name, c.State...)
+	return c.deleted(stdio, n, err)
 }
 
 type queuesDelete struct {
@@ -165,25 +135,17 @@ type queuesDelete struct {
 	Force bool `help:"Delete its jobs, too."`
 }
 
-// Run implements "worker queues delete".
-func (c *queuesDelete) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, func(q *inspect.Queues, did *confirmation) (string, error) {
-		info, err := q.Info(ctx, c.Name)
-		if err != nil {
-			return "", err
-		}
-		if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
-			return "", cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, jobspec.Count(n))
-		}
-		n, err := q.Remove(ctx, c.Name)
-		if err != nil && n == 0 {
-			return "", err
-		}
-		did.Done = inspect.Delete.Done
-		if err != nil {
-			did.Jobs = &n
-			return fmt.Sprintf("deleted %s of queue %s", jobspec.Count(n), c.Name), err
-		}
-		return fmt.Sprintf("deleted queue %s, and %s", c.Name, jobspec.Count(n)), nil
-	})
+func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	info, err := q.Info(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
+		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, words.Count(n, "job"))
+	}
+	n, err := q.Remove(ctx, c.Name)
+	if err != nil {
+		return c.deleted(stdio, n, err)
+	}
+	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, words.Count(n, "job")))
 }

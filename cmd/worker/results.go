@@ -28,26 +28,17 @@ A job that is done is kept for as long as its retention, and not at all without 
 With --out DIR each body becomes a file, exactly as it was kept. In the names all but letters, digits and _ . @ - is percent-encoded, and a long name ends with a hash. Files appear whole or not at all. A file that is there already with the same content counts as written, so that the command can be repeated; one with another content is left as it is, and then the exit code is 1. A FILE.jsonl must be new; with --follow it grows line by line.`
 }
 
-// check reports flags that make no sense.
-func (c *resultsCommand) check() error {
+func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	switch {
 	case c.JSON && c.Out != "":
 		return cli.Usagef("--json and --out: want one of them; FILE.jsonl has what --json prints")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.Usagef("--since %s: want a time up to now, such as 1h", *c.Since)
 	}
-	return nil
-}
-
-func (c *resultsCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	if err := c.check(); err != nil {
-		return err
-	}
-	q, err := openQueues(ctx, g)
+	q, err := conn.queues(ctx)
 	if err != nil {
 		return err
 	}
-	defer q.Close()
 	if _, err := q.Names(ctx, c.Queue); err != nil && !c.Follow {
 		return err
 	}

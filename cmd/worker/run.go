@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/listen"
 	"github.com/headgate/headgate/internal/worker"
 )
 
@@ -36,13 +37,13 @@ A call that is refused with 429, or with 503 and Retry-After, shuts the limits t
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	if c.Check || c.JSON {
-		return c.run(ctx, g, c.Logger(stdio.Err), stdio)
+		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
-	return c.Report(log, "the worker cannot go on", c.run(ctx, g, log, c.Lines("worker", stdio)))
+	return c.Report(log, "the worker cannot go on", c.start(ctx, g, log, c.Lines("worker", stdio)))
 }
 
-func (c *runCommand) run(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
+func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
 	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
 	conf, err := c.load(g)
 	if err != nil {
@@ -52,20 +53,14 @@ func (c *runCommand) run(ctx context.Context, g *cli.Globals, log *slog.Logger, 
 		return err
 	}
 	switch {
-	case c.JSON && !c.Check:
-		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+	case c.Check:
+		return c.check(ctx, g, conf, stdio)
 	case c.JSON:
-		return checkJSON(ctx, g, conf, stdio)
-	}
-	if c.AsJSON() && !c.Check {
-		runs := newChecked(g, conf)
-		runs.Warning = conf.Absent
-		log.Info("starting", "runs", runs)
-	} else {
+		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+	case c.AsJSON():
+		log.Info("starting", "runs", newChecked(g, conf, conf.Absent))
+	default:
 		describe(stdio.Out, g, conf)
-	}
-	if c.Check {
-		return check(ctx, conf, stdio)
 	}
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
@@ -93,7 +88,11 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 
 // describe says in a few lines what the worker will do.
 func describe(out io.Writer, g *cli.Globals, c *config.Config) {
-	line := func(what, text string) { fmt.Fprintf(out, "%-11s%s\n", what, text) }
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(out, "%-11s%s\n", what, text)
+		}
+	}
 	redis := "within this worker"
 	if !c.Redis.IsZero() {
 		redis = c.Redis.String()
@@ -111,12 +110,8 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
-	if text := c.HTTP.String(); text != "" {
-		line("http", text)
-	}
-	if text := c.Crawl.String(); text != "" {
-		line("crawl", text)
-	}
+	line("http", c.HTTP.String())
+	line("crawl", c.Crawl.String())
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
 	}
@@ -150,4 +145,138 @@ func under(t config.Task) string {
 		parts = append(parts, text)
 	}
 	return "under " + strings.Join(parts, ", ")
+}
+
+func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	if !c.JSON {
+		describe(stdio.Out, g, conf)
+	}
+	warning, err := worker.Check(ctx, conf)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, newChecked(g, conf, warning))
+	}
+	if warning != "" {
+		fmt.Fprintln(stdio.Err, "worker: "+warning)
+	}
+	_, err = fmt.Fprintln(stdio.Out, "the config is right")
+	return err
+}
+
+// checked is what a worker would run, in JSON. Redis is empty for one within the
+// worker.
+type checked struct {
+	Config      string                     `json:"config"`
+	Redis       string                     `json:"redis"`
+	Scope       string                     `json:"scope"`
+	Queues      map[string]int             `json:"queues"`
+	Concurrency int                        `json:"concurrency"`
+	Limits      []definition               `json:"limits"`
+	Tasks       map[string][]neededLimit   `json:"tasks"`
+	Commands    map[string]string          `json:"commands"`
+	Schedules   map[string]checkedSchedule `json:"schedules"`
+	Warning     string                     `json:"warning,omitempty"`
+}
+
+// neededLimit is a limit that jobs of a task need, in JSON: key and cost as the
+// config has them.
+type neededLimit struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key,omitempty"`
+	Cost  string `json:"cost,omitempty"`
+}
+
+type checkedSchedule struct {
+	Cron string `json:"cron"`
+	Zone string `json:"zone"`
+	Task string `json:"task"`
+}
+
+func newChecked(g *cli.Globals, conf *config.Config, warning string) checked {
+	c := checked{
+		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
+		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
+		Warning: warning,
+	}
+	if !conf.Redis.IsZero() {
+		c.Redis = conf.Redis.String()
+	}
+	for _, l := range conf.Limits {
+		c.Limits = append(c.Limits, newDefinition(l, nil, nil))
+	}
+	for name, task := range conf.Tasks {
+		c.Tasks[name] = []neededLimit{}
+		for _, n := range task.Limits {
+			c.Tasks[name] = append(c.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
+		}
+	}
+	for name, command := range conf.Commands {
+		c.Commands[name] = command.String()
+	}
+	for name, s := range conf.Schedules {
+		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Task}
+	}
+	return c
+}
+
+// pageSecrets open the page, instead of what the config says.
+type pageSecrets struct {
+	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token of at least 8 characters that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
+	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
+	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
+}
+
+// pageFlags say who may see the page and how, instead of what the config says.
+type pageFlags struct {
+	pageSecrets
+	PageReadOnly bool   `help:"Nothing can be changed on the page."`
+	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: what is at --listen is served by https. When the files change the new ones are taken."`
+	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageSecrets) over(p config.Page) config.Page {
+	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
+	p.User = cmp.Or(f.PageUser, p.User)
+	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
+	return p
+}
+
+// over is the config's page with what the flags say instead.
+func (f pageFlags) over(p config.Page) config.Page {
+	p = f.pageSecrets.over(p)
+	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
+	p.ReadOnly = p.ReadOnly || f.PageReadOnly
+	return p
+}
+
+var pageFlag = map[string]string{
+	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
+}
+
+// checkPage refuses to show the page to other machines without asking who they
+// are.
+func checkPage(addr string, p config.Page) error {
+	var wrong error
+	p.Check(func(field, problem string) { // the config's have been checked: of the flags
+		wrong = cmp.Or(wrong, error(cli.Usagef("--%s: %s", pageFlag[field], problem)))
+	})
+	if wrong != nil {
+		return wrong
+	}
+	if p.TLSCert != "" {
+		if _, err := listen.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
+			return err
+		}
+	}
+	address, err := config.ListenAddress(addr)
+	if err != nil {
+		return cli.Usagef("--listen %w", err)
+	}
+	if address == "" || p.Open() || listen.OfThisMachine(address) {
+		return nil
+	}
+	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/worker"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -17,19 +19,6 @@ type schedulesCommand struct {
 	Run    schedulesRun    `cmd:"" help:"Enqueue a schedule's job now, beside its ticks."`
 	Pause  schedulesPause  `cmd:"" help:"Keep a schedule from ticking until it is resumed."`
 	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
-}
-
-func withRunner(ctx context.Context, g *cli.Globals, do func(*cron.Runner) error) error {
-	c, rdb, err := open(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	runner, err := worker.Schedules(rdb, c, nil)
-	if err != nil {
-		return err
-	}
-	return do(runner)
 }
 
 type schedulesList struct {
@@ -70,76 +59,126 @@ func newScheduleStatus(s cron.Status) scheduleStatus {
 	return status
 }
 
-func (c *schedulesList) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withRunner(ctx, g, func(runner *cron.Runner) error {
-		list, err := runner.List(ctx, 1)
-		if err != nil {
-			return err
-		}
-		statuses := make([]scheduleStatus, len(list))
-		var rows [][]string
-		for i, s := range list {
-			status := newScheduleStatus(s)
-			statuses[i] = status
-			rows = append(rows, []string{
-				status.Name, status.Cron, status.Zone, status.Task, status.State, clock(status.Next), clock(status.Last),
-				status.Outcome, fmt.Sprintf("%d/%d/%d", s.Enqueued, s.Skipped, s.Failed),
-			})
-		}
-		if c.JSON {
-			return cli.JSON(stdio.Out, statuses)
-		}
-		if len(rows) == 0 {
-			return printNoSchedules(stdio.Out)
-		}
-		return cli.Table(stdio.Out, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows)
-	})
+func (c *schedulesList) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
+	list, err := runner.List(ctx, 1)
+	if err != nil {
+		return err
+	}
+	statuses := make([]scheduleStatus, len(list))
+	var rows [][]string
+	for i, s := range list {
+		status := newScheduleStatus(s)
+		statuses[i] = status
+		rows = append(rows, []string{
+			status.Name, status.Cron, status.Zone, status.Task, status.State, clock(status.Next), clock(status.Last),
+			status.Outcome, fmt.Sprintf("%d/%d/%d", s.Enqueued, s.Skipped, s.Failed),
+		})
+	}
+	return printList(stdio.Out, c.JSON, statuses, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows, noSchedules)
 }
 
-// printNoSchedules says how to add one, as no command does.
-func printNoSchedules(w io.Writer) error {
-	_, err := fmt.Fprintln(w, `The config has no schedules. One is, for instance:
+// noSchedules says how to add one, as no command does.
+const noSchedules = `The config has no schedules. One is, for instance:
 
 schedules:
-  nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`)
-	return err
-}
+  nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`
 
 type oneSchedule struct {
 	Name string `arg:"" help:"Name of the schedule."`
 	confirming
 }
 
-// change does one thing to the schedule and says so.
-func (c *oneSchedule) change(ctx context.Context, g *cli.Globals, stdio cli.IO, done string, do func(*cron.Runner, context.Context, string) error) error {
-	return withRunner(ctx, g, func(runner *cron.Runner) error {
-		if err := do(runner, ctx, c.Name); err != nil {
-			return err
-		}
-		return c.say(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
-	})
+func (c *oneSchedule) done(stdio cli.IO, done string, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.say(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
 }
 
 type schedulesRun struct{ oneSchedule }
 
-func (c *schedulesRun) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return withRunner(ctx, g, func(runner *cron.Runner) error {
-		id, err := runner.Trigger(ctx, c.Name)
-		if err != nil {
-			return err
-		}
-		return c.say(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
-	})
+func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
+	id, err := runner.Trigger(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return c.say(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
 }
 
 type schedulesPause struct{ oneSchedule }
 
-func (c *schedulesPause) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, "paused", (*cron.Runner).Pause)
+func (c *schedulesPause) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
+	return c.done(stdio, "paused", runner.Pause(ctx, c.Name))
 }
 
 type schedulesResume struct{ oneSchedule }
 
-func (c *schedulesResume) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	return c.change(ctx, g, stdio, "resumed", (*cron.Runner).Resume)
+func (c *schedulesResume) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
+	return c.done(stdio, "resumed", runner.Resume(ctx, c.Name))
+}
+
+type schedulesNext struct {
+	N    int  `arg:"" optional:"" default:"5" help:"How many ticks of each."`
+	JSON bool `help:"Print a JSON array."`
+}
+
+func (c *schedulesNext) Run(ctx context.Context, conn *connection, g *cli.Globals, stdio cli.IO) error {
+	if c.N < 1 {
+		return cli.Usagef("n %d: want at least 1", c.N)
+	}
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	list, err := statuses(ctx, conn, conf, c.N)
+	if err != nil {
+		return err
+	}
+	ticks := []scheduleTick{}
+	for _, s := range list {
+		for _, tick := range s.Next {
+			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick})
+		}
+	}
+	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick) })
+	if c.JSON {
+		return cli.JSON(stdio.Out, ticks)
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(stdio.Out, noSchedules)
+		return err
+	}
+	var rows [][]string
+	for _, t := range ticks {
+		rows = append(rows, []string{t.Name, t.Zone, t.Tick.Format(tickFormat), t.Tick.Local().Format(tickFormat)})
+	}
+	return cli.Table(stdio.Out, []string{"NAME", "ZONE", "THERE", "HERE"}, rows)
+}
+
+type scheduleTick struct {
+	Name string    `json:"name"`
+	Zone string    `json:"zone"`
+	Tick time.Time `json:"tick"`
+}
+
+// statuses asks Redis or, where none is configured and no worker runs, the config alone,
+// which does not know of pauses.
+func statuses(ctx context.Context, conn *connection, conf *config.Config, n int) ([]cron.Status, error) {
+	runner, err := conn.schedules(ctx)
+	if err == nil {
+		return runner.List(ctx, n)
+	}
+	if !errors.Is(err, dial.ErrNoRedis) {
+		return nil, err
+	}
+	var list []cron.Status
+	for _, entry := range conf.Entries() {
+		s := cron.Status{Entry: entry}
+		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
+			tick = entry.Next(tick)
+			s.Next = append(s.Next, tick)
+		}
+		list = append(list, s)
+	}
+	return list, nil
 }

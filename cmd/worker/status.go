@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -34,18 +35,17 @@ Then come the workers: where each runs, which headgate it is and which config it
 With --since it is told instead what became of jobs, in steps of a minute to a day: minutes are known of one day, hours of thirty. The waits are of those jobs that waited for permits: half waited no longer than P50, and one in a hundred longer than P99, as near as that was counted.`
 }
 
-func (c *statusCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
+func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Since != nil && (*c.Since <= 0 || *c.Since > history.Reach) {
 		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
 	}
-	q, err := openQueues(ctx, g)
+	q, err := conn.queues(ctx)
 	if errors.Is(err, dial.ErrNoRedis) {
-		q, err = keptQueues(ctx, g, stdio.Err)
+		q, err = conn.kept(ctx, stdio.Err)
 	}
 	if err != nil {
 		return err
 	}
-	defer q.Close()
 	if !c.Watch {
 		return c.once(ctx, q, stdio.Out, cli.JSON)
 	}
@@ -75,19 +75,19 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		return err
 	}
 	if c.JSON {
-		limits := make([]limit, len(s.Limits))
+		limits := make([]limitView, len(s.Limits))
 		for i, l := range s.Limits {
-			limits[i] = newLimit(l, s.At)
+			limits[i] = newLimitView(l, s.At)
 		}
 		return asJSON(out, struct {
 			inspect.Status
-			Limits []limit `json:"limits"`
+			Limits []limitView `json:"limits"`
 		}{s, limits})
 	}
 	return printStatus(s, out, cli.IsTerminal(out))
 }
 
-// print writes the status for people, with a bar for each task on a terminal.
+// printStatus writes the status for people, with a bar for each task on a terminal.
 func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "ARCHIVED", "RATE", "END"}
 	if bars {
@@ -100,18 +100,14 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 			name += " (paused)"
 		}
 		for _, t := range q.Tasks {
-			row := append([]string{name, t.Type}, cells(t, s.At)...)
+			row := append([]string{name, t.Type}, taskCells(t, s.At)...)
 			if bars {
 				row = append(row, progress(t.Counts.Done+t.Counts.Archived, t.Counts.Left(), 20))
 			}
 			rows = append(rows, row)
 		}
 	}
-	if len(rows) == 0 {
-		if _, err := fmt.Fprintln(out, "there are no queues, and so no jobs"); err != nil {
-			return err
-		}
-	} else if err := cli.Table(out, titles, rows); err != nil {
+	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
 		return err
 	}
 	if err := printLimits(out, s.Limits, s.At); err != nil {
@@ -120,7 +116,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	return printWorkers(out, s)
 }
 
-func cells(t inspect.Task, now time.Time) []string {
+func taskCells(t inspect.Task, now time.Time) []string {
 	c, about := t.Counts, ""
 	if t.Estimated {
 		about = "~"
@@ -146,17 +142,10 @@ func progress(done, left, width int) string {
 	}
 	share := float64(done) / float64(done+left)
 	full := int(share * float64(width))
-	bar := make([]rune, width)
-	for i := range bar {
-		bar[i] = '░'
-		if i < full {
-			bar[i] = '█'
-		}
-	}
-	return fmt.Sprintf("%s %d%%", string(bar), int(100*share))
+	return fmt.Sprintf("%s%s %d%%", strings.Repeat("█", full), strings.Repeat("░", width-full), int(100*share))
 }
 
-type limit struct {
+type limitView struct {
 	Name    string        `json:"name"`
 	Rate    string        `json:"limit"`
 	State   inspect.State `json:"state"`
@@ -169,8 +158,8 @@ type limit struct {
 	About   bool          `json:"last_about,omitempty"`
 }
 
-func newLimit(l inspect.Limit, now time.Time) limit {
-	return limit{
+func newLimitView(l inspect.Limit, now time.Time) limitView {
+	return limitView{
 		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.About,
 	}
 }
@@ -191,4 +180,52 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		})
 	}
 	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
+}
+
+func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
+	p, err := q.Since(ctx, *c.Since)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return asJSON(out, p)
+	}
+	var rows [][]string
+	for _, s := range p.Slices {
+		seconds := min(p.Step, max(1, p.At.Sub(s.From).Seconds()))
+		rows = append(rows, []string{
+			s.From.Local().Format("2006-01-02 15:04"), fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.Archived),
+			fmt.Sprintf("%.1f/s", float64(s.Done)/seconds), fmt.Sprint(s.Denied), waited(s.WaitP50), waited(s.WaitP99),
+		})
+	}
+	return cli.Table(out, []string{"FROM", "DONE", "FAILED", "ARCHIVED", "RATE", "DENIED", "WAIT P50", "WAIT P99"}, rows)
+}
+
+func waited(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	d := time.Duration(*seconds * float64(time.Second))
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func printWorkers(out io.Writer, s inspect.Status) error {
+	if len(s.Workers) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, w := range s.Workers {
+		state := "here"
+		if w.Gone {
+			state = "gone"
+		}
+		rows = append(rows, []string{
+			w.Host, fmt.Sprint(w.PID), w.Version, w.Config, fmt.Sprintf("%d of %d", w.Running, w.Concurrency),
+			w.Started.Local().Format("2006-01-02 15:04:05"), w.Seen.Local().Format("15:04:05"), state,
+		})
+	}
+	return cli.Table(out, []string{"WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE"}, rows)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
 )
 
 type throttleCommand struct {
@@ -22,22 +23,17 @@ func (throttleCommand) Help() string {
 	return `Prints redis-cell's five lines: 0 if it may pass and 1 if not, the most that can pass at once (MAX-BURST + 1), how many are left, the seconds until a retry can pass (-1 if it passed, or never will), and the seconds until the key is as if never used. The exit code is 0 for both answers.`
 }
 
-func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	limiter, done, err := connect(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer done()
+func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	const longest = math.MaxInt64 / int(time.Second) // what is longer must not wrap around
 	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
-	cell, err := limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
+	cell, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {
 		return badUnlessDown(err)
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{
 			"limited": cell.Limited, "limit": cell.Limit, "remaining": cell.Remaining, "never": cell.Never,
-			"retry_after_s": seconds(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
+			"retry_after_s": secondsOrNever(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
 		})
 	}
 	for _, n := range cell.Numbers() {
@@ -49,8 +45,8 @@ func (c *throttleCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO)
 	return nil
 }
 
-// seconds keeps the -1 that means no time at all.
-func seconds(d time.Duration) float64 {
+// secondsOrNever keeps the -1 that means no time at all.
+func secondsOrNever(d time.Duration) float64 {
 	if d < 0 {
 		return -1
 	}

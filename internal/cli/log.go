@@ -47,20 +47,20 @@ func inSeconds(_ []string, a slog.Attr) slog.Attr {
 // that is JSON.
 func (f LogFlags) Lines(name string, stdio IO) IO {
 	if f.AsJSON() {
-		stdio.Err = lines{f.Logger(stdio.Err), name + ": "}
+		stdio.Err = loggedLines{f.Logger(stdio.Err), name + ": "}
 		otel.SetErrorHandler(&complaints{out: stdio.Err, name: name})
 	}
 	return stdio
 }
 
-// lines logs each line that is written.
-type lines struct {
+// loggedLines logs each line that is written.
+type loggedLines struct {
 	log    *slog.Logger
 	prefix string
 }
 
 // Write implements io.Writer. It is told whole lines.
-func (l lines) Write(p []byte) (int, error) {
+func (l loggedLines) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		l.log.Info(strings.TrimPrefix(strings.TrimSuffix(string(line), "\n"), l.prefix))
 	}
@@ -76,8 +76,5 @@ func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		log.Error(message, "error", line)
 	}
-	if isUsage(err) {
-		return BadInput
-	}
-	return Failed
+	return codeOf(err)
 }

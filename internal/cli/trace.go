@@ -1,10 +1,19 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +24,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // flushTime bounds how long a command that is done waits for its last spans to
@@ -25,7 +36,7 @@ const flushTime = 3 * time.Second
 // variables say, or not at all where there are none; end exports what is left.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func(), err error) {
-	if !traced(os.Environ()) {
+	if !traced() {
 		return func() {}, nil
 	}
 	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
@@ -61,18 +72,11 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	}, nil
 }
 
-func traced(environ []string) bool {
-	asked := false
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		switch {
-		case name == "OTEL_SDK_DISABLED" && strings.EqualFold(value, "true"), name == "OTEL_TRACES_EXPORTER" && value == "none":
-			return false
-		case name == "OTEL_TRACES_EXPORTER", name == "OTEL_EXPORTER_OTLP_ENDPOINT", name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
-			asked = asked || value != ""
-		}
-	}
-	return asked
+// traced reports whether the environment asks for traces.
+func traced() bool {
+	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
+	off := exporter == "none" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
+	return !off && exporter+otlp("ENDPOINT") != ""
 }
 
 // complaints are the exporter's, one of a kind in a row: a collector that is
@@ -84,7 +88,6 @@ type complaints struct {
 	last string
 }
 
-// Handle implements otel.ErrorHandler.
 func (c *complaints) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,4 +95,140 @@ func (c *complaints) Handle(err error) {
 		c.last = text
 		fmt.Fprintf(c.out, "%s: traces: %s\n", c.name, text)
 	}
+}
+
+// collector takes spans by OTLP over HTTP. The exporter of OpenTelemetry's own does so, too,
+// and has the command compile all of gRPC.
+// https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+type collector struct {
+	url    string
+	header http.Header
+	gzip   bool
+	client http.Client
+}
+
+// otlp is a setting of the environment: that of traces, or else that of all signals.
+func otlp(name string) string {
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
+}
+
+func newCollector() (*collector, error) {
+	c := &collector{header: http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}}
+	c.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if c.url == "" {
+		c.url = strings.TrimSuffix(cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "http://localhost:4318"), "/") + "/v1/traces"
+	}
+	if u, err := url.Parse(c.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %q: want a URL such as http://localhost:4318", c.url)
+	}
+	for pair := range strings.SplitSeq(otlp("HEADERS"), ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		switch {
+		case strings.TrimSpace(pair) == "":
+		case !ok || err != nil:
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: %q: want NAME=VALUE,NAME=VALUE", name)
+		default:
+			c.header.Set(strings.TrimSpace(name), value)
+		}
+	}
+	switch how := otlp("COMPRESSION"); how {
+	case "", "none":
+	case "gzip":
+		c.gzip = true
+		c.header.Set("Content-Encoding", how)
+	default:
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q: want gzip or none", how)
+	}
+	ms, err := strconv.ParseUint(cmp.Or(otlp("TIMEOUT"), "10000"), 10, 31)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q: want milliseconds, such as 10000", otlp("TIMEOUT"))
+	}
+	c.client.Timeout = time.Duration(ms) * time.Millisecond
+	return c, c.trust()
+}
+
+func (c *collector) trust() error {
+	settings := new(tls.Config)
+	if file := otlp("CERTIFICATE"); file != "" {
+		text, err := os.ReadFile(file)
+		settings.RootCAs = x509.NewCertPool()
+		if err == nil && !settings.RootCAs.AppendCertsFromPEM(text) {
+			err = fmt.Errorf("%s has no certificate in PEM", file)
+		}
+		if err != nil {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+	}
+	if cert, key := otlp("CLIENT_CERTIFICATE"), otlp("CLIENT_KEY"); cert+key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
+		}
+		settings.Certificates = []tls.Certificate{pair}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = settings
+	c.client.Transport = transport
+	return nil
+}
+
+func (c *collector) Start(context.Context) error { return nil }
+
+func (c *collector) Stop(context.Context) error {
+	c.client.CloseIdleConnections()
+	return nil
+}
+
+// How long spans wait for a collector that takes none for now, where it does not say.
+const busyPause = 5 * time.Second
+
+// UploadTraces implements otlptrace.Client. It tries until ctx ends, which the SDK sees to.
+func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans) error {
+	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: of}) // as an export request is written
+	if err != nil {
+		return err
+	}
+	if c.gzip {
+		var small bytes.Buffer
+		z := gzip.NewWriter(&small)
+		_, _ = z.Write(body)
+		_ = z.Close()
+		body = small.Bytes()
+	}
+	for {
+		pause, err := c.send(ctx, body)
+		if err == nil || pause == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// send makes one call. The pause is zero where another would be refused, too.
+func (c *collector) send(ctx context.Context, body []byte) (pause time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header = c.header
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return busyPause, err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection stays
+	if resp.StatusCode/100 == 2 {
+		return 0, nil
+	}
+	err = fmt.Errorf("%s answered %s", c.url, resp.Status)
+	if !slices.Contains([]int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, resp.StatusCode) {
+		return 0, err
+	}
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	return cmp.Or(time.Duration(max(0, min(seconds, 60)))*time.Second, busyPause), err
 }

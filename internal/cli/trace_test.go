@@ -109,8 +109,8 @@ func TestBadTraceSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "pigeon")
-			if code, said := traceOnce(t); code != exitUsage || !strings.Contains(said, name+want) {
-				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, said, exitUsage)
+			if code, said := traceOnce(t); code != int(BadInput) || !strings.Contains(said, name+want) {
+				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, said, BadInput)
 			}
 		})
 	}
@@ -128,8 +128,17 @@ func TestTraced(t *testing.T) {
 		{"OTEL_TRACES_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318", false},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://localhost:4318 OTEL_SDK_DISABLED=true", false},
 	} {
-		if got := traced(strings.Fields(test.environ)); got != test.want {
-			t.Errorf("%q: %v", test.environ, got)
-		}
+		t.Run(test.environ, func(t *testing.T) {
+			for _, name := range []string{"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+				t.Setenv(name, "")
+			}
+			for variable := range strings.FieldsSeq(test.environ) {
+				name, value, _ := strings.Cut(variable, "=")
+				t.Setenv(name, value)
+			}
+			if got := traced(); got != test.want {
+				t.Errorf("%q: %v", test.environ, got)
+			}
+		})
 	}
 }

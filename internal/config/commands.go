@@ -68,7 +68,7 @@ func (c *Config) ExecHandler() (*tasks.ExecHandler, error) {
 // args are the program and its arguments for a task. What comes from a payload
 // must not become an option.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
-	job := jobOf(ctx, task)
+	job := JobOf(ctx, task)
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {
@@ -133,9 +133,7 @@ var (
 func (d *decoder) checkCommands(commands map[string]Command) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
-		if !commandForm.MatchString(name) || tasks.PrefixExec+name == tasks.TypeExec {
-			d.errorf(at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
-		}
+		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
 		switch {
 		case len(c.Run) == 0:
 			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
@@ -144,13 +142,9 @@ func (d *decoder) checkCommands(commands map[string]Command) {
 				d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", c.Run[0].text)
 			}
 		}
-		if d.has(at+".timeout") && c.Timeout <= 0 {
-			d.errorf(at+".timeout", "%s: want some time, such as 30s", c.Timeout)
-		}
+		d.want(c.Timeout > 0, at+".timeout", "%s: want some time, such as 30s", c.Timeout)
 		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
-			if !envForm.MatchString(key) {
-				d.errorf(join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
-			}
+			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
 		}
 	}
 }

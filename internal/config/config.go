@@ -143,24 +143,16 @@ func (d *decoder) checkName(path, name string) {
 func (d *decoder) checkWorker(c *Config) {
 	d.checkName("app", c.App)
 	d.checkName("scope", c.Scope)
-	if c.Concurrency < 1 {
-		d.errorf("concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
-	}
+	d.want(c.Concurrency >= 1, "concurrency", "%d: want how many jobs may run at once, at least 1", c.Concurrency)
 	if _, err := ListenAddress(c.Listen); err != nil {
 		d.errorf("listen", "%v", err)
 	}
-	if c.ShutdownTimeout == 0 {
-		d.errorf("shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
-	}
+	d.want(c.ShutdownTimeout > 0, "shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
 		path := join("queues", queue)
 		d.checkName(path, queue)
-		if c.Queues[queue] < 1 {
-			d.errorf(path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
-		}
-		if c.Queues[queue] > turns.MostTurns {
-			d.errorf(path, "%d: want a weight of at most %d", c.Queues[queue], turns.MostTurns)
-		}
+		d.want(c.Queues[queue] >= 1, path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
+		d.want(c.Queues[queue] <= turns.MostTurns, path, "%d: want a weight of at most %d", c.Queues[queue], turns.MostTurns)
 	}
 }
 

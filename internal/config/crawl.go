@@ -1,10 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
-	"strings"
 
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
@@ -62,43 +62,23 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 		{Name: "software", Value: "headgate"},
 		{Name: "format", Value: "WARC File Format 1.1"},
 		{Name: "robots", Value: "classic"},
-		{Name: "http-header-user-agent", Value: c.agent()},
+		{Name: "http-header-user-agent", Value: cmp.Or(c.Agent, "headgate")},
 	}}
 	return h, nil
-}
-
-func (c Crawl) agent() string {
-	if c.Agent == "" {
-		return "headgate"
-	}
-	return c.Agent
 }
 
 // String says in a line what crawls do beyond the zero value; empty if that is
 // nothing.
 func (c Crawl) String() string {
-	var parts []string
-	if c.Agent != "" {
-		parts = append(parts, "as "+c.Agent)
-	}
-	if c.Dir != "" {
-		parts = append(parts, "pages archived in "+c.Dir)
-	}
-	return strings.Join(parts, "; ")
+	return inWords([][2]string{{"as", c.Agent}, {"pages archived in", c.Dir}})
 }
 
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
 func (d *decoder) checkCrawl(c Crawl) {
-	if d.has("crawl.agent") && !agentForm.MatchString(c.Agent) {
-		d.errorf("crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
-	}
-	if d.has("crawl.max_pages") && c.MaxPages < 1 {
-		d.errorf("crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
-	}
-	if d.has("crawl.max_host_pages") && c.MaxHostPages < 1 {
-		d.errorf("crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
-	}
+	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	d.want(c.MaxPages >= 1, "crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
+	d.want(c.MaxHostPages >= 1, "crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
 	for field, patterns := range map[string][]string{"crawl.include": c.Include, "crawl.exclude": c.Exclude} {
 		for _, text := range patterns {
 			if _, err := regexp.Compile(text); err != nil || text == "" {
@@ -106,7 +86,5 @@ func (d *decoder) checkCrawl(c Crawl) {
 			}
 		}
 	}
-	if d.has("crawl.dir") && c.Dir == "" {
-		d.errorf("crawl.dir", `"": want a folder; leave it out to keep no pages`)
-	}
+	d.want(c.Dir != "", "crawl.dir", `"": want a folder; leave it out to keep no pages`)
 }

@@ -1,13 +1,18 @@
 package config
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/scheduler"
@@ -59,20 +64,24 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 // String says in a line what calls may do beyond the zero value; empty if that
 // is nothing.
 func (h HTTP) String() string {
-	var parts []string
-	add := func(what string, values ...string) {
-		if text := strings.Join(values, " "); text != "" {
-			parts = append(parts, what+" "+text)
-		}
-	}
 	var networks []string
 	for _, n := range h.AllowPrivate {
 		networks = append(networks, n.String())
 	}
-	add("may call", networks...)
-	add("gives out", h.Secrets...)
-	add("saves below", h.SaveDir)
-	add("through", h.Proxy.String())
+	return inWords([][2]string{
+		{"may call", strings.Join(networks, " ")}, {"gives out", strings.Join(h.Secrets, " ")},
+		{"saves below", h.SaveDir}, {"through", h.Proxy.String()},
+	})
+}
+
+// inWords says in a line what is so of each, and leaves out what says nothing.
+func inWords(of [][2]string) string {
+	var parts []string
+	for _, each := range of {
+		if each[1] != "" {
+			parts = append(parts, each[0]+" "+each[1])
+		}
+	}
 	return strings.Join(parts, "; ")
 }
 
@@ -80,12 +89,8 @@ func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)
 	}
-	if d.has("http.save_dir") && h.SaveDir == "" {
-		d.errorf("http.save_dir", `"": want a folder; leave it out to save nothing`)
-	}
-	if d.has("http.max_save") && h.SaveDir == "" {
-		d.errorf("http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
-	}
+	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
+	d.want(h.SaveDir != "", "http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
 	d.checkTLS("http.tls")
 }
 
@@ -94,9 +99,7 @@ func (d *decoder) checkSecret(at, pattern string) {
 	kind, name, _ := strings.Cut(pattern, ":")
 	_, malformed := path.Match(name, "")
 	ok := kind == "env" && name != "" || kind == "file" && filepath.IsAbs(name) && path.Clean(name) == name
-	if malformed != nil || !ok {
-		d.errorf(at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
-	}
+	d.want(ok && malformed == nil, at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
 }
 
 // Proxy is through what calls go. The zero value is nothing.
@@ -144,3 +147,120 @@ func (p Proxy) choose() func(*http.Request) (*url.URL, error) {
 	}
 	return nil
 }
+
+// TLS is for calls over https, and for Redis over TLS.
+type TLS struct {
+	// CA is a file of certificates in PEM that count beside the system's.
+	CA string `yaml:"ca"`
+	// Cert is a file in PEM with the certificate that is shown to the other side.
+	Cert string `yaml:"cert"`
+	// Key is a file in PEM with the certificate's key.
+	Key string `yaml:"key"`
+	// MinVersion is the lowest version of TLS. The zero value means Go's, `1.2`.
+	MinVersion TLSVersion `yaml:"min_version"`
+}
+
+// TLSVersion is a version of TLS, as crypto/tls numbers them.
+type TLSVersion uint16
+
+// UnmarshalText reads 1.2 or 1.3.
+func (v *TLSVersion) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "1.2":
+		*v = tls.VersionTLS12
+	case "1.3":
+		*v = tls.VersionTLS13
+	default:
+		return fmt.Errorf("%q: want 1.2 or 1.3", text)
+	}
+	return nil
+}
+
+// config reads the files. An error begins with the field. Without any field it
+// is nil.
+func (t TLS) config() (*tls.Config, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: uint16(t.MinVersion)}
+	if t.CA != "" {
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		text, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ca: %q holds no certificate: want a file in PEM", t.CA)
+		}
+		c.RootCAs = roots
+	}
+	if t.Cert != "" {
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+			return &pair, err
+		}
+		if _, err := load(nil); err != nil {
+			return nil, fmt.Errorf("cert: %w", err)
+		}
+		// Anew for each connection: certificates are renewed while workers run.
+		c.GetClientCertificate = load
+	}
+	return c, nil
+}
+
+// checkTLS reports a certificate without a key, and a key without a certificate.
+func (d *decoder) checkTLS(at string) {
+	for _, pair := range [][2]string{{"cert", "key"}, {"key", "cert"}} {
+		d.want(d.has(join(at, pair[1])), join(at, pair[0]), "%s is missing: want both, or neither", pair[1])
+	}
+}
+
+// Network is a range of IP addresses.
+type Network struct{ netip.Prefix }
+
+// UnmarshalText reads a range such as 10.0.0.0/8, or one address.
+func (n *Network) UnmarshalText(text []byte) error {
+	if a, err := netip.ParseAddr(string(text)); err == nil && a.Zone() == "" && !a.Is4In6() {
+		n.Prefix = netip.PrefixFrom(a, a.BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(string(text))
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return fmt.Errorf("%q: want a network such as 10.0.0.0/8 or fd00::/8, or an address", text)
+	case p != p.Masked():
+		return fmt.Errorf("%q: an address within a network: want %s, or %s alone", text, p.Masked(), p.Addr())
+	}
+	n.Prefix = p
+	return nil
+}
+
+// Size is a number of bytes.
+type Size int64
+
+var (
+	sizeForm  = regexp.MustCompile(`^([0-9]{1,9}) ?(kB|MB|GB|KiB|MiB|GiB)$`)
+	sizeUnits = map[string]int64{
+		"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+	}
+)
+
+// UnmarshalText reads a size such as 100MB.
+func (s *Size) UnmarshalText(text []byte) error {
+	m := sizeForm.FindSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%q: want a size such as 500kB, 100MB or 2GiB", text)
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q: want a size above zero", text)
+	}
+	*s = Size(n * sizeUnits[string(m[2])])
+	return nil
+}
+
+// String is the number of bytes.
+func (s Size) String() string { return strconv.FormatInt(int64(s), 10) + " bytes" }

@@ -70,12 +70,8 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 // checkLimit turns each error of Validate into one about the field's place. A
 // field that is wrong and that the file does not have is missing.
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
-	if d.has(path+".capacity") && l.Capacity == 0 {
-		d.errorf(path+".capacity", "0: want at least 1")
-	}
-	if d.has(path+".max_block") && l.MaxBlock == 0 {
-		d.errorf(path+".max_block", "0s: want at least 1s")
-	}
+	d.want(l.Capacity != 0, path+".capacity", "0: want at least 1")
+	d.want(l.MaxBlock != 0, path+".max_block", "0s: want at least 1s")
 	for _, e := range fieldErrors(l.Validate()) {
 		at, value, want := path+"."+e.Field, e.Value, e.Want
 		switch {

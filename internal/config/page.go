@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -88,8 +90,22 @@ func (p Page) Check(report func(field, problem string)) {
 func (d *decoder) checkPage(p Page) {
 	p.Check(func(field, problem string) { d.errorf("page."+field, "%s", problem) })
 	for i, name := range p.Redact {
-		if name == "" || strings.ContainsAny(name, "[]\\\n") {
-			d.errorf(indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
-		}
+		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
+}
+
+// ListenAddress is the address to listen at that a text means: one without a
+// host is of this machine only. Empty stays empty.
+func ListenAddress(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if n, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || n > 65535 {
+		return "", fmt.Errorf("%q: want HOST:PORT or :PORT, such as :9090", text)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
 }

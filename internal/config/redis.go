@@ -16,9 +16,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrNoRedis is the error of Client when no Redis is configured.
-var ErrNoRedis = errors.New("no Redis is configured")
-
 // Redis says which Redis to use. The zero value names none: the embedded one
 // is meant.
 type Redis struct {
@@ -125,22 +122,14 @@ func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
 	query.Set("master_name", master)
 	shared := *u
 	shared.Path = "/" + db
-	opts, err := redis.ParseFailoverURL(withHosts(shared, query, more, "26379"))
-	if err == nil && opts.TLSConfig != nil {
-		anyName(opts.TLSConfig)
-	}
-	return opts, err
+	return redis.ParseFailoverURL(withHosts(shared, query, more, "26379"))
 }
 
 func parseCluster(u *url.URL, more []string) (*redis.ClusterOptions, error) {
 	if db := strings.Trim(u.Path, "/"); db != "" && db != "0" {
 		return nil, errors.New("a cluster has only database 0: leave the path out")
 	}
-	opts, err := redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
-	if err == nil && opts.TLSConfig != nil {
-		anyName(opts.TLSConfig)
-	}
-	return opts, err
+	return redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
 }
 
 // withHosts is the URL as go-redis wants it: the other hosts as options.
@@ -157,10 +146,6 @@ func withHosts(u url.URL, query url.Values, more []string, port string) string {
 	u.RawQuery = query.Encode()
 	return u.String()
 }
-
-// anyName lets TLS check each server by the name it was dialled with, where
-// go-redis would hold all of them to the first one's.
-func anyName(c *tls.Config) { c.ServerName = "" }
 
 // reason is an error without any part of the URL that net/url or go-redis
 // would show.
@@ -210,10 +195,14 @@ func (r Redis) clone() Redis {
 	return r
 }
 
-// tune fills in patience, and turns off go-redis's watch for maintenance of
-// managed servers, which looks up names of its own.
+// tune fills in patience, turns off go-redis's watch for maintenance of managed servers,
+// which looks up names of its own, and has TLS check each of several servers by the name it
+// was dialled with, where go-redis would hold all of them to the first one's.
 func (r *Redis) tune() {
 	o := r.options()
+	if t := *o.tls; t != nil && r.single == nil {
+		t.ServerName = ""
+	}
 	*o.retries = cmp.Or(*o.retries, maxRetries)
 	*o.backoff = cmp.Or(*o.backoff, maxRetryBackoff)
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -258,15 +247,12 @@ func (r Redis) Impatient() Redis {
 	return r
 }
 
-// Client makes a client; it connects with its first command. The error is
-// ErrNoRedis if there is none to connect to, or begins with redis_tls.
+// Client makes a client of r, which must not be zero; it connects with its first command.
+// The error begins with redis_tls.
 func (r Redis) Client() (redis.UniversalClient, error) {
 	own, err := r.tls.config()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
-	case r.IsZero():
-		return nil, ErrNoRedis
 	}
 	r = r.clone()
 	if by := r.options().tls; own != nil && *by != nil {

@@ -1,10 +1,15 @@
 package config
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
@@ -72,6 +77,19 @@ type Need struct {
 // Settles reports whether the task says what its jobs have truly cost.
 func (t Task) Settles() bool {
 	return slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Settle.String() != "" })
+}
+
+// KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
+// one of a task that uses it without a key.
+func (c *Config) KeysOf(limit string) (keys []string) {
+	for _, task := range c.Tasks {
+		for _, n := range task.Limits {
+			if n.Limit == limit {
+				keys = append(keys, n.Key.String())
+			}
+		}
+	}
+	return keys
 }
 
 // Costs is what a job with that result has truly cost, by limit.
@@ -150,12 +168,8 @@ func (d *decoder) checkTasks(c *Config) {
 			}
 			d.checkReference(indexed(path+".blocks", i), "limit of this task", limit, own)
 		}
-		if d.has(path+".max_wait") && t.MaxWait == 0 {
-			d.errorf(path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
-		}
-		if d.has(path+".weight") && !d.has(path+".fair") {
-			d.errorf(path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
-		}
+		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
+		d.want(d.has(path+".fair"), path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
 		d.checkOptions(path, t.MaxRetry, t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)
 		d.checkRetry(path+".retry", t.Retry)
@@ -207,7 +221,99 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 // checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
 // 0 for its own default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
-	if d.has(path) && (value < time.Second || value%time.Second != 0) {
-		d.errorf(path, "%s: want whole seconds, at least 1s", value)
+	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
+}
+
+// Trust says which limits the other side may shut by a time that it tells, up to their
+// longest: in Retry-After, or as the reset of a quota that is used up.
+type Trust string
+
+// The values of Task.Trust. Under both a limit that Blocks names is shut: the config
+// itself says so.
+const (
+	// TrustHost are limits of which the host that answers determines the key, as
+	// host(payload.url) does: what it says concerns no other host. Other limits are shut
+	// as long as after a refusal that tells no time.
+	TrustHost Trust = "host"
+	// TrustAll are all that a refusal shuts.
+	TrustAll Trust = "all"
+)
+
+// UnmarshalText reads one of the two words.
+func (t *Trust) UnmarshalText(text []byte) error {
+	switch *t = Trust(text); *t {
+	case TrustHost, TrustAll:
+		return nil
 	}
+	return fmt.Errorf("%q: want host or all", text)
+}
+
+// Trusts reports whether a time that an answer tells counts for the limits that the
+// task's rule blocks.
+func (t Task) Trusts() bool {
+	return t.Blocks != nil || t.Trust == TrustAll || len(t.byHost()) > 0
+}
+
+// blocks are the limits that a refusal shuts; nil means those with a key, or all.
+func (t Task) blocks() []string {
+	if t.Blocks != nil || t.Trust == TrustAll {
+		return t.Blocks
+	}
+	return t.byHost()
+}
+
+// MaxBlocks is what the limits that an answer may shut allow at most: the one that
+// allows least, and the longest that any does. For a type without such limits that is a
+// day.
+func (c *Config) MaxBlocks(typename string) (least throttle.Limit, longest time.Duration) {
+	t := c.Tasks[typename]
+	blocks := t.blocks()
+	for _, l := range c.Limits {
+		needed := slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Limit == l.Name })
+		if !needed || blocks != nil && !slices.Contains(blocks, l.Name) {
+			continue
+		}
+		if least.Name == "" || l.LongestBlock() < least.LongestBlock() {
+			least = l
+		}
+		longest = max(longest, l.LongestBlock())
+	}
+	return least, cmp.Or(longest, throttle.Day)
+}
+
+// byHost are the limits whose key the host that is called determines, nil if none.
+func (t Task) byHost() []string {
+	var limits []string
+	for _, n := range t.Limits {
+		if n.Key.ByHost() {
+			limits = append(limits, n.Limit)
+		}
+	}
+	return limits
+}
+
+// RuleIn finds the rule of a task in the config that is current at the time.
+func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		rule, err := current().Rule(JobOf(ctx, task))
+		if err != nil {
+			err = unchanging{err}
+		}
+		return rule, err
+	}
+}
+
+// unchanging is an error that comes again with each attempt, since the payload stays as it
+// is. To asynq it is asynq.SkipRetry, which archives the job.
+type unchanging struct{ error }
+
+// Is tells asynq, which asks whether the error is its own.
+func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
+
+func (e unchanging) Unwrap() error { return e.error }
+
+// JobOf is what expressions see of the task that runs under a context.
+func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
+	queue, id, _ := scheduler.GetJob(ctx)
+	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
@@ -106,7 +107,6 @@ type dialError struct {
 	last error
 }
 
-// DialHook implements redis.Hook.
 func (e *dialError) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
@@ -122,10 +122,8 @@ func (e *dialError) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// ProcessHook implements redis.Hook.
 func (e *dialError) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook implements redis.Hook.
 func (e *dialError) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
@@ -141,11 +139,7 @@ func (e *dialError) or(err error) error {
 
 // quiet stops go-redis from writing to standard error by itself; what it has
 // to say comes back as errors.
-var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
+var quiet = sync.OnceFunc(logging.Disable)
 
 // Limiter is the limiter of the config's scope and app.
 func Limiter(rdb redis.UniversalClient, c *config.Config) *lanes.Lanes {

@@ -1,11 +1,18 @@
 package embedded
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
@@ -60,4 +67,85 @@ func (f Folder) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	return lockedfile.MutexAt(f.path("lock")).Lock()
+}
+
+// identify is the command that an embedded Redis answers with its id.
+const identify = "HEADGATE.ID"
+
+// A mark is what the address file says: where the server's socket is and the id by
+// which it is known. One that hung and comes back learns so that another has come.
+type mark struct {
+	Addr string `json:"addr"`
+	ID   string `json:"id"`
+}
+
+// answer makes m reply with the id when asked.
+func (k mark) answer(m *miniredis.Miniredis) error {
+	return m.Server().Register(identify, func(c *server.Peer, _ string, _ []string) {
+		c.WriteBulk(k.ID)
+	})
+}
+
+func (f Folder) read() (mark, error) {
+	var k mark
+	text, err := os.ReadFile(f.addrFile())
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	return k, err
+}
+
+// write replaces the address file in one step, because Find reads it without
+// the lock.
+func (f Folder) write(k mark) error {
+	return replace(f.addrFile(), func(to io.Writer) error { return json.NewEncoder(to).Encode(k) })
+}
+
+// Dial connects to the embedded Redis whose address is known.
+func Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", addr)
+}
+
+// Find looks for a running embedded Redis in the [Default] folder.
+func Find(ctx context.Context) (addr string, ok bool) {
+	folder, err := Default()
+	if err != nil {
+		return "", false
+	}
+	return folder.Find(ctx)
+}
+
+// patience is for how long a server may take to answer before it counts as gone. One
+// that is gone refuses at once, so this is long enough for a busy machine.
+const patience = 5 * time.Second
+
+// Find reads the folder's address file and asks the server there whether it is the
+// one that wrote it.
+func (f Folder) Find(ctx context.Context) (addr string, ok bool) {
+	k, err := f.read()
+	if err != nil {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return k.Addr, k.alive(ctx)
+}
+
+// alive speaks the protocol by hand: Redis's client logs every server that it
+// does not reach, and here that is no news.
+func (k mark) alive(ctx context.Context) bool {
+	conn, err := Dial(ctx, k.Addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if _, err := fmt.Fprintf(conn, "*1\r\n$%d\r\n%s\r\n", len(identify), identify); err != nil {
+		return false
+	}
+	want := fmt.Sprintf("$%d\r\n%s\r\n", len(k.ID), k.ID)
+	got := make([]byte, len(want))
+	_, err = io.ReadFull(conn, got)
+	return err == nil && string(got) == want
 }

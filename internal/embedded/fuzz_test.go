@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/gob"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,7 +55,7 @@ func FuzzKept(target *testing.F) {
 	all, err := readAll(m)
 	name := filepath.Join(f.TempDir(), "kept")
 	if err == nil {
-		err = keep(all, name)
+		err = replace(name, func(to io.Writer) error { return encode(all, to) })
 	}
 	whole, lost := os.ReadFile(name)
 	if err != nil || lost != nil {

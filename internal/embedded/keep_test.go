@@ -78,8 +78,8 @@ func TestCloseKeepsEverything(t *testing.T) {
 	}
 	for range 2 { // A start and a stop change nothing.
 		next := start(t, f)
-		if next.Found() != Kept {
-			t.Errorf("found %v, want Kept", next.Found())
+		if next.Crashed() {
+			t.Error("the last one has crashed, and was closed")
 		}
 		rdb := client(t, next)
 		for rdb.Exists(ctx, "over").Val() > 0 {
@@ -151,8 +151,8 @@ func TestWhatWasKeptMustBeReadable(t *testing.T) {
 func TestFoundACrash(t *testing.T) {
 	f := Folder(t.TempDir())
 	first := start(t, f)
-	if first.Found() != Nothing {
-		t.Errorf("the first server found %v", first.Found())
+	if first.Crashed() {
+		t.Error("the first server found one that crashed")
 	}
 	if err := client(t, first).Set(t.Context(), "early", "value", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -165,8 +165,8 @@ func TestFoundACrash(t *testing.T) {
 	}
 	first.end() // as a crash would
 	second := start(t, f)
-	if second.Found() != Crashed || time.Since(second.Saved()) > time.Minute {
-		t.Errorf("the server after a crash found %v, saved %s", second.Found(), second.Saved())
+	if !second.Crashed() || time.Since(second.Saved()) > time.Minute {
+		t.Errorf("the server after a crash found one that did: %v, saved %s", second.Crashed(), second.Saved())
 	}
 	if got := client(t, second).Keys(t.Context(), "*").Val(); len(got) != 1 || got[0] != "early" {
 		t.Errorf("it has %q, want what was saved", got)
@@ -179,8 +179,8 @@ func TestFoundACrash(t *testing.T) {
 	if err := errors.Join(client(t, third).FlushAll(t.Context()).Err(), third.Close()); err != nil {
 		t.Error(err)
 	}
-	if fourth := start(t, f); fourth.Found() != Nothing {
-		t.Errorf("the server after an empty one found %v", fourth.Found())
+	if fourth := start(t, f); fourth.Crashed() {
+		t.Error("the server after an empty one found one that crashed")
 	}
 }
 
@@ -212,8 +212,8 @@ func TestStartThatCannotSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := start(t, f)
-	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.Found() != Kept {
-		t.Errorf("the next server has %q, and found %v", got, next.Found())
+	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.Crashed() {
+		t.Errorf("the next server has %q, after a crash: %v", got, next.Crashed())
 	}
 }
 

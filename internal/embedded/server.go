@@ -1,3 +1,12 @@
+// Package embedded runs the Redis of users who configured none: miniredis
+// inside of the worker, at a Unix socket that only the same user can connect to,
+// so that this user's commands find it. What it holds is saved to a file each
+// second and when the worker stops, and another worker that is running, or the
+// next one, goes on with it. A crash loses what was not saved yet.
+//
+// Jobs that are enqueued while no worker runs wait in a file, the spool, and
+// the next worker takes them. One lock file guards both, so a job either meets
+// a running worker or is in the spool before the next one looks there.
 package embedded
 
 import (
@@ -5,7 +14,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -13,19 +24,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// ErrRunning says that the user's embedded Redis runs already. The error that
-// wraps it is a [*RunningError], which has the address.
-var ErrRunning = errors.New("an embedded Redis is already running")
-
 // A RunningError tells where the embedded Redis is that runs already.
 type RunningError struct {
 	Addr string // the path of its socket
 }
 
-func (e *RunningError) Error() string { return fmt.Sprintf("%v at %s", ErrRunning, e.Addr) }
-
-// Unwrap makes errors.Is find [ErrRunning].
-func (e *RunningError) Unwrap() error { return ErrRunning }
+func (e *RunningError) Error() string {
+	return "an embedded Redis is already running at " + e.Addr
+}
 
 // A StartError tells why a process could not start the embedded Redis.
 type StartError struct{ err error }
@@ -38,31 +44,21 @@ func (e *StartError) Unwrap() error { return e.err }
 // A Server is the embedded Redis, in this process. Only the user who runs it, and root,
 // can connect to it.
 type Server struct {
-	folder Folder
-	mark   mark
-	redis  *miniredis.Miniredis
-	socket *socket
-	found  Found
-	saved  time.Time
-	spool  [][]byte // what it took of the spool, and the files that this is in
-	taken  []string
-	closed func() // ends what goes on beside: keys expire and are saved
-	beside sync.WaitGroup
+	folder  Folder
+	mark    mark
+	redis   *miniredis.Miniredis
+	socket  *socket
+	crashed bool // whether the server before did
+	saved   time.Time
+	spool   [][]byte // what it took of the spool, and the files that this is in
+	taken   []string
+	closed  func() // ends what goes on beside: keys expire and are saved
+	beside  sync.WaitGroup
 
 	// Saving, if not nil, is called when what the server holds can no longer be saved,
 	// and with nil when it can again.
 	Saving func(error)
 }
-
-// Found is what a server found of the one before it.
-type Found int
-
-// What a server can find.
-const (
-	Nothing Found = iota // there was none, or it held nothing
-	Kept                 // everything that the one before it held
-	Crashed              // what the one before it held a moment before it ended without Close
-)
 
 // Start starts an embedded Redis at a Unix socket, with what the last one
 // kept, and writes its address to the folder. Where one runs already the error
@@ -121,21 +117,15 @@ func (s *Server) publish() error {
 
 // look takes what earlier servers and callers of Spool have left.
 func (s *Server) look() error {
-	kept, err := restore(s.redis, s.folder.keptFile())
-	if err != nil {
+	if _, err := restore(s.redis, s.folder.keptFile()); err != nil {
 		return err
 	}
 	if stat, err := os.Stat(s.folder.keptFile()); err == nil {
 		s.saved = stat.ModTime()
 	}
-	_, err = os.Stat(s.folder.addrFile())
-	switch {
-	case err == nil:
-		s.found = Crashed
-	case !errors.Is(err, fs.ErrNotExist):
+	_, err := os.Stat(s.folder.addrFile())
+	if s.crashed = err == nil; !s.crashed && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	case kept:
-		s.found = Kept
 	}
 	s.spool, s.taken, err = s.folder.take()
 	return err
@@ -165,8 +155,9 @@ func (s *Server) Addr() string { return s.mark.Addr }
 // Saved is when the server before saved what this one has: zero if there is no such file.
 func (s *Server) Saved() time.Time { return s.saved }
 
-// Found is what there was of the server before.
-func (s *Server) Found() Found { return s.found }
+// Crashed reports whether the server before ended without Close: this one has what was saved
+// a moment before.
+func (s *Server) Crashed() bool { return s.crashed }
 
 // Close ends the server. What it holds is kept in a file of the folder for the
 // next one, and its address file is removed. A second Close does nothing.
@@ -195,4 +186,160 @@ func (s *Server) replaced() error {
 		return fmt.Errorf("another embedded Redis has come to run meanwhile, at %s", addr)
 	}
 	return nil
+}
+
+// again calls f until done is closed, first after a pause. It says how long the next one is.
+func again(done <-chan struct{}, pause time.Duration, f func() time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-timer.C:
+			timer.Reset(f())
+		}
+	}
+}
+
+// How often what a server holds is saved: each second, or so seldom that it takes a
+// tenth of the time, which is a matter of tens of thousands of jobs.
+const (
+	saveOften = time.Second
+	saveShare = 10
+)
+
+// saveOn saves what the server holds again and again until done is closed. What another
+// server has taken over is that one's to save.
+func (s *Server) saveOn(done <-chan struct{}) {
+	failed := false
+	again(done, saveOften, func() time.Duration {
+		start := time.Now()
+		err := s.saveAgain()
+		if failed != (err != nil) && s.Saving != nil {
+			s.Saving(err)
+		}
+		failed = err != nil
+		return max(saveOften, saveShare*time.Since(start))
+	})
+}
+
+// saveAgain is save, for a server that runs and may have hung.
+func (s *Server) saveAgain() error {
+	unlock, err := s.folder.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if found, err := s.folder.read(); err != nil || found != s.mark {
+		return s.replaced()
+	}
+	return s.save()
+}
+
+// save replaces what is kept by what the server holds. The caller holds the folder's lock.
+func (s *Server) save() error {
+	var all []kept
+	var err error
+	s.socket.alone(func() { all, err = readAll(s.redis) })
+	if err != nil {
+		return err
+	}
+	return replace(s.folder.keptFile(), func(to io.Writer) error { return encode(all, to) })
+}
+
+// How often keys grow older, which takes the longer the more there are: a
+// twentieth of the time, if that is not too seldom for the shortest that live.
+const (
+	expireOften  = 50 * time.Millisecond
+	expireSeldom = 250 * time.Millisecond
+	expireShare  = 20
+)
+
+// expire has keys expire until done is closed, up to expireSeldom early
+// or late. With its own ClockTTL miniredis would look at all keys for each
+// command, so that a command costs more the more jobs there are.
+func (s *Server) expire(done <-chan struct{}) {
+	last := time.Now()
+	again(done, expireOften, func() time.Duration {
+		now := time.Now()
+		s.socket.alone(func() { s.redis.FastForward(now.Sub(last)) })
+		last = now
+		return min(max(expireOften, expireShare*time.Since(now)), expireSeldom)
+	})
+}
+
+// A Host connects a worker to the embedded Redis of a folder, whichever process
+// runs it: another worker, as long as one does, and otherwise this one. So when
+// the worker that runs it stops, another takes over with its next command.
+type Host struct {
+	folder  Folder
+	prepare Prepare
+
+	mu     sync.Mutex
+	server *Server // nil unless this process runs it
+	closed bool
+}
+
+// Prepare makes a server ready that nobody can find yet. Once it can be found,
+// started is called. Neither may use the server's host.
+type Prepare func(*Server) (started func(), err error)
+
+// NewHost is the host of a worker. It has each server prepared that it starts.
+func (f Folder) NewHost(prepare Prepare) *Host {
+	return &Host{folder: f, prepare: prepare}
+}
+
+// Dial connects to the embedded Redis, and starts it where none is running. Its
+// form is that of a Redis client's dialer; network and address do not matter.
+func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	addr, err := h.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(ctx, addr)
+}
+
+func (h *Host) find(ctx context.Context) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.server != nil {
+		return h.server.Addr(), nil
+	}
+	if addr, ok := h.folder.Find(ctx); ok {
+		return addr, nil
+	}
+	if h.closed {
+		return "", errors.New("the embedded Redis has stopped")
+	}
+	server, err := h.folder.start(h.prepare)
+	if running, ok := errors.AsType[*RunningError](err); ok {
+		return running.Addr, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	h.server = server
+	return server.Addr(), nil
+}
+
+// Runs reports whether this process runs the embedded Redis.
+func (h *Host) Runs() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.server != nil
+}
+
+// Close ends the server if this process runs it; what it holds is kept for the
+// next one. Nothing can be dialled afterwards but the server of another process.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	if h.server == nil {
+		return nil
+	}
+	server := h.server
+	h.server = nil
+	return server.Close()
 }

@@ -155,8 +155,8 @@ func TestOneServerAtATime(t *testing.T) {
 		if servers[i] == running {
 			continue
 		}
-		if !errors.Is(err, ErrRunning) {
-			t.Errorf("start %d: %v, want ErrRunning", i, err)
+		if _, ok := errors.AsType[*RunningError](err); !ok {
+			t.Errorf("start %d: %v, want a RunningError", i, err)
 		}
 		if e, ok := errors.AsType[*RunningError](err); !ok || e.Addr != running.Addr() {
 			t.Errorf("start %d: %v, want the address %s", i, err, running.Addr())

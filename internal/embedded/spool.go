@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
 )
 
 // ErrChanged says that there is more in a folder than the caller has seen.
@@ -17,15 +20,6 @@ var ErrChanged = errors.New("the spool has changed meanwhile")
 // A Stamp tells one state of what waits in a folder from another. The zero Stamp
 // is any.
 type Stamp string
-
-// Spool keeps the lines in the [Default] folder for the next worker.
-func Spool(seen Stamp, lines [][]byte) (Stamp, error) {
-	folder, err := Default()
-	if err != nil {
-		return "", err
-	}
-	return folder.Spool(seen, lines)
-}
 
 // Spool appends all lines, or none of them, to the file that the next embedded
 // server takes, and returns once they are on the disk, with the stamp of what waits
@@ -84,15 +78,6 @@ func (f Folder) stamp() (Stamp, error) {
 	return Stamp(text.String()), nil
 }
 
-// Waiting gives what the next worker will find in the [Default] folder.
-func Waiting() (lines [][]byte, keys []string, seen Stamp, err error) {
-	folder, err := Default()
-	if err != nil {
-		return nil, nil, "", err
-	}
-	return folder.Waiting()
-}
-
 // Waiting gives what the next embedded server will find: the lines of the spool, with
 // those that an earlier server took and was not done with, and the keys that the last
 // server kept. The stamp tells Spool what was seen.
@@ -102,10 +87,7 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
 	}
 	defer unlock()
-	names, err := f.taken()
-	if err == nil {
-		lines, err = readLines(append(names, f.spoolFile()))
-	}
+	lines, err = f.spooled()
 	if err == nil {
 		err = readKept(f.keptFile(), func(k kept) error {
 			keys = append(keys, k.Key)
@@ -119,6 +101,15 @@ func (f Folder) Waiting() (lines [][]byte, keys []string, seen Stamp, err error)
 		return nil, nil, "", fmt.Errorf("read the spool: %w", err)
 	}
 	return lines, keys, seen, nil
+}
+
+// spooled gives the lines that the next server will take. The caller holds the lock.
+func (f Folder) spooled() (lines [][]byte, err error) {
+	names, err := f.taken()
+	if err != nil {
+		return nil, err
+	}
+	return readLines(append(names, f.spoolFile()))
 }
 
 func readLines(names []string) (lines [][]byte, err error) {
@@ -218,3 +209,40 @@ func (f Folder) taken() ([]string, error) {
 	}
 	return names, nil
 }
+
+// A Rest is a copy of what the next server will find, to look at while none runs.
+type Rest struct {
+	redis   *miniredis.Miniredis
+	Saved   time.Time // when the last server saved its keys; zero if there are none
+	Spooled int       // how many lines wait in the spool
+}
+
+// Look gives what the next embedded server will find in the folder, which stays as it is.
+// The caller must close it.
+func (f Folder) Look() (*Rest, error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return nil, fmt.Errorf("read what is kept: %w", err)
+	}
+	defer unlock()
+	r := &Rest{redis: miniredis.NewMiniRedis()}
+	lines, err := f.spooled()
+	r.Spooled = len(lines)
+	found := false
+	if err == nil {
+		found, err = restore(r.redis, f.keptFile())
+	}
+	if stat, missing := os.Stat(f.keptFile()); found && missing == nil {
+		r.Saved = stat.ModTime()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what is kept: %w", err)
+	}
+	return r, nil
+}
+
+// Dial connects to the copy; its form is that of a Redis client's dialer.
+func (r *Rest) Dial(context.Context, string, string) (net.Conn, error) { return r.redis.Dial() }
+
+// Close forgets the copy.
+func (r *Rest) Close() { r.redis.Close() }

@@ -158,11 +158,11 @@ func TestSpoolFromManyAtOnce(t *testing.T) {
 
 func TestSpoolInTheDefaultFolder(t *testing.T) {
 	setEnv(t, t.TempDir(), t.TempDir())
-	if _, err := Spool("", asBytes([]string{"1"})); err != nil {
-		t.Fatal(err)
-	}
 	f, err := Default()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Spool("", asBytes([]string{"1"})); err != nil {
 		t.Fatal(err)
 	}
 	stat, err := os.Stat(f.spoolFile())

@@ -24,16 +24,12 @@ func Of(name string) (string, error) {
 			return Address(a).String(), nil
 		}
 	}
-	for i := range len(name) {
-		if name[i] < utf8.RuneSelf {
-			continue
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		ascii, err := idna.Lookup.ToASCII(name)
 		if err != nil {
 			return "", fmt.Errorf("%.100q is not the name of a host", name)
 		}
 		name = ascii
-		break
 	}
 	name = strings.TrimRight(strings.ToLower(name), ".")
 	if a, ok := numeric(name); ok {

@@ -2,6 +2,7 @@
 package jobspec
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,23 +102,14 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 	if j.In > 0 {
 		j.In, j.At = 0, time.Now().Add(j.In)
 	}
-	retries := DefaultMaxRetry
-	j.MaxRetry = either(j.MaxRetry, either(defaults.MaxRetry, either(task.MaxRetry, &retries)))
-	j.Queue = either(j.Queue, either(defaults.Queue, "default"))
-	j.Priority = either(j.Priority, defaults.Priority)
-	j.Retention = either(j.Retention, either(defaults.Retention, task.Retention))
-	j.Timeout = either(j.Timeout, either(defaults.Timeout, task.Timeout))
-	j.Deadline = either(j.Deadline, defaults.Deadline)
-	j.Unique = either(j.Unique, defaults.Unique)
+	j.MaxRetry = cmp.Or(j.MaxRetry, defaults.MaxRetry, task.MaxRetry, new(DefaultMaxRetry))
+	j.Queue = cmp.Or(j.Queue, defaults.Queue, "default")
+	j.Priority = cmp.Or(j.Priority, defaults.Priority)
+	j.Retention = cmp.Or(j.Retention, defaults.Retention, task.Retention)
+	j.Timeout = cmp.Or(j.Timeout, defaults.Timeout, task.Timeout)
+	j.Deadline = cmp.Or(j.Deadline, defaults.Deadline)
+	j.Unique = cmp.Or(j.Unique, defaults.Unique)
 	return j
-}
-
-func either[T comparable](value, other T) T {
-	var zero T
-	if value != zero {
-		return value
-	}
-	return other
 }
 
 // Task is the filled job for asynq.
@@ -148,12 +140,4 @@ func (j Job) Task() *asynq.Task {
 // would archive it.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
-}
-
-// Count is a number of jobs for people: "1 job", "2 jobs".
-func Count(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
 }

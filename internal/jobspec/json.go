@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,25 +99,11 @@ func short(text []byte) string {
 // Line writes a filled job as Parse reads it. The payload stays as it is, to
 // the letter, because asynq.Unique compares it.
 func (j Job) Line() ([]byte, error) {
-	object := map[string]any{"type": j.Type, "id": j.ID, "queue": j.Queue, "max_retry": j.MaxRetry}
+	object := map[string]any{}
 	for _, f := range j.fields() {
-		switch v := f.to.(type) {
-		case *json.RawMessage:
-			if len(*v) > 0 {
-				object[f.name] = *v
-			}
-		case *duration:
-			if *v > 0 {
-				object[f.name] = time.Duration(*v).String()
-			}
-		case *moment:
-			if at := time.Time(*v); !at.IsZero() {
-				object[f.name] = at.Format(time.RFC3339Nano)
-			}
+		if to := reflect.ValueOf(f.to).Elem(); !to.IsZero() && (to.Kind() != reflect.Slice || to.Len() > 0) {
+			object[f.name] = f.to
 		}
-	}
-	if j.Priority != nil {
-		object["priority"] = *j.Priority
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -128,6 +117,12 @@ type (
 	duration time.Duration
 	moment   time.Time
 )
+
+// MarshalText writes "1m30s".
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// MarshalText writes "2026-01-02T15:04:05Z".
+func (m moment) MarshalText() ([]byte, error) { return time.Time(m).MarshalText() }
 
 // UnmarshalJSON reads "90s".
 func (d *duration) UnmarshalJSON(text []byte) error {
@@ -150,4 +145,52 @@ func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
 		*to = value
 	}
 	return err
+}
+
+// ParseDuration reads "90s". The error says what to write instead.
+func ParseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, &throttle.FieldError{
+			Field: "duration", Value: strconv.Quote(text),
+			Want: "want a duration such as 90s, 30m or 24h" + inHours(text),
+		}
+	}
+	return d, nil
+}
+
+var (
+	days = regexp.MustCompile(`^(\d{1,4}) ?(d|days?|w|weeks?)$`)
+	bare = regexp.MustCompile(`^\d+$`)
+)
+
+// inHours is what was probably meant: days and weeks have no unit, because
+// their length depends on where one is.
+func inHours(text string) string {
+	if bare.MatchString(text) {
+		return fmt.Sprintf(" (%ss for seconds)", text)
+	}
+	parts := days.FindStringSubmatch(text)
+	if parts == nil {
+		return ""
+	}
+	n, _ := strconv.Atoi(parts[1])
+	if parts[2][0] == 'w' {
+		n *= 7
+	}
+	return fmt.Sprintf(" (%dh for %s)", 24*n, text)
+}
+
+// ParseTime reads "2026-01-02T15:04:05Z". The error says what to write instead.
+func ParseTime(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		y, m, d := time.Now().Date()
+		tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local)
+		return t, &throttle.FieldError{
+			Field: "time", Value: strconv.Quote(text),
+			Want: fmt.Sprintf("want a time such as %s (tomorrow at nine)", tomorrow.Format(time.RFC3339)),
+		}
+	}
+	return t, nil
 }

@@ -92,7 +92,7 @@ func TestReadsNothing(t *testing.T) {
 		if _, err := io.WriteString(here, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != answerTimeout {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != AnswerTimeout {
 			t.Errorf("%v after %s, want the end of its time", err, time.Since(start))
 		}
 	})

@@ -1,14 +1,20 @@
 package results
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/tasks"
 )
 
 // Result is what a job brought home, in JSON.
@@ -65,4 +71,82 @@ func (r Result) line() string {
 		what, text = "no answer", r.Error
 	}
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", r.Ended.Local().Format(time.DateTime), cli.Cell(r.ID), what, cli.Cell(text)), " ")
+}
+
+// Answer is the result of a job: of an http:request the last answer to its call,
+// of any other type what its handler wrote.
+type Answer struct {
+	call *tasks.HTTPResult // nil for another type
+	body []byte
+}
+
+// ParseAnswer reads a result. One that is not as it should be is taken as it is.
+func ParseAnswer(taskType string, result []byte) Answer {
+	if taskType != tasks.TypeHTTPRequest {
+		return Answer{body: result}
+	}
+	var call tasks.HTTPResult
+	if err := json.Unmarshal(result, &call); err != nil {
+		return Answer{body: result}
+	}
+	body := []byte(call.Body)
+	if call.Base64 {
+		decoded, err := base64.StdEncoding.DecodeString(call.Body)
+		if err != nil {
+			return Answer{body: result}
+		}
+		body = decoded
+	}
+	return Answer{&call, body}
+}
+
+// Lines is an answer for people.
+func (a Answer) Lines() [][2]string {
+	if a.call == nil {
+		return [][2]string{{"result", string(a.body)}}
+	}
+	lines := [][2]string{{"answer", a.status()}, {"url", a.call.URL}, {"saved", a.call.Saved}}
+	for _, name := range slices.Sorted(maps.Keys(a.call.Headers)) {
+		lines = append(lines, [2]string{"header", name + ": " + strings.Join(a.call.Headers[name], ", ")})
+	}
+	return append(lines, [2]string{"body", string(a.body)})
+}
+
+func (a Answer) status() string {
+	took := time.Duration(a.call.DurationMS) * time.Millisecond
+	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), took)
+	switch {
+	case a.call.Truncated && a.call.Length >= 0:
+		return fmt.Sprintf("%s, the first %d of %d bytes", text, len(a.body), a.call.Length)
+	case a.call.Truncated:
+		return fmt.Sprintf("%s, the first %d bytes", text, len(a.body))
+	case a.call.Saved == "":
+		return fmt.Sprintf("%s, %d bytes", text, len(a.body))
+	}
+	return fmt.Sprintf("%s, %d bytes", text, a.call.Length)
+}
+
+// extensions are those of files with bodies of some types. Others have none.
+var extensions = map[string]string{
+	"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": ".txt", "text/css": ".css", "text/csv": ".csv",
+	"text/xml": ".xml", "application/xml": ".xml", "application/json": ".json", "application/javascript": ".js", "text/javascript": ".js",
+	"application/pdf": ".pdf", "application/zip": ".zip", "application/x-gzip": ".gz",
+	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
+}
+
+// extension is what the name of a file with the body ends in: by the Content-Type, where that
+// was kept, else by how the body begins.
+func (a Answer) extension() string {
+	if a.call != nil {
+		for name, values := range a.call.Headers {
+			if kind, _, err := mime.ParseMediaType(strings.Join(values, ",")); err == nil && strings.EqualFold(name, "Content-Type") {
+				return extensions[kind]
+			}
+		}
+	}
+	if json.Valid(a.body) {
+		return ".json"
+	}
+	kind, _, _ := strings.Cut(http.DetectContentType(a.body), ";")
+	return extensions[kind]
 }

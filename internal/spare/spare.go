@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -38,7 +39,7 @@ func Check(ctx context.Context, limiter *lanes.Lanes, was, next throttle.Limit) 
 		return "", err
 	}
 	return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
-		next.Name, count(n), strings.Join(next.Apps, ",")), nil
+		next.Name, words.Count(n, "job"), strings.Join(next.Apps, ",")), nil
 }
 
 // CheckKey is Check for what one key of a limit is to count by.
@@ -59,18 +60,11 @@ func CheckKey(ctx context.Context, limiter *lanes.Lanes, limit, key string, o th
 }
 
 func tooCostly(limit string, jobs, most int) string {
-	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, count(jobs), most)
+	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, words.Count(jobs, "job"), most)
 }
 
 // excludes reports whether there are apps that a limit is for and then no more. No
 // list means all apps.
 func excludes(was, next []string) bool {
 	return len(next) > 0 && (len(was) == 0 || slices.ContainsFunc(was, func(app string) bool { return !slices.Contains(next, app) }))
-}
-
-func count(jobs int) string {
-	if jobs == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", jobs)
 }

@@ -3,7 +3,12 @@
 package trouble
 
 import (
+	"context"
 	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,11 +33,6 @@ const (
 	Evicts Trouble = "evicts"
 )
 
-// All lists them.
-func All() []Trouble {
-	return []Trouble{Away, Loading, Full, ReadOnly, FewReplicas, Unsaved, Password, Rights, Clients, Cluster, Evicts}
-}
-
 var says = map[Trouble]string{
 	Away:        "it does not answer",
 	Loading:     "it is loading its data",
@@ -46,6 +46,9 @@ var says = map[Trouble]string{
 	Cluster:     "its cluster, or the master of this replica, is down",
 	Evicts:      "its maxmemory-policy deletes jobs and limits when its memory is full",
 }
+
+// All lists them.
+func All() []Trouble { return slices.Sorted(maps.Keys(says)) }
 
 // Says is the trouble in words, which go on after a colon.
 func (t Trouble) Says() string { return says[t] }
@@ -90,4 +93,30 @@ func Of(err error) Trouble {
 		}
 	}
 	return None
+}
+
+var policyLine = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
+
+// EvictionPolicy is the maxmemory-policy by which a Redis deletes keys when its memory is
+// full; empty where it keeps all, or does not say. Of a cluster it is the first that evicts.
+// INFO tells it also where managed servers refuse CONFIG.
+func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
+	var mu sync.Mutex
+	ask := func(ctx context.Context, rdb redis.Cmdable) {
+		found := policyLine.FindStringSubmatch(rdb.Info(ctx, "memory").Val())
+		mu.Lock()
+		defer mu.Unlock()
+		if found != nil && found[1] != "noeviction" {
+			policy = found[1]
+		}
+	}
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			ask(ctx, node)
+			return nil
+		})
+	} else {
+		ask(ctx, rdb)
+	}
+	return policy
 }

@@ -1,5 +1,5 @@
-// Package words has types whose values count from 0 written as words, as config files and
-// logs have them in place of numbers.
+// Package words writes numbers as people read them: how many there are of what, and the values
+// of types that count from 0 as words, as config files and logs have them.
 package words
 
 import (
@@ -45,3 +45,11 @@ func (w Words) Unmarshal(text []byte, value *int) error {
 
 // String lists the words.
 func (w Words) String() string { return strings.Join(w, ", ") }
+
+// Count is how many there are of a noun: "1 job", "2 jobs".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -65,7 +68,6 @@ func (o *outage) ask(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-// Enabled implements slog.Handler.
 func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
 	return o.next.Enabled(ctx, level)
 }
@@ -103,7 +105,6 @@ func (o *outage) late(ctx context.Context, r slog.Record) bool {
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.
 func (o *outage) WithAttrs([]slog.Attr) slog.Handler { return o }
 
-// WithGroup implements slog.Handler.
 func (o *outage) WithGroup(string) slog.Handler { return o }
 
 type asynqLog struct{ log *slog.Logger }
@@ -126,3 +127,40 @@ func (l asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Error(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
 func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
+
+// evictionWarning is a line about a Redis that deletes jobs and limits when its
+// memory is full, with the command that mends it. It is empty where Redis keeps
+// everything, and where it does not say.
+func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Redis) string {
+	policy := trouble.EvictionPolicy(ctx, rdb)
+	if policy == "" {
+		return ""
+	}
+	cli, where := "redis-cli", ""
+	if user, password := r.SignsIn(); password {
+		cli += " --askpass" // which asks: in a log stands no password
+		if user != "" {
+			cli += " --user " + user
+		}
+	}
+	switch scheme, _, _ := strings.Cut(r.String(), ":"); scheme {
+	case "redis", "rediss":
+		cli += " -u " + r.String()
+	default:
+		where = " (on each server)"
+	}
+	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s;"+
+		" to mend that: %s CONFIG SET maxmemory-policy noeviction%s", policy, cli, where)
+}
+
+// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
+// operator may change that at any time, or a failover to another server.
+func (w *Worker) lookAtEviction(ctx context.Context) {
+	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
+	switch before := *w.health.evicts.Swap(&text); {
+	case text != "" && text != before:
+		w.log.Warn(text)
+	case text == "" && before != "":
+		w.log.Info("Redis keeps jobs and limits again when its memory is full")
+	}
+}

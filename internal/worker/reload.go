@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +21,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 // quietFor is how long the folder of the config must be quiet before the file is
@@ -93,7 +96,6 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		return err
 	}
 	old := w.config.Swap(next)
-	w.store.current.Store(next)
 	w.describe()
 	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
@@ -101,9 +103,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
-	if err := logLeft(ctx, w.log, w.limiter, missing(old, next)); err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-	}
+	w.logLeft(ctx, old, next)
 	return nil
 }
 
@@ -150,17 +150,75 @@ func describeCommands(c *config.Config) map[string]any {
 	return texts
 }
 
-// missing lists the limits that only the old config has.
-func missing(old, next *config.Config) []string {
-	there := map[string]bool{}
-	for _, l := range next.Limits {
-		there[l.Name] = true
+// limitsNow are those in Redis, by name. Where they cannot be had that is logged.
+func (w *Worker) limitsNow(ctx context.Context) (now map[string]throttle.Limit, ok bool) {
+	limits, err := w.limiter.Limits(ctx)
+	if err != nil {
+		w.log.Warn("could not compare the limits with the config file", "error", err)
+		return nil, false
 	}
-	var names []string
-	for _, l := range old.Limits {
-		if !there[l.Name] {
-			names = append(names, l.Name)
+	now = map[string]throttle.Limit{}
+	for _, l := range limits {
+		now[l.Name] = l
+	}
+	return now, true
+}
+
+// logDifferences says which limits are not as the config file has them, because
+// somebody changed or paused them at run time. That outlives a restart, and who
+// restarts a worker to have the file's limits should hear of it.
+func (w *Worker) logDifferences(ctx context.Context) {
+	now, ok := w.limitsNow(ctx)
+	if !ok {
+		return
+	}
+	for _, file := range w.config.Load().Limits {
+		l := now[file.Name]
+		if l.Paused {
+			w.log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
+			l.Paused = false
+		}
+		if l.String() != file.String() {
+			w.log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
+				"limit", l.Name, "now", l.String(), "file", file.String())
 		}
 	}
-	return names
+}
+
+// logLeft says which of the limits that left the config file are still in Redis.
+func (w *Worker) logLeft(ctx context.Context, old, next *config.Config) {
+	left := slices.DeleteFunc(slices.Clone(old.Limits), func(l throttle.Limit) bool {
+		return slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name })
+	})
+	if len(left) == 0 {
+		return
+	}
+	now, _ := w.limitsNow(ctx)
+	for _, l := range left {
+		if _, there := now[l.Name]; there {
+			w.log.Warn("a limit left the file but is still in Redis", "remove it with", "worker limits delete "+l.Name)
+		}
+	}
+}
+
+func (w *Worker) checkDelays(c *config.Config) {
+	if !keepsDelays(c) {
+		w.log.Warn("a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)")
+	}
+}
+
+// keepsDelays reports whether a config's crawl jobs have a limit that can keep a host's
+// Crawl-delay. One without crawl jobs has none to keep.
+func keepsDelays(c *config.Config) bool {
+	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
+	if !crawls {
+		return true
+	}
+	kinds := map[string]throttle.Kind{}
+	for _, l := range c.Limits {
+		kinds[l.Name] = l.Kind
+	}
+	return slices.ContainsFunc(task.Limits, func(n config.Need) bool {
+		return n.Key.ByHost() && (kinds[n.Limit] == throttle.Funnel || kinds[n.Limit] == throttle.TokenBucket)
+	})
 }

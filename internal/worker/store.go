@@ -17,23 +17,24 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // store is the Redis of a worker. Where none is configured it is the embedded
 // one, which this worker runs unless another does.
 type store struct {
 	redis.UniversalClient
-	host    *embedded.Host // nil where a Redis is configured
-	lent    bool           // by whom closes it
-	said    atomic.Bool    // that it cannot take over
-	current atomic.Pointer[config.Config]
-	log     *slog.Logger
-	notes   io.Writer
+	host   *embedded.Host        // nil where a Redis is configured
+	lent   bool                  // by whom closes it
+	said   atomic.Bool           // that it cannot take over
+	config func() *config.Config // that is current
+	log    *slog.Logger
+	notes  io.Writer
 }
 
 func (w *Worker) openStore(ctx context.Context) (*store, error) {
-	c, s := w.config.Load(), &store{log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
-	s.current.Store(c)
+	c, s := w.config.Load(), &store{config: w.config.Load, log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
 	if s.lent {
 		s.UniversalClient = w.options.Redis
 		return s, nil
@@ -93,7 +94,7 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 		return nil, err
 	}
 	defer rdb.Close()
-	c := s.current.Load()
+	c := s.config()
 	if err := dial.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 }
 
 func (s *store) tell(server *embedded.Server, before int) {
-	if server.Found() == embedded.Crashed {
+	if server.Crashed() {
 		fmt.Fprintf(s.notes, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
 	}
 	if s.UniversalClient == nil { // it is the first
@@ -115,7 +116,7 @@ func (s *store) tell(server *embedded.Server, before int) {
 		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
 	}
 	if before > 0 {
-		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", jobspec.Count(before))
+		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", words.Count(before, "job"))
 	}
 }
 
@@ -136,28 +137,13 @@ func (s *store) saving(err error) {
 	s.log.Info("what is in the Redis within this worker is saved again")
 }
 
-// warnAtStop has it said what is at stake as soon as ctx ends, while the worker stops.
-// The function that it returns waits until it is.
-func (s *store) warnAtStop(ctx context.Context) (wait func()) {
-	said := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(said)
-		s.warn()
-	})
-	return func() {
-		if !stop() {
-			<-said
-		}
-	}
-}
-
 // warn says how many jobs are kept only if the worker may stop in peace.
 func (s *store) warn() {
 	if s.host == nil || !s.host.Runs() {
 		return
 	}
 	if n, err := waitingJobs(s); err == nil && n > 0 {
-		fmt.Fprintf(s.notes, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", jobspec.Count(n))
+		fmt.Fprintf(s.notes, "worker: to be kept at the end, but for the last second or two if a second signal ends this worker at once: %s\n", words.Count(n, "job"))
 	}
 }
 
@@ -174,9 +160,9 @@ func (s *store) close() {
 	_ = s.Close()
 	switch err := s.host.Close(); {
 	case err != nil:
-		fmt.Fprintf(s.notes, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", jobspec.Count(n), err)
+		fmt.Fprintf(s.notes, "worker: not kept at the end: %s: the next \"worker run\" has what was saved last: %v\n", words.Count(n, "job"), err)
 	case n > 0:
-		fmt.Fprintf(s.notes, "worker: kept for the next \"worker run\": %s\n", jobspec.Count(n))
+		fmt.Fprintf(s.notes, "worker: kept for the next \"worker run\": %s\n", words.Count(n, "job"))
 	}
 }
 
@@ -192,4 +178,31 @@ func waitingJobs(rdb redis.UniversalClient) (int, error) {
 		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
 	}
 	return n, err
+}
+
+// takeSpool enqueues the jobs that were added while no worker was running. The
+// spool is there for the next worker until taken is called.
+func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server *embedded.Server) (taken func(), err error) {
+	lines, done := server.Spooled()
+	client := scheduler.NewClient(rdb)
+	for _, line := range lines {
+		job, err := jobspec.Parse(line)
+		if err == nil {
+			_, err = client.EnqueueContext(ctx, job.Fill(jobspec.Options{}, s.config()).Task())
+			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
+				return nil, err
+			}
+		}
+		if err != nil {
+			s.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
+		}
+	}
+	return func() {
+		if len(lines) > 0 {
+			s.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
+		}
+		if err := done(); err != nil {
+			s.log.Warn("the next worker takes jobs again that were enqueued while no worker was running", "error", err)
+		}
+	}, nil
 }

@@ -19,7 +19,11 @@ func TestStoppedAsItStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.Spool("", [][]byte{line}); err != nil {
+	folder, err := embedded.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder.Spool("", [][]byte{line}); err != nil {
 		t.Fatal(err)
 	}
 	open := func(ctx context.Context) (*store, error) {

@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -86,7 +88,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.store.close()
-	defer w.store.warnAtStop(ctx)()
 	c := w.config.Load()
 	w.lookAtEviction(ctx)
 	l, err := w.listen(ctx, c.Listen)
@@ -100,9 +101,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := l.serve(w, c.Page); err != nil {
 		return err
 	}
-	if err := logDifferences(ctx, w.log, w.limiter, c); err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-	}
+	w.logDifferences(ctx)
 	return w.serve(ctx)
 }
 
@@ -166,6 +165,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
+	w.store.warn()
 	w.server.Shutdown()
 	if err := w.handlers.close(); err != nil {
 		w.log.Error("could not finish an archive", "error", err)
@@ -196,8 +196,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 
 // logFailure says what becomes of a job that failed.
 func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
+	queue, id, _ := scheduler.GetJob(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
 	message := "job failed and will be retried"
@@ -211,4 +210,65 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
 		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
 	}
+}
+
+// Check finds what keeps a worker from running, and what it would warn of.
+func Check(ctx context.Context, conf *config.Config) (warning string, err error) {
+	if conf.Absent != "" {
+		return "", fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
+	}
+	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
+		return "", err
+	}
+	rdb, err := dial.Redis(ctx, conf.Redis)
+	if err != nil {
+		return "", err
+	}
+	defer rdb.Close()
+	return evictionWarning(ctx, rdb, conf.Redis), nil
+}
+
+type handlers struct {
+	calls    *tasks.HTTPHandler
+	crawls   *tasks.CrawlHandler
+	commands *tasks.ExecHandler
+}
+
+// newHandlers are those of a config. The error says what of the files that it
+// names cannot be used.
+func newHandlers(c *config.Config) (h handlers, err error) {
+	if h.calls, err = c.HTTP.Handler(); err != nil {
+		return h, err
+	}
+	if h.crawls, err = c.Crawl.Handler(h.calls); err != nil {
+		return h, err
+	}
+	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
+	h.commands, err = c.ExecHandler()
+	return h, err
+}
+
+// tidy finishes or removes the files that workers have left which were killed.
+func (h handlers) tidy() error {
+	err := h.calls.Tidy()
+	if h.crawls.Archive != nil {
+		err = errors.Join(err, h.crawls.Archive.Recover())
+	}
+	return err
+}
+
+// close ends what jobs that outlived the shutdown have left running, and
+// finishes the archives.
+func (h handlers) close() error {
+	h.commands.Close()
+	if h.crawls.Archive == nil {
+		return nil
+	}
+	return h.crawls.Archive.Close()
+}
+
+// Schedules runs those of a config, or changes them.
+func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
+	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
+	return runner, runner.Set(c.Entries())
 }

@@ -3,11 +3,52 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
+
+// confirming is for commands that say only what they have done.
+type confirming struct {
+	JSON bool `help:"Print a JSON object of what was done."`
+}
+
+type confirmation struct {
+	Done       string   `json:"done"`
+	Limit      string   `json:"limit,omitempty"`
+	Key        cli.Text `json:"key,omitempty"`
+	Definition string   `json:"definition,omitempty"`
+	Schedule   string   `json:"schedule,omitempty"`
+	Jobs       *int     `json:"jobs,omitempty"`
+	Left       int      `json:"left,omitempty"` // alone, since they changed meanwhile
+	Queue      cli.Text `json:"queue,omitempty"`
+	Job        cli.Text `json:"job,omitempty"`
+}
+
+// say prints what was done: as text for people, or all of it as JSON.
+func (c confirming) say(out io.Writer, did confirmation, text string) error {
+	if c.JSON {
+		return cli.JSON(out, did)
+	}
+	_, err := fmt.Fprintln(out, cli.Foreign(text))
+	return err
+}
+
+// printList prints things as a JSON array, or as a table of rows, or says what there is
+// where there are none.
+func printList(out io.Writer, asJSON bool, things any, titles []string, rows [][]string, none string) error {
+	if asJSON {
+		return cli.JSON(out, things)
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(out, none)
+		return err
+	}
+	return cli.Table(out, titles, rows)
+}
 
 func in(d time.Duration) string {
 	switch {
@@ -67,14 +108,19 @@ func clock(t *time.Time) string {
 // zoneName is that of a schedule, which may name none.
 func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
 
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-
 // text is a duration, and nothing for none.
 func text(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return d.String()
+}
+
+func numbers(of ...int) (cells []string) {
+	for _, n := range of {
+		cells = append(cells, fmt.Sprint(n))
+	}
+	return cells
 }
 
 // number is a number, and nothing for none.

@@ -1,0 +1,228 @@
+package clitest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+type redisServer struct {
+	plain  *redistest.Server // nil for sentinel and cluster
+	client redis.UniversalClient
+	url    string
+}
+
+func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|roomy|unrefused]")
+	kind := strings.Join(append(args, "plain")[:1], "")
+	s := of(ts)
+	switch kind {
+	case "stop":
+		ts.Check(s.redis.plain.Stop())
+		return
+	case "restart":
+		ts.Check(s.redis.plain.Restart())
+		return
+	case "unrefused":
+		if refused := s.redis.refusals("page"); len(refused) > 0 {
+			ts.Fatalf("of Redis the page was refused %q", refused)
+		}
+		return
+	case "full", "roomy":
+		bytes := map[string]string{"full": "1", "roomy": "0"}[kind] // 0 is as much as there is
+		ts.Check(s.redis.client.ConfigSet(context.Background(), "maxmemory", bytes).Err())
+		return
+	}
+	var closer io.Closer
+	s.redis, closer = start(ts, kind)
+	ts.Defer(func() {
+		refused := s.redis.refusals("worker")
+		_ = s.redis.client.Close()
+		_ = closer.Close()
+		if len(refused) > 0 {
+			ts.Fatalf("of Redis the worker was refused %q", refused)
+		}
+	})
+	ts.Setenv("REDIS", s.redis.url)
+}
+
+func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
+	switch kind {
+	case "plain":
+		return startLocked(ts)
+	case "durable":
+		return startLocked(ts, "--appendonly", "yes", "--appendfsync", "always")
+	case "evicting":
+		s, err := redistest.Start("--maxmemory-policy", "allkeys-lru")
+		ts.Check(err)
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "tls":
+		s, err := redistest.StartTLS()
+		ts.Check(err)
+		ts.Setenv("SSL_CERT_FILE", s.Certificates().CA)
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "mtls":
+		s, err := redistest.StartTLS("--tls-auth-clients", "yes")
+		ts.Check(err)
+		ts.Setenv("CERTIFICATES", filepath.Dir(s.Certificates().CA))
+		return &redisServer{s, s.Client(), s.URL()}, s
+	case "sentinel":
+		s, err := redistest.StartSentinel()
+		ts.Check(err)
+		return &redisServer{nil, s.Client(), "redis-sentinel://" + s.Watcher.Addr() + "/" + redistest.PrimaryName}, s
+	case "cluster":
+		c, err := redistest.StartCluster()
+		ts.Check(err)
+		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}, c
+	}
+	ts.Fatalf("no kind of Redis: %s", kind)
+	return nil, nil
+}
+
+func jobs(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 2 || len(args) == 3), "jobs STATE N [QUEUE]")
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	queue := append(args, "default")[2]
+	inspector := asynq.NewInspectorFromRedisClient(of(ts).redis.client)
+	got := -1
+	until(ts, args[1]+" jobs "+args[0], func() bool {
+		info, err := inspector.GetQueueInfo(queue)
+		if err != nil {
+			info = &asynq.QueueInfo{} // there is no such queue yet
+		}
+		got = map[string]int{
+			"pending": info.Pending, "active": info.Active, "scheduled": info.Scheduled,
+			"retry": info.Retry, "archived": info.Archived, "completed": info.Completed, "any": info.Size,
+		}[args[0]]
+		return got == want
+	})
+}
+
+// startLocked starts a Redis with the users that an operator is told to make, for
+// whatever scope, and sets $REDIS to its URL as the worker's, and $REDIS_ENQUEUE and
+// $REDIS_PAGE as the others.
+func startLocked(ts *testscript.TestScript, args ...string) (*redisServer, io.Closer) {
+	s, users, err := redistest.StartWithUsers("../../docs/operating.md", "*", args...)
+	ts.Check(err)
+	for name := range users {
+		ts.Setenv("REDIS_"+strings.ToUpper(name), users.URLAs(name, s))
+	}
+	return &redisServer{s, s.Client(), users.URLAs("worker", s)}, s
+}
+
+// refusals are what a user wanted of Redis and had no right to.
+func (r *redisServer) refusals(user string) (all []string) {
+	if r.plain == nil {
+		return nil
+	}
+	entries, err := r.client.ACLLog(context.Background(), 128).Result()
+	if err != nil {
+		return nil // the script has stopped it
+	}
+	for _, e := range entries {
+		if e.Username == user {
+			all = append(all, fmt.Sprint(e.Reason, " ", e.Context, " ", e.Object))
+		}
+	}
+	return all
+}
+
+type server struct {
+	redis *redisServer
+
+	mu       sync.Mutex
+	paths    []string // of all calls
+	robots   string   // what /robots.txt says
+	released chan struct{}
+}
+
+func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
+
+// api answers 200, on /slow only after release, on /status/N with N, on /say/N/TEXT
+// with N and that text, on /to/PATH with a redirect to /PATH, on /busy with 429
+// and a Retry-After of an hour, and on /robots.txt with the file, if one is named.
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) <= 1, "api [ROBOTS]")
+	s := of(ts)
+	if len(args) == 1 {
+		s.robots = ts.ReadFile(args[0])
+	}
+	s.released = make(chan struct{})
+	srv := httptest.NewServer(s)
+	ts.Defer(func() { srv.CloseClientConnections(); srv.Close() })
+	ts.Setenv("API", srv.URL)
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.paths = append(s.paths, r.URL.Path)
+	s.mu.Unlock()
+	switch path := r.URL.Path; {
+	case path == "/slow":
+		select {
+		case <-s.released:
+		case <-r.Context().Done():
+		}
+	case path == "/robots.txt":
+		_, _ = io.WriteString(w, s.robots)
+	case path == "/busy":
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	case strings.HasPrefix(path, "/to/"):
+		http.Redirect(w, r, strings.TrimPrefix(path, "/to"), http.StatusFound)
+	case strings.HasPrefix(path, "/status/"):
+		status, err := strconv.Atoi(strings.TrimPrefix(path, "/status/"))
+		if err != nil {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+	case strings.HasPrefix(path, "/say/"):
+		code, text, _ := strings.Cut(strings.TrimPrefix(path, "/say/"), "/")
+		status, err := strconv.Atoi(code)
+		if err != nil {
+			status = http.StatusNotFound
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+func calls(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 1 || len(args) == 2), "calls N [PATH]")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	until(ts, args[0]+" calls", func() bool { return of(ts).count(args[1:]) >= want })
+	if got := of(ts).count(args[1:]); got != want {
+		ts.Fatalf("%d calls, want %d", got, want)
+	}
+}
+
+func (s *server) count(path []string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.paths {
+		if len(path) == 0 || p == path[0] {
+			n++
+		}
+	}
+	return n
+}
+
+func release(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 0, "release")
+	close(of(ts).released)
+}

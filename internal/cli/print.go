@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+)
+
+// How much of a foreign text is shown: of a value that has a line of its own, and
+// of one in a table.
+const (
+	lineBytes = 4000
+	cellBytes = 200
+)
+
+// Foreign is a text that comes from elsewhere, such as an id, a key, a payload or
+// an error, as it can be shown: on one line, with nothing that a terminal obeys,
+// and cut if it is long.
+func Foreign(text string) string { return foreign(text, lineBytes) }
+
+// Cell is Foreign for a column of a table.
+func Cell(text string) string { return foreign(text, cellBytes) }
+
+func foreign(text string, most int) string {
+	cut := text
+	for size := most; len(text) > most; size-- {
+		if utf8.RuneStart(text[size]) || size == most-utf8.UTFMax {
+			cut = text[:size]
+			break
+		}
+	}
+	var b strings.Builder
+	for i := 0; i < len(cut); {
+		r, size := utf8.DecodeRuneInString(cut[i:])
+		if plain(r, size) {
+			b.WriteString(cut[i : i+size])
+		} else {
+			quoted := strconv.QuoteToASCII(cut[i : i+size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += size
+	}
+	if len(cut) < len(text) {
+		fmt.Fprintf(&b, "… (%s bytes; --json for all)", thousands(len(text)))
+	}
+	return b.String()
+}
+
+// plain reports whether a terminal only draws the character.
+func plain(r rune, size int) bool {
+	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
+}
+
+// thousands writes 10000 as 10,000.
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Table writes rows under their titles, in columns. The cells may be foreign.
+func Table(w io.Writer, titles []string, rows [][]string) error {
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{titles}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Cell(cell)
+		}
+		line := strings.TrimRight(strings.Join(cells, "\t"), "\t")
+		if _, err := io.WriteString(columns, line+"\n"); err != nil {
+			return err
+		}
+	}
+	return columns.Flush()
+}
+
+// Fields writes what a thing has, one name and one value a line. The values may
+// be foreign; a line without a value is left out.
+func Fields(w io.Writer, lines [][2]string) error {
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range lines {
+		if line[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(columns, "%s\t%s\n", line[0], Foreign(line[1])); err != nil {
+			return err
+		}
+	}
+	return columns.Flush()
+}
+
+// Text is bytes from elsewhere in JSON, exactly: a string, or where they are not
+// UTF-8 an object {"base64": …}.
+type Text string
+
+// MarshalJSON implements json.Marshaler.
+func (t Text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
+	}
+	return json.Marshal(map[string][]byte{"base64": []byte(t)})
+}
+
+// JSON writes a value for people and programs, indented.
+func JSON(w io.Writer, v any) error { return encode(w, v, "  ") }
+
+// JSONLine writes a value on one line.
+func JSONLine(w io.Writer, v any) error { return encode(w, v, "") }
+
+func encode(w io.Writer, v any, indent string) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeUnprintable(text.Bytes()))
+	return err
+}
+
+// escapeUnprintable escapes what encoding/json leaves in strings and a terminal
+// may obey: the upper control characters, and those that turn the direction.
+// Outside of strings JSON has none of them.
+func escapeUnprintable(text []byte) []byte {
+	escaped := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		if r == '\n' || plain(r, max(size, 2)) || r > 0xffff {
+			escaped = append(escaped, text[i:i+size]...)
+		} else {
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		}
+		i += size
+	}
+	return escaped
+}
+
+// IsTerminal reports whether somebody watches what is written to w.
+func IsTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	stat, err := file.Stat()
+	return err == nil && stat.Mode()&os.ModeCharDevice != 0
+}
+
+// Bar says on a terminal how far some work is, and nothing elsewhere. It is for one
+// goroutine.
+type Bar struct {
+	out         io.Writer // nil where nobody watches
+	what        string
+	total, done int
+	begun, said time.Time
+}
+
+// NewBar returns a bar for so many things; with total 0 it counts up. The caller must
+// Finish it.
+func NewBar(w io.Writer, total int, what string) *Bar {
+	b := &Bar{what: what, total: total, begun: time.Now()}
+	if IsTerminal(w) {
+		b.out = w
+	}
+	return b
+}
+
+// Set says how many are done: ten times a second at most.
+func (b *Bar) Set(done int) {
+	b.done = done
+	if now := time.Now(); b.out != nil && now.Sub(b.said) >= 100*time.Millisecond {
+		b.said = now
+		fmt.Fprint(b.out, "\r\x1b[K", b.text(now))
+	}
+}
+
+// text is the line, such as "calls 120/200 60% (24/s)".
+func (b *Bar) text(now time.Time) string {
+	rate := float64(b.done) / max(now.Sub(b.begun).Seconds(), 0.001)
+	if b.total == 0 {
+		return fmt.Sprintf("%s %s (%.0f/s)", b.what, thousands(b.done), rate)
+	}
+	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, thousands(b.done), thousands(b.total), 100*b.done/b.total, rate)
+}
+
+// Add says that one more is done.
+func (b *Bar) Add() { b.Set(b.done + 1) }
+
+// Finish clears the line.
+func (b *Bar) Finish() {
+	if b.out != nil {
+		fmt.Fprint(b.out, "\r\x1b[K")
+	}
+}

@@ -1,9 +1,15 @@
 package cron
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/words"
 )
 
 // Entry is a task that is enqueued again and again, at the times of a cron
@@ -70,4 +76,128 @@ func (e Entry) Next(after time.Time) time.Time {
 		return time.Time{}
 	}
 	return table.next(after)
+}
+
+// Missed says what becomes of missed ticks: those that are more than 30
+// seconds late when a process comes back to look, as after an outage of Redis or of
+// all replicas. Ticks during a Pause are not missed.
+type Missed int
+
+const (
+	// MissedSkip drops them. It is the zero value.
+	MissedSkip Missed = iota
+	// MissedOnce runs the newest of them, unless a tick that is not late runs
+	// at that moment anyway.
+	MissedOnce
+	// MissedAll runs them all, oldest first, up to Entry.MissedMax.
+	MissedAll
+)
+
+var missedWords = words.Words{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
+
+// String is the word as config files write it: skip, once or all.
+func (m Missed) String() string { return missedWords.Text(int(m)) }
+
+// MarshalText writes what String does. It fails for what is not one of the three.
+func (m Missed) MarshalText() ([]byte, error) { return missedWords.Marshal(int(m)) }
+
+// UnmarshalText reads what String writes. Its error lists the three.
+func (m *Missed) UnmarshalText(text []byte) error { return missedWords.Unmarshal(text, (*int)(m)) }
+
+// Overlap says whether jobs of one entry may wait or run at the same time.
+type Overlap int
+
+const (
+	// OverlapAllow lets them. It is the zero value.
+	OverlapAllow Overlap = iota
+	// OverlapSkip drops a tick while the job of the tick before it, or the one
+	// that Trigger enqueued last, is unfinished.
+	OverlapSkip
+)
+
+var overlapWords = words.Words{OverlapAllow: "allow", OverlapSkip: "skip"}
+
+// String is the word as config files write it: allow or skip.
+func (o Overlap) String() string { return overlapWords.Text(int(o)) }
+
+// MarshalText writes what String does. It fails for what is neither.
+func (o Overlap) MarshalText() ([]byte, error) { return overlapWords.Marshal(int(o)) }
+
+// UnmarshalText reads what String writes. Its error names both.
+func (o *Overlap) UnmarshalText(text []byte) error { return overlapWords.Unmarshal(text, (*int)(o)) }
+
+// EntryError is one thing that is wrong with an entry. Its parts are apart so
+// that a program can say it in its own words: a config file knows the line of
+// the field, a form its place on the screen.
+type EntryError struct {
+	Entry string // the entry's Name
+	Field string // the field as config files write it: name, cron, zone …
+	Value string // what the field holds
+	Hint  string // what is wrong with it and what would be right
+}
+
+// Error names the entry, the field and its value.
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
+}
+
+// entryName leaves out what separates a name from the rest of a job's id.
+var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// Validate reports everything that is wrong with the entry: an error that joins
+// an [EntryError] for each, or nil. A line that never ticks, such as one for 31
+// February, is wrong. Whether anything handles the task's type it cannot know.
+func (e Entry) Validate() error {
+	var errs []error
+	wrong := func(bad bool, field, value, hint string) {
+		if bad {
+			errs = append(errs, &EntryError{e.Name, field, value, hint})
+		}
+	}
+	wrong(!entryName.MatchString(e.Name), "name", e.Name,
+		"must be 1 to 100 letters, digits and _ . : -")
+	// It says one thing that is wrong of zone and cron together: what a line means is not
+	// known without its zone.
+	if _, err := newTimetable(e); err != nil {
+		errs = append(errs, err)
+	}
+	wrong(strings.TrimSpace(e.Type) == "", "type", e.Type,
+		"must be a task type such as http:request")
+	wrong(e.Queue != "" && strings.TrimSpace(e.Queue) == "", "queue", e.Queue,
+		"must not be blank: leave it out for the default queue")
+	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(),
+		"must be whole seconds, such as 30s")
+	wrong(!missedWords.Has(int(e.Missed)), "missed", e.Missed.String(), "must be one of "+missedWords.String())
+	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
+	wrong(!overlapWords.Has(int(e.Overlap)), "overlap", e.Overlap.String(), "must be one of "+overlapWords.String())
+	return errors.Join(append(errs, e.validateOptions()...)...)
+}
+
+// validateOptions refuses the options that only fit a single job, or that the
+// runner sets itself.
+func (e Entry) validateOptions() []error {
+	var errs []error
+	for _, option := range e.Options {
+		hint := ""
+		switch option.Type() {
+		case asynq.TaskIDOpt:
+			hint = "must go: the id of a job is its scope, entry and tick"
+		case asynq.QueueOpt:
+			hint = "must go: name the queue in queue"
+		case asynq.ProcessAtOpt, asynq.ProcessInOpt:
+			hint = "must go: cron says when, and jitter delays the job"
+		case asynq.DeadlineOpt:
+			hint = "must go: a fixed moment does not fit every tick, use timeout"
+		case asynq.UniqueOpt:
+			hint = "must go: use overlap: skip"
+		case asynq.GroupOpt:
+			if e.Jitter > 0 {
+				hint = "must go, or jitter must: asynq never aggregates a delayed job"
+			}
+		}
+		if hint != "" {
+			errs = append(errs, &EntryError{e.Name, "options", option.String(), hint})
+		}
+	}
+	return errs
 }

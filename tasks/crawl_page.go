@@ -191,7 +191,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		case found.More:
 			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
 		}
-		page.Links, page.Nested = entries(found.Pages), entries(found.Sitemaps)
+		page.Links, page.Nested = found.Pages, found.Sitemaps
 		if page.Level >= MaxNested && len(page.Nested) > 0 {
 			j.result.Beyond += len(page.Nested)
 			j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", len(page.Nested))
@@ -235,15 +235,6 @@ func isSitemap(media string, body []byte) bool {
 	head := body[:min(len(body), 1024)]
 	return (media == "text/xml" || media == "application/xml") &&
 		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
-}
-
-// entries are the URLs of a sitemap's entries, in their order.
-func entries(from []links.Entry) []string {
-	var urls []string
-	for _, e := range from {
-		urls = append(urls, e.URL)
-	}
-	return urls
 }
 
 // sitemaps are those of the origin, which its robots.txt names, as far as the crawl

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,7 +85,7 @@ func Parse(text []byte, agent string) *File {
 		text = text[:1+bytes.LastIndexAny(text, "\r\n")]
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	p := parser{agent: agentToken(agent), sitemaps: map[string]bool{}}
+	p := parser{agent: Token(agent), sitemaps: map[string]bool{}}
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line, _, _ = strings.Cut(line, "#")
 		if key, value, ok := strings.Cut(line, ":"); ok {
@@ -107,21 +108,10 @@ type parser struct {
 	file     File
 	sitemaps map[string]bool
 
-	own, all     group // what is said to the crawler, and to those that are not named
-	named        bool  // whether it is
-	toOwn, toAll bool  // whom the next rule is for
-	ruled        bool  // whether there has been a rule for them
-}
-
-// said is whom the next line is said to.
-func (p *parser) said() (to []*group) {
-	if p.toOwn {
-		to = append(to, &p.own)
-	}
-	if p.toAll {
-		to = append(to, &p.all)
-	}
-	return to
+	own, all group    // what is said to the crawler, and to those that are not named
+	named    bool     // whether it is
+	to       []*group // whom the next rule is for
+	ruled    bool     // whether there has been a rule for them
 }
 
 // line takes in one line, split into its key, in lower case, and its value. A key that
@@ -130,27 +120,31 @@ func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
 		if p.ruled {
-			p.toOwn, p.toAll, p.ruled = false, false, false
+			p.to, p.ruled = nil, false
 		}
-		switch agentToken(value) {
-		case "":
-		case "*":
-			p.toAll = true
-		case p.agent:
-			p.toOwn, p.named = true, true
+		of := &p.all
+		switch token := Token(value); {
+		case token == "*":
+		case token != "" && token == p.agent:
+			of, p.named = &p.own, true
+		default:
+			return
+		}
+		if !slices.Contains(p.to, of) {
+			p.to = append(p.to, of)
 		}
 	case "allow", "disallow":
 		p.ruled = true
 		if value == "" {
 			return // an empty path matches nothing
 		}
-		for _, g := range p.said() {
+		for _, g := range p.to {
 			g.rules.add(newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
 		// Not in the RFC, so it does not end a list of crawlers either.
 		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
-			for _, g := range p.said() {
+			for _, g := range p.to {
 				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
 			}
 		}
@@ -166,12 +160,9 @@ func (p *parser) line(key, value string) {
 // robots.txt and the pages know the crawler: letters, hyphens and underscores. That
 // of "Headgate/1.2 (+https://example.com)" is "headgate". It is empty where a
 // User-Agent begins with anything else: only rules for * can mean that one.
-func Token(agent string) string { return agentToken(agent) }
-
-// agentToken is the product token at the beginning of a User-Agent, in lower
-// case: letters, hyphens and underscores, or "*". A file's names are read in the
-// same way: what many write there, a version or a whole User-Agent, does no harm.
-func agentToken(text string) string {
+// What a file names is read in the same way, and can be "*", too: a version or a whole
+// User-Agent, which many write there, does no harm.
+func Token(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "*" || strings.HasPrefix(text, "* ") || strings.HasPrefix(text, "*\t") {
 		return "*"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -11,8 +12,7 @@ import (
 // rules are those of a group, as a URL is looked up in them: most have no wildcard, and
 // are found by the beginnings of the URL, however many there are.
 type rules struct {
-	plain   map[string]bool // by path, whether it is allowed; open at the end
-	whole   map[string]bool // the same for those with $ at the end
+	plain   map[string]bool // by path, with a $ where it has to end there: whether it is allowed
 	lengths []int           // of the paths in plain, the longest first
 	wild    []rule          // with a *, the longest first
 }
@@ -28,14 +28,13 @@ func (s *rules) add(r rule) {
 	case wild:
 		r.path, r.end = before, false
 	}
-	to := &s.plain
 	if r.end {
-		to = &s.whole
+		r.path += "$" // which no canonical path has
 	}
-	if *to == nil {
-		*to = map[string]bool{}
+	if s.plain == nil {
+		s.plain = map[string]bool{}
 	}
-	(*to)[r.path] = (*to)[r.path] || r.allow
+	s.plain[r.path] = s.plain[r.path] || r.allow
 }
 
 // order makes the rules ready, after the last was added.
@@ -57,7 +56,7 @@ func (s *rules) allow(target string) bool {
 			allowed, longest = allow, length
 		}
 	}
-	if allow, ok := s.whole[target]; ok {
+	if allow, ok := s.plain[target+"$"]; ok {
 		take(len(target), allow)
 	}
 	for _, n := range s.lengths {
@@ -187,23 +186,12 @@ func keepsMeaning(c byte, inQuery bool) bool {
 // unhex is the character that a text begins with percent-encoded, if it does. A
 // percent sign alone stands for itself.
 func unhex(text string) (byte, bool) {
-	if len(text) < 3 || text[0] != '%' {
+	if text[0] != '%' {
 		return 0, false
 	}
-	high, ok1 := hexDigit(text[1])
-	low, ok2 := hexDigit(text[2])
-	return high<<4 | low, ok1 && ok2
-}
-
-// hexDigit is the value of a digit, in either case, and false for what is none.
-func hexDigit(c byte) (byte, bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c >= 'a' && c <= 'f':
-		return c - 'a' + 10, true
-	case c >= 'A' && c <= 'F':
-		return c - 'A' + 10, true
+	decoded, err := url.PathUnescape(text[:min(3, len(text))])
+	if err != nil {
+		return 0, false
 	}
-	return 0, false
+	return decoded[0], true
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/examples/internal/example"
+	"github.com/headgate/headgate/internal/programs"
 )
 
 //go:embed headgate.yaml
@@ -40,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context, t *example.Table) error {
-	commands, err := example.BuildCommands(ctx)
+	commands, err := programs.Install(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func run(ctx context.Context, t *example.Table) error {
 	}
 	fmt.Printf("%d jobs call an API that allows %d calls in a day of %s\n", len(jobs), *quota, *day)
 	time.Sleep(other.rest(time.Now())) // the first day begins
-	ended, err := commands.Run(ctx, jobs, len(jobs))
+	ended, err := example.Run(ctx, commands, jobs, len(jobs))
 	if err != nil {
 		return err
 	}

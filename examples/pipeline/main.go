@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/examples/internal/example"
+	"github.com/headgate/headgate/internal/programs"
 )
 
 //go:embed headgate.yaml
@@ -36,7 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, t *example.Table) error {
-	commands, err := example.BuildCommands(ctx)
+	commands, err := programs.Install(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func run(ctx context.Context, t *example.Table) error {
 		return err
 	}
 	for _, folder := range []string{"inbox", "archive"} {
-		if err := os.Mkdir(filepath.Join(commands.Folder, folder), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(commands.Dir, folder), 0o700); err != nil {
 			return err
 		}
 	}
@@ -62,12 +63,12 @@ func run(ctx context.Context, t *example.Table) error {
 	}
 	fmt.Printf("%d files go through three stages\n", len(jobs))
 	began := time.Now()
-	ended, err := commands.Run(ctx, jobs, len(stages)*len(jobs))
+	ended, err := example.Run(ctx, commands, jobs, len(stages)*len(jobs))
 	if err != nil {
 		return err
 	}
 	report(t, began, ended)
-	n := archived(commands.Folder)
+	n := archived(commands.Dir)
 	t.Promised("files that came through", fmt.Sprint(len(jobs)), fmt.Sprint(n), n == len(jobs))
 	t.None("calls made twice", other.twice())
 	return nil

@@ -6,61 +6,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/programs"
 )
-
-// Commands are worker and enqueue, and a folder in which they run. Without a
-// redis in their config they share one that is within the worker.
-type Commands struct {
-	Folder string
-	bin    string
-}
-
-// BuildCommands builds the commands, unless HEADGATE_COMMANDS is the folder where
-// they are. The caller must Close them.
-func BuildCommands(ctx context.Context) (*Commands, error) {
-	folder, err := os.MkdirTemp("", "headgate-example-")
-	if err != nil {
-		return nil, err
-	}
-	c := &Commands{Folder: folder, bin: os.Getenv("HEADGATE_COMMANDS")}
-	if c.bin != "" {
-		return c, nil
-	}
-	c.bin = filepath.Join(folder, "bin")
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", c.bin+string(filepath.Separator),
-		"github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, errors.Join(fmt.Errorf("go build: %w", err), c.Close())
-	}
-	return c, nil
-}
-
-// Close removes the folder.
-func (c *Commands) Close() error { return os.RemoveAll(c.Folder) }
-
-// Write makes a file in the folder.
-func (c *Commands) Write(name, text string) error {
-	return os.WriteFile(filepath.Join(c.Folder, name), []byte(text), 0o600)
-}
-
-// command is a command that runs in the folder, where its user's caches are, too:
-// a worker of this user, and its Redis, are not disturbed.
-func (c *Commands) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, name), args...)
-	cmd.Dir = c.Folder
-	cmd.Env = append(os.Environ(), "HOME="+c.Folder, "XDG_CACHE_HOME="+c.Folder, "HEADGATE_REDIS=")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	return cmd
-}
 
 // A Job is a line for enqueue.
 type Job struct {
@@ -70,14 +22,14 @@ type Job struct {
 }
 
 // Enqueue adds jobs: "enqueue -".
-func (c *Commands) Enqueue(ctx context.Context, jobs []Job) error {
+func Enqueue(ctx context.Context, p *programs.Programs, jobs []Job) error {
 	var lines bytes.Buffer
 	for _, job := range jobs {
 		if err := json.NewEncoder(&lines).Encode(job); err != nil {
 			return err
 		}
 	}
-	cmd := c.command(ctx, "enqueue", "-")
+	cmd := p.Command(ctx, "enqueue", "-")
 	cmd.Stdin = &lines
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("enqueue: %w: %s", err, said)
@@ -96,11 +48,12 @@ type Ended struct {
 }
 
 // Run has a worker run, as "worker run" does, gives it the jobs with enqueue, and
-// stops it when so many attempts are done, with those that follow on others.
-func (c *Commands) Run(ctx context.Context, jobs []Job, total int) ([]Ended, error) {
+// stops it when so many attempts are done, with those that follow on others. Without a
+// redis in their config the two share one that is within the worker.
+func Run(ctx context.Context, p *programs.Programs, jobs []Job, total int) ([]Ended, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	cmd := c.command(ctx, "worker", "run", "--log-jobs", "--log-format", "json")
+	cmd := p.Command(ctx, "worker", "run", "--log-jobs", "--log-format", "json")
 	log, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -110,7 +63,7 @@ func (c *Commands) Run(ctx context.Context, jobs []Job, total int) ([]Ended, err
 	}
 	enqueue := sync.OnceFunc(func() {
 		go func() {
-			if err := c.Enqueue(ctx, jobs); err != nil {
+			if err := Enqueue(ctx, p, jobs); err != nil {
 				stop(err)
 			}
 		}()

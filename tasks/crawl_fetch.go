@@ -79,17 +79,10 @@ type CrawlFetch struct {
 // run; an asynq.TaskID among opts wins over it. The error says which field is wrong,
 // its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
-	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
-	}
-	payload, err := marshal(c)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
-	}
 	if c.Robots == "" {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
 	}
-	return asynq.NewTask(TypeCrawlFetch, payload, opts...), nil
+	return newTask(TypeCrawlFetch, c, opts)
 }
 
 // ID is the same for all tasks of a run that fetch the same URL, in whatever form it
@@ -215,17 +208,4 @@ func origin(text string) string {
 		return ""
 	}
 	return u.Scheme + "://" + u.Host
-}
-
-func parseCrawlFetch(payload []byte) (CrawlFetch, error) {
-	var c CrawlFetch
-	if err := c.UnmarshalJSON(payload); err != nil {
-		return c, err
-	}
-	return c, c.Validate()
-}
-
-func validateCrawlFetch(payload []byte) error {
-	_, err := parseCrawlFetch(payload)
-	return err
 }

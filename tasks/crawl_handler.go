@@ -142,19 +142,15 @@ type crawlJob struct {
 // robots.txt has no URL of the crawl to claim: it keeps the answer for those that
 // have, and is done even if there was none.
 func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	page, err := parseCrawlFetch(task.Payload())
+	j, err := h.job(task)
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
 	if h.HTTP == nil || h.Frontier == nil || h.Client == nil {
 		return fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)
 	}
-	j := h.job(task, page)
-	if err := j.prepare(); err != nil {
-		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
-	}
-	if page.Robots != "" {
-		err = j.askRobots(ctx, page.Robots, page.URL, page.Hops)
+	if of := j.page.Robots; of != "" {
+		err = j.askRobots(ctx, of, j.page.URL, j.page.Hops)
 		j.result.Outcome = "robots"
 		if errors.Is(err, errNoRobots) { // which the pages will hear of
 			j.result.Reason, err = err.Error(), nil
@@ -170,9 +166,21 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
-func (h *CrawlHandler) job(task *asynq.Task, page CrawlFetch) *crawlJob {
-	bounded := h.Frontier.Bounded(cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages))
-	return &crawlJob{CrawlHandler: h, Frontier: bounded, task: task, page: page, robots: map[string]*robots.File{}}
+// job is what a task asks for, in the form in which the crawl knows URLs. It has a run where
+// it is given none: one named by the moment.
+func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
+	page, err := parse[CrawlFetch](task.Payload())
+	if err != nil {
+		return nil, err
+	}
+	j := &crawlJob{CrawlHandler: h, task: task, page: page, robots: map[string]*robots.File{}}
+	j.page.URL, err = links.Canonical("", page.URL)
+	j.hosts = j.page.Hosts()
+	j.page.Run = cmp.Or(page.Run, time.Now().UTC().Format("20060102T150405.000"))
+	if h.Frontier != nil {
+		j.Frontier = h.Frontier.Bounded(cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages))
+	}
+	return j, err
 }
 
 // Failed notes that a job is archived or dropped, whose error that was: what calls it
@@ -187,12 +195,8 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	if task.Type() != TypeCrawlFetch || h.Frontier == nil || !ends {
 		return nil
 	}
-	page, malformed := parseCrawlFetch(task.Payload())
-	if malformed != nil || page.Robots != "" {
-		return nil
-	}
-	j := h.job(task, page)
-	if err := j.prepare(); err != nil {
+	j, malformed := h.job(task)
+	if malformed != nil || j.page.Robots != "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -300,7 +304,7 @@ func (j *crawlJob) get(ctx context.Context, url string, header map[string]string
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	a, err := j.HTTP.exchange(ctx, call, call, nil)
 	if err == nil {
-		j.HTTP.observe(ctx, j.task, a)
+		j.HTTP.observe(ctx, j.task, a.Answer)
 	}
 	return a, err
 }

@@ -47,10 +47,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	defer a.resp.Body.Close()
-	j.result.Status = a.resp.StatusCode
+	j.result.Status = a.Status
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
 	// A 304 that was not asked for is a status as any other.
-	switch status := a.resp.StatusCode; {
+	switch status := a.Status; {
 	case status == http.StatusNotModified && condition != nil:
 		j.result.Outcome = "unchanged"
 		// It leads where it led; the sitemaps of robots.txt are those of today.
@@ -68,7 +68,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		}
 		return j.moved(ctx, a, page)
 	case status < 200 || status > 299:
-		if wrong := a.checkStatus(nil); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
+		if wrong := checkStatus(a.Answer, nil, a.at); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
 			if err := j.keep(a, address, nil); err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) er
 // this run, or tried again if the status may pass. See StatusError.permanent. Nothing
 // is kept of it, so what an earlier run has kept stays for the next.
 func (j *crawlJob) refused(ctx context.Context, a *answer) error {
-	wrong := a.checkStatus(nil)
+	wrong := checkStatus(a.Answer, nil, a.at)
 	a.drop()
 	if wrong.Status >= 400 && !wrong.permanent(a.resp.Header) {
 		return wrong
@@ -161,7 +161,7 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 	// One byte more than is wanted tells whether there is more.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
 	if err != nil {
-		return nil, &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: err}
+		return nil, &NetworkError{URL: a.URL, Status: a.Status, Err: err}
 	}
 	if int64(len(body)) > most {
 		body, j.result.Truncated = body[:most], true
@@ -273,7 +273,7 @@ func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
 func (j *crawlJob) archive(a *answer, body []byte, address string, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: address}
 	if page != nil {
 		e.Before = page.Archived
 	}

@@ -101,10 +101,10 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 		return j.noRobots(ctx, of, err)
 	}
 	defer a.resp.Body.Close()
-	status := a.resp.StatusCode
+	status := a.Status
 	switch {
 	case status >= 500 || status == 429: // which is no statement about robots.txt
-		return j.noRobots(ctx, of, a.checkStatus(nil))
+		return j.noRobots(ctx, of, checkStatus(a.Answer, nil, a.at))
 	case redirects(status):
 		next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
 		if err != nil || hops >= MaxRedirects {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
@@ -42,17 +41,6 @@ func leads(page *frontier.Page, depth, hops int) []lead {
 		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}})
 	}
 	return to
-}
-
-// prepare brings the payload into the form in which the crawl knows URLs, and gives
-// it a run where it has none: one named by the moment.
-func (j *crawlJob) prepare() (err error) {
-	j.page.URL, err = links.Canonical("", j.page.URL)
-	j.hosts = j.page.Hosts()
-	if j.page.Run == "" {
-		j.page.Run = time.Now().UTC().Format("20060102T150405.000")
-	}
-	return err
 }
 
 // spreadBatch is how many URLs are looked up at once: one round trip, in which Redis

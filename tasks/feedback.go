@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -84,22 +83,16 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 //
 // How long the answer took it does not know: scheduler.Latency tells that.
 func CheckAnswer(ctx context.Context, resp *http.Response) error {
-	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, time.Now())}
+	now := time.Now()
+	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
 	if resp.Request != nil && resp.Request.URL != nil {
 		a.URL = redact.Query(resp.Request.URL.Redacted())
 	}
 	tell(ctx, a)
-	if a.Status >= 200 && a.Status < 300 {
-		return nil
+	if wrong := checkStatus(a, nil, now); wrong != nil {
+		return wrong.ends(resp.Header)
 	}
-	wrong := &StatusError{Status: a.Status, URL: a.URL, Until: a.Upstream.Until}
-	if !wrong.Until.IsZero() {
-		wrong.RetryAfter = time.Until(wrong.Until)
-	}
-	if wrong.permanent(resp.Header) {
-		return fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
-	}
-	return wrong
+	return nil
 }
 
 // hearing is the key of a context whose handler's answers are heard of.

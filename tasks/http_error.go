@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -173,22 +175,29 @@ func (e *StatusError) permanent(h http.Header) bool {
 	return retryAfter(h, time.Now()) == 0
 }
 
-// checkStatus is nil if the status is one of those that the call expects, or
-// any 2xx if it lists none, and else a StatusError. Its wait counts from when the
-// header was there, so reading the body does not make it shorter. redirect is why a
-// redirect was not followed, or nil.
-func (a *answer) checkStatus(redirect error) *StatusError {
-	status := a.resp.StatusCode
-	ok := status >= 200 && status < 300
-	if len(a.call.Expect) > 0 {
-		ok = slices.Contains(a.call.Expect, status)
+// ends is the error as a handler returns it: one that archives the job where the same call
+// would only be refused again.
+func (e *StatusError) ends(h http.Header) error {
+	if e.permanent(h) {
+		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
+	}
+	return e
+}
+
+// checkStatus is nil if the status is one of those that are expected, or any 2xx if none
+// is, and else a StatusError. Its wait counts from at, when the header was there, so
+// reading the body does not make it shorter.
+func checkStatus(a Answer, expect []int, at time.Time) *StatusError {
+	ok := a.Status >= 200 && a.Status < 300
+	if len(expect) > 0 {
+		ok = slices.Contains(expect, a.Status)
 	}
 	if ok {
 		return nil
 	}
-	wrong := &StatusError{Status: status, Expect: a.call.Expect, URL: a.call.URL, Redirect: redirect}
-	if until := a.upstream.Until; !until.IsZero() {
-		wrong.RetryAfter, wrong.Until = until.Sub(a.at), until
+	wrong := &StatusError{Status: a.Status, Expect: expect, URL: a.URL}
+	if until := a.Upstream.Until; !until.IsZero() {
+		wrong.RetryAfter, wrong.Until = until.Sub(at), until
 	}
 	return wrong
 }

@@ -99,7 +99,7 @@ type Answer struct {
 // ProcessTask makes the task's call and keeps the answer as its result. Where Redis does
 // not take that for a minute the job fails, and the call is made again by another attempt.
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	call, err := parseHTTPRequest(task.Payload())
+	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
@@ -132,14 +132,14 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		if err != nil {
 			return nil, err
 		}
-		h.observe(ctx, task, a)
+		h.observe(ctx, task, a.Answer)
 		next, refused := a.next()
 		switch {
 		case next == nil:
 			return h.finish(a, start, refused)
 		case call.Redirects == RedirectsRequeue:
 			result, _ := h.read(a, start, false)
-			moved := &RedirectError{Status: a.resp.StatusCode, From: call.URL, Next: *next}
+			moved := &RedirectError{Status: a.Status, From: call.URL, Next: *next}
 			return result, h.goOn(moved)
 		}
 		a.drop()
@@ -148,11 +148,10 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 }
 
 // observe tells the Feedback around the handler of an answer, and Observe, if they are there.
-func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) {
-	heard := Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream}
-	tell(ctx, heard)
+func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a Answer) {
+	tell(ctx, a)
 	if h.Observe != nil {
-		h.Observe(ctx, task, heard)
+		h.Observe(ctx, task, a)
 	}
 }
 
@@ -160,13 +159,12 @@ func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) 
 // closes its body, by read or drop. It knows the call twice: as it may be shown, and
 // as it was made.
 type answer struct {
-	call     HTTPRequest // as the payload has it
-	secrets  secrets
-	url      *url.URL // that was called, with its secrets
-	resp     *http.Response
-	at       time.Time // when the header was there
-	latency  time.Duration
-	upstream Upstream
+	Answer
+	call    HTTPRequest // as the payload has it
+	secrets secrets
+	url     *url.URL // that was called, with its secrets
+	resp    *http.Response
+	at      time.Time // when the header was there
 }
 
 func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
@@ -201,10 +199,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		resp.Body = http.NoBody
 	}
 	resp.Body = endsWith(ctx, resp.Body)
-	return &answer{
-		call: call, secrets: hidden, url: req.URL, resp: resp,
-		at: at, latency: at.Sub(start), upstream: ReadUpstream(resp.StatusCode, resp.Header, at),
-	}, nil
+	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at}, nil
 }
 
 // noAnswer is the error of a call without answer: one to an address that is not
@@ -237,13 +233,11 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 // finish reads a final answer and says what becomes of the job. A wrong status counts
 // for more than a body that breaks off: that is in the result.
 func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
-	wrong := a.checkStatus(redirect)
+	wrong := checkStatus(a.Answer, a.call.Expect, a.at)
 	result, err := h.read(a, start, wrong == nil)
 	if wrong == nil {
 		return result, err
 	}
-	if wrong.permanent(a.resp.Header) {
-		return result, fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
-	}
-	return result, wrong
+	wrong.Redirect = redirect
+	return result, wrong.ends(a.resp.Header)
 }

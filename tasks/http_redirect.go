@@ -75,21 +75,21 @@ func (h *HTTPHandler) goOn(moved *RedirectError) error {
 // followed. The error says why it is not.
 func (a *answer) next() (*HTTPRequest, error) {
 	location := a.resp.Header.Get("Location")
-	if !redirects(a.resp.StatusCode) || location == "" || slices.Contains(a.call.Expect, a.resp.StatusCode) {
+	if !redirects(a.Status) || location == "" || slices.Contains(a.call.Expect, a.Status) {
 		return nil, nil
 	}
 	next, err := a.locate(location)
 	if err != nil {
 		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(a.secrets.hide(location))), err)
 	}
-	call := a.call.redirected(a.resp.StatusCode, next)
-	within := sameHost(a.call.URL, call.URL)
+	call := a.call.redirected(a.Status, next)
+	within := sameHost(a.URL, call.URL)
 	switch {
 	case a.call.Redirects == "" || a.call.Redirects == RedirectsOff:
 		err = errors.New("redirects are off")
 	case a.call.Redirects == RedirectsSameHost && !within:
 		err = errors.New("another host, and redirects are for the same host")
-	case reference.MatchString(call.URL) && !sameOrigin(a.call.URL, call.URL):
+	case reference.MatchString(call.URL) && !sameOrigin(a.URL, call.URL):
 		err = errors.New("another origin, and a secret of the call is in the URL")
 	case a.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)

@@ -1,8 +1,6 @@
 package tasks
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -93,14 +91,7 @@ const (
 // call has succeeded give it an asynq.Retention. The error says which field is
 // wrong, its value and what would be right.
 func NewHTTPRequest(r HTTPRequest, opts ...asynq.Option) (*asynq.Task, error) {
-	if err := r.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeHTTPRequest, err)
-	}
-	payload, err := r.MarshalJSON()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeHTTPRequest, err)
-	}
-	return asynq.NewTask(TypeHTTPRequest, payload, opts...), nil
+	return newTask(TypeHTTPRequest, r, opts)
 }
 
 // MarshalJSON writes the payload with the timeout as text, and leaves the
@@ -148,31 +139,6 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 	return nil
 }
 
-func parseHTTPRequest(payload []byte) (HTTPRequest, error) {
-	var r HTTPRequest
-	if err := r.UnmarshalJSON(payload); err != nil {
-		return r, err
-	}
-	return r, r.Validate()
-}
-
-func validateHTTPRequest(payload []byte) error {
-	_, err := parseHTTPRequest(payload)
-	return err
-}
-
-// marshal is json.Marshal without \u0026 for the & in URLs and the like:
-// people read payloads and results in tools.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // token is what RFC 9110 lets a method or the name of a header be (5.6.2).
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
@@ -206,24 +172,16 @@ func (r HTTPRequest) Validate() error {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
 		}
 	}
-	if err := r.validateRedirects(); err != nil {
-		return err
-	}
-	return r.validateKept()
-}
-
-// validateRedirects reports what is wrong with how redirects are to be followed. A
-// payload with too many hops is refused rather than cut down: it is one in a loop.
-func (r HTTPRequest) validateRedirects() error {
 	switch r.Redirects {
 	case "", RedirectsOff, RedirectsSameHost, RedirectsRequeue:
 	default:
 		return fmt.Errorf("redirects %q: want off, same-host or requeue", r.Redirects)
 	}
+	// Refused rather than cut down: it is one in a loop.
 	if r.Hops < 0 || r.Hops > MaxRedirects {
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)
 	}
-	return nil
+	return r.validateKept()
 }
 
 // validateKept checks what is to be kept of the answer. What MaxBody bounds is
@@ -237,21 +195,17 @@ func (r HTTPRequest) validateKept() error {
 	if r.Save != "" && !validSave(r.Save) {
 		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
 	}
-	// In the result MaxBody has a bound of its own; a file's only the worker knows.
+	// A file's bound only the worker knows.
 	switch {
 	case r.MaxBody < 0:
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
 	case r.Save == "" && r.MaxBody > MaxResultBody:
 		return fmt.Errorf("max_body %d: want at most %d bytes in the result; a longer body can be saved to a file", r.MaxBody, MaxResultBody)
 	}
-	switch r.OnMaxBody {
-	case "", OnMaxBodyTruncate:
-	case OnMaxBodyFail:
-		return nil
-	default:
+	switch {
+	case r.OnMaxBody != "" && r.OnMaxBody != OnMaxBodyTruncate && r.OnMaxBody != OnMaxBodyFail:
 		return fmt.Errorf("on_max_body %q: want truncate or fail", r.OnMaxBody)
-	}
-	if r.Save != "" && r.OnMaxBody == OnMaxBodyTruncate {
+	case r.Save != "" && r.OnMaxBody == OnMaxBodyTruncate:
 		return errors.New("on_max_body \"truncate\": want fail or nothing with save, for half a file is not saved")
 	}
 	return nil

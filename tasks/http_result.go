@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -75,9 +76,9 @@ type HTTPResult struct {
 // people to see why.
 func (h *HTTPHandler) read(a *answer, start time.Time, wanted bool) (*HTTPResult, error) {
 	defer a.resp.Body.Close()
-	result := &HTTPResult{Status: a.resp.StatusCode, Headers: a.headers(), Length: -1}
+	result := &HTTPResult{Status: a.Status, Headers: a.headers(), Length: -1}
 	if a.call.Hops > 0 {
-		result.URL = redact.Query(a.call.URL)
+		result.URL = redact.Query(a.URL)
 	}
 	var err error
 	if wanted && a.call.Save != "" {
@@ -109,23 +110,18 @@ func (a *answer) headers() http.Header {
 // become references before anything is kept, and those are not counted: the result
 // can be a little longer than the bound.
 func (a *answer) readBody(result *HTTPResult, wanted bool) error {
-	most := int64(DefaultResultBody)
-	if a.call.MaxBody > 0 && a.call.MaxBody < MaxResultBody {
-		most = a.call.MaxBody
-	} else if a.call.MaxBody > 0 {
-		most = MaxResultBody // it was the bound of a file
-	}
+	most := cmp.Or(min(a.call.MaxBody, MaxResultBody), DefaultResultBody) // of a file's bound no more
 	// A secret that begins within the bound is read whole, or it could not be
 	// told from other text.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1+int64(a.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > most
 	result.setBody(a.secrets.hideUpTo(body, int(most)))
 	if err != nil {
-		return &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: a.secrets.hideIn(err)}
+		return &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(err)}
 	}
 	result.Length = a.length(int64(len(body)))
 	if result.Truncated && wanted && a.call.OnMaxBody == OnMaxBodyFail {
-		return fmt.Errorf("%w: %w", &BodyError{URL: a.call.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
+		return fmt.Errorf("%w: %w", &BodyError{URL: a.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
 	}
 	return nil
 }
@@ -150,29 +146,16 @@ func (a *answer) drop() {
 // cut character, text does without them.
 func (r *HTTPResult) setBody(body []byte) {
 	text := body
-	if r.Truncated {
-		text = trimPartialRune(body)
+	for n := 1; r.Truncated && n < utf8.UTFMax && n <= len(body); n++ {
+		if whole := len(body) - n; !utf8.FullRune(body[whole:]) {
+			text = body[:whole]
+		}
 	}
 	if utf8.Valid(text) {
 		r.Body = string(text)
 	} else {
 		r.Body, r.Base64 = base64.StdEncoding.EncodeToString(body), true
 	}
-}
-
-// trimPartialRune drops the beginning of a character at the end of a text
-// that was cut, three bytes at most. What is no UTF-8 before stays as it is.
-func trimPartialRune(text []byte) []byte {
-	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {
-		tail := text[len(text)-back:]
-		if utf8.RuneStart(tail[0]) {
-			if !utf8.FullRune(tail) {
-				return text[:len(text)-back]
-			}
-			break
-		}
-	}
-	return text
 }
 
 // keep writes the result to the task, one round trip to the queues' Redis. The error
@@ -313,18 +296,22 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 		return "", fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
 	defer file.Close() // a second time where all goes well, which does nothing
-	most := h.maxSave(a.call.MaxBody)
+	// The payload may ask for less than the handler allows, and not for more.
+	most := cmp.Or(max(0, h.MaxSave), DefaultMaxSave)
+	if a.call.MaxBody > 0 {
+		most = min(most, a.call.MaxBody)
+	}
 	body := &body{Reader: io.LimitReader(a.resp.Body, most+1)}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(file, sum), body)
 	switch {
 	case body.broken != nil:
 		result.Truncated = true
-		return "", &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: a.secrets.hideIn(body.broken)}
+		return "", &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(body.broken)}
 	case n > most:
 		result.Truncated = true
 		result.Length = a.resp.ContentLength
-		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.call.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
+		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
 	case err == nil: // on disk before it has its name: no half file after a power cut
 		err = errors.Join(file.Sync(), file.Close())
 	}
@@ -334,19 +321,6 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 	}
 	result.Length = n
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// maxSave is how long a file may get, in bytes: the payload may ask for less than the
-// handler allows, and not for more.
-func (h *HTTPHandler) maxSave(asked int64) int64 {
-	most := h.MaxSave
-	if most <= 0 {
-		most = DefaultMaxSave
-	}
-	if asked > 0 {
-		most = min(most, asked)
-	}
-	return most
 }
 
 // body tells an error in reading from one in writing: io.Copy returns either.

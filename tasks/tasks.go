@@ -41,9 +41,9 @@ var builtin = []struct {
 	validate func(payload []byte) error
 	handler  asynq.Handler
 }{
-	{TypeCrawlFetch, validateCrawlFetch, &CrawlHandler{}},
+	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }, &CrawlHandler{}},
 	{TypeExec, func(payload []byte) error { return validateExec(TypeExec, payload) }, &ExecHandler{}},
-	{TypeHTTPRequest, validateHTTPRequest, &HTTPHandler{}},
+	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }, &HTTPHandler{}},
 }
 
 // Types lists the names of the built-in types in alphabetical order, without

@@ -288,12 +288,7 @@ func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *front
 	}
 }
 
-func (h *CrawlHandler) agent() string {
-	if h.Agent == "" {
-		return "headgate"
-	}
-	return h.Agent
-}
+func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
 // get makes one GET, for a URL that others wrote: without secrets, and without
 // following redirects. The caller closes the answer's body. The error is that of

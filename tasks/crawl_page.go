@@ -2,13 +2,12 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
 	"time"
 
@@ -34,14 +33,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	condition := conditions(last, j.run.Name)
-	late := fmt.Errorf("no whole answer within %s: %w", DefaultTimeout, context.DeadlineExceeded)
-	limited, cancel := context.WithTimeoutCause(ctx, DefaultTimeout, late)
+	limited, cancel := within(ctx, DefaultTimeout)
 	defer cancel()
-	// The archive wants the address that answered, and not what the name says later.
-	var address string
-	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
-	}})
 	a, err := j.get(limited, j.page.URL, condition)
 	if err != nil {
 		return err
@@ -50,30 +43,36 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	j.result.Status = a.Status
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
 	// A 304 that was not asked for is a status as any other.
-	switch status := a.Status; {
-	case status == http.StatusNotModified && condition != nil:
+	wrong := checkStatus(a.Answer, nil, a.at)
+	switch {
+	case a.Status == http.StatusNotModified && condition != nil:
 		j.result.Outcome = "unchanged"
 		// It leads where it led; the sitemaps of robots.txt are those of today.
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		page.Archived = last.Archived
 		if page.Archived.ID != "" {
-			if err := j.keep(a, address, page); err != nil {
+			if err := j.keep(a, page); err != nil {
 				return err
 			}
 		}
 		return j.finish(ctx, frontier.Unchanged, page)
-	case redirects(status):
-		if err := j.keep(a, address, nil); err != nil {
+	case redirects(a.Status):
+		if err := j.keep(a, nil); err != nil {
 			return err
 		}
 		return j.moved(ctx, a, page)
-	case status < 200 || status > 299:
-		if wrong := checkStatus(a.Answer, nil, a.at); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
-			if err := j.keep(a, address, nil); err != nil {
-				return err
-			}
+	case wrong != nil && wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
+		a.drop()
+		return wrong
+	case wrong != nil:
+		err := j.keep(a, nil)
+		a.drop()
+		if err != nil {
+			return err
 		}
-		return j.refused(ctx, a)
+		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
+		j.result.Outcome, j.result.Reason = "missing", wrong.Error()
+		return j.finish(ctx, frontier.Missing, nil)
 	}
 	body, err := j.read(a)
 	if err != nil {
@@ -88,7 +87,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		if last != nil {
 			page.Archived = last.Archived
 		}
-		if err := j.archive(a, body, address, page); err != nil {
+		if err := j.archive(a, body, page); err != nil {
 			return err
 		}
 	}
@@ -138,26 +137,10 @@ func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) er
 	return j.finish(ctx, frontier.Redirected, page)
 }
 
-// refused says what becomes of a page whose status is no success: it is missing for
-// this run, or tried again if the status may pass. See StatusError.permanent. Nothing
-// is kept of it, so what an earlier run has kept stays for the next.
-func (j *crawlJob) refused(ctx context.Context, a *answer) error {
-	wrong := checkStatus(a.Answer, nil, a.at)
-	a.drop()
-	if wrong.Status >= 400 && !wrong.permanent(a.resp.Header) {
-		return wrong
-	}
-	j.result.Outcome, j.result.Reason = "missing", wrong.Error()
-	return j.finish(ctx, frontier.Missing, nil)
-}
-
 // read reads the body as far as is wanted. One that breaks off is an error, but one
 // that is too long is not: the beginning of a page is worth having.
 func (j *crawlJob) read(a *answer) ([]byte, error) {
-	most := j.MaxPage
-	if most <= 0 {
-		most = DefaultMaxPage
-	}
+	most := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	// One byte more than is wanted tells whether there is more.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
 	if err != nil {
@@ -255,7 +238,7 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 
 // keep archives an answer without a page's text, so that a replay answers the same: a
 // redirect, that there is nothing, or that the page has not changed.
-func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
+func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
 	if j.Archive == nil {
 		return nil
 	}
@@ -266,14 +249,14 @@ func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
 	if links.FromPage(j.page.URL, "", a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), nil).NoIndex {
 		return nil
 	}
-	return j.archive(a, body, address, page)
+	return j.archive(a, body, page)
 }
 
 // archive keeps the answer, and writes to the result where it is, and to page what has its
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, address string, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: address}
+func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address}
 	if page != nil {
 		e.Before = page.Archived
 	}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -118,17 +119,16 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // error unless that was the whole of an expected one. The timeout is for all of
 // it, redirects included; a deadline of asynq's that is sooner counts as well.
 func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
-	timeout := call.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	late := fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	ctx, cancel := within(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
 
 	start := time.Now()
 	for {
-		a, err := h.send(ctx, call)
+		open, hidden, err := h.reveal(call)
+		if err != nil {
+			return nil, err
+		}
+		a, err := h.exchange(ctx, call, open, hidden)
 		if err != nil {
 			return nil, err
 		}
@@ -165,14 +165,12 @@ type answer struct {
 	url     *url.URL // that was called, with its secrets
 	resp    *http.Response
 	at      time.Time // when the header was there
+	address string    // the IP address that answered, or the proxy's
 }
 
-func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
-	open, hidden, err := h.reveal(call)
-	if err != nil {
-		return nil, err
-	}
-	return h.exchange(ctx, call, open, hidden)
+// within bounds the time of a call, and says so where it is over.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
 }
 
 // exchange makes one request: open is the call with its secrets, which are hidden in
@@ -183,14 +181,19 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)
 	}
 	start := time.Now()
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+	var address string
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
 		connected := time.Now()
 		scheduler.Leave(ctx)
 		start = start.Add(time.Since(connected)) // which is not the other side's latency
 	}}))
 	resp, err := h.transport().RoundTrip(req)
+	if refused, ok := errors.AsType[*AddressError](err); ok { // which cannot get better
+		return nil, fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
+	}
 	if err != nil {
-		return nil, noAnswer(call, hidden, err)
+		return nil, &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
 	}
 	at := time.Now()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -200,16 +203,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}
 	resp.Body = endsWith(ctx, resp.Body)
 	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
-	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at}, nil
-}
-
-// noAnswer is the error of a call without answer: one to an address that is not
-// allowed cannot get better, all others may.
-func noAnswer(call HTTPRequest, hidden secrets, err error) error {
-	if refused, ok := errors.AsType[*AddressError](err); ok {
-		return fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
-	}
-	return &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
+	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at, address: address}, nil
 }
 
 // request is the call as net/http wants it. Host is no header to it but a field of

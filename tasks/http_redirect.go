@@ -12,7 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // Redirects is what becomes of an answer that redirects. One whose status is
@@ -163,29 +163,23 @@ func private(name, value string) bool {
 // sameOrigin reports whether what was sent to one URL may be sent to the other: another
 // port can be another's server. From http to https both ports are the schemes' own.
 func sameOrigin(from, to string) bool {
-	a, errA := url.Parse(from)
-	b, errB := url.Parse(to)
-	return errA == nil && errB == nil && sameHost(from, to) &&
-		(portOf(a) == portOf(b) && a.Scheme == b.Scheme || portOf(a) == "80" && portOf(b) == "443")
+	a, b := schemeAndPort(from), schemeAndPort(to)
+	return sameHost(from, to) && (a == b || a == "http:80" && b == "https:443")
 }
 
-// portOf is a URL's, or that of its scheme.
-func portOf(u *url.URL) string {
-	if u.Port() == "" && u.Scheme == "https" {
-		return "443"
-	}
-	return cmp.Or(u.Port(), "80")
-}
-
-// sameHost reports whether a permit for one URL's host is one for the other's.
+// sameHost reports whether a permit for one URL's host is one for the other's: limits
+// count by hosts without ports.
 func sameHost(from, to string) bool {
-	a, errA := url.Parse(from)
-	b, errB := url.Parse(to)
-	if errA != nil || errB != nil || a.Scheme != b.Scheme && b.Scheme != "https" {
-		return false
+	down := strings.HasPrefix(schemeAndPort(from), "https:") && !strings.HasPrefix(schemeAndPort(to), "https:")
+	host := frontier.Host(from)
+	return !down && host != "" && host == frontier.Host(to)
+}
+
+func schemeAndPort(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
 	}
-	// Limits count by hosts without ports, so redirects do, too.
-	hostA, errA := hostname.Of(a.Hostname())
-	hostB, errB := hostname.Of(b.Hostname())
-	return errA == nil && errB == nil && hostA == hostB
+	usual := map[string]string{"http": "80", "https": "443"}
+	return u.Scheme + ":" + cmp.Or(u.Port(), usual[u.Scheme])
 }

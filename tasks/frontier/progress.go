@@ -109,20 +109,11 @@ func (c *Counts) add(state State, n int) {
 		return
 	}
 	c.Found += n
-	switch state {
-	case Waiting:
-		c.Waiting += n
-	case Fetched:
-		c.Fetched += n
-	case Unchanged:
-		c.Unchanged += n
-	case Redirected:
-		c.Redirected += n
-	case Missing:
-		c.Missing += n
-	case Disallowed:
-		c.Disallowed += n
-	case Failed:
-		c.Failed += n
+	of := map[State]*int{
+		Waiting: &c.Waiting, Fetched: &c.Fetched, Unchanged: &c.Unchanged, Redirected: &c.Redirected,
+		Missing: &c.Missing, Disallowed: &c.Disallowed, Failed: &c.Failed,
+	}[state]
+	if of != nil {
+		*of += n
 	}
 }

@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
+// host is what one host was asked. Its answers are counted by path, but those that were
+// not found.
 type host struct {
+	Row
 	at       []time.Time
-	refused  int // 429
-	early    int // came before the time for which it had been refused
-	until    time.Time
-	answered map[string]int // paths, but those that were not found
-	// disallowed is how many requests were for what robots.txt disallows.
-	disallowed int
+	until    time.Time // for which it refuses
+	answered map[string]int
 }
 
 func (h *host) note(at time.Time, busy bool) time.Duration {
 	h.at = append(h.at, at)
 	switch {
 	case at.Before(h.until):
-		h.early++
+		h.Early++
 	case busy && len(h.at)%refusedEvery == 0:
 		h.until = at.Add(retryAfter)
 	default:
 		return 0
 	}
-	h.refused++
+	h.Refused++
 	return h.until.Sub(at)
 }
 
@@ -75,7 +74,6 @@ func (s *Site) Report() Report {
 	var first, last time.Time
 	for _, name := range Hosts {
 		r := s.hosts[name].row(s.pages)
-		r.Host, r.Limit = name, limits[name]
 		if r.Requests > 0 && (first.IsZero() || r.first.Before(first)) {
 			first = r.first
 		}
@@ -90,7 +88,8 @@ func (s *Site) Report() Report {
 
 func (h *host) row(pages int) Row {
 	at := slices.SortedFunc(slices.Values(h.at), time.Time.Compare)
-	r := Row{Requests: len(at), Refused: h.refused, Early: h.early, Disallowed: h.disallowed}
+	r := h.Row
+	r.Requests = len(at)
 	for i := 1; i < len(at); i++ {
 		r.intervals = append(r.intervals, at[i].Sub(at[i-1]))
 	}

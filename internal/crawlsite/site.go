@@ -71,7 +71,7 @@ func Start(pages int) (*Site, error) {
 	}
 	s := &Site{pages: pages, listen: listen, hosts: map[string]*host{}, closed: make(chan struct{})}
 	for _, name := range Hosts {
-		s.hosts[name] = &host{answered: map[string]int{}}
+		s.hosts[name] = &host{Row: Row{Host: name, Limit: limits[name]}, answered: map[string]int{}}
 	}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(listen) }() // it ends with Close
@@ -118,7 +118,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	wait := h.note(at, r.Host == Busy)
 	if r.Host == Robots && strings.HasPrefix(r.URL.Path, "/private/") {
-		h.disallowed++
+		h.Disallowed++
 	}
 	s.mu.Unlock()
 	if wait > 0 {

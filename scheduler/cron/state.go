@@ -42,38 +42,41 @@ type view struct {
 	seen time.Time // our own, just before it was read or last moved on
 }
 
+// fields are the parts of a state by their names in Redis.
+func (s *state) fields() map[string]any {
+	return map[string]any{
+		"last": &s.last, "spec": &s.spec, "paused": &s.paused, "intent": &s.intent, "intent_at": &s.intentAt,
+		"tick": &s.tick, "outcome": &s.outcome, "job": &s.job.id, "job_queue": &s.job.queue,
+		"extra": &s.extra.id, "extra_queue": &s.extra.queue,
+		"enqueued": &s.enqueued, "skipped": &s.skipped, "failed": &s.failed,
+	}
+}
+
 // parseState reads a hash. Its numbers have to be written as ours are: a move
 // compares texts, so it would never succeed on a state that is not ours.
 func parseState(reply any) (s state, err error) {
 	pairs, _ := reply.([]any)
-	fields := make(map[string]string, len(pairs)/2)
+	hash := make(map[string]string, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		fields[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+		hash[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
 	}
-	// To a move, a field that is absent and an empty text are the same.
-	number := func(field string) int64 {
-		if fields[field] == "" {
-			return 0
+	for name, field := range s.fields() {
+		text := hash[name]
+		if text == "" { // the same as absent to a move
+			continue
 		}
-		n, wrong := strconv.ParseInt(fields[field], 10, 64)
-		if wrong != nil || strconv.FormatInt(n, 10) != fields[field] {
-			err = fmt.Errorf("field %s is %q, want a plain whole number", field, fields[field])
+		number, _ := strconv.ParseInt(text, 10, 64)
+		switch field := field.(type) {
+		case *string:
+			*field = text
+		case *int64:
+			*field = number
+		case *time.Time:
+			*field = time.Unix(number, 0)
 		}
-		return n
-	}
-	moment := func(field string) time.Time {
-		if fields[field] == "" {
-			return time.Time{}
+		if fieldText(field) != text {
+			err = fmt.Errorf("field %s is %q, want a plain whole number", name, text)
 		}
-		return time.Unix(number(field), 0)
-	}
-	s = state{
-		last: moment("last"), spec: fields["spec"], paused: moment("paused"),
-		intent: moment("intent"), intentAt: moment("intent_at"),
-		tick: moment("tick"), outcome: fields["outcome"],
-		job:      jobRef{fields["job"], fields["job_queue"]},
-		extra:    jobRef{fields["extra"], fields["extra_queue"]},
-		enqueued: number("enqueued"), skipped: number("skipped"), failed: number("failed"),
 	}
 	return s, err
 }
@@ -81,24 +84,23 @@ func parseState(reply any) (s state, err error) {
 // changes lists each field that differs, and its value in to. A move writes no
 // others, so it leaves alone what Pause and Trigger write meanwhile.
 func changes(from, to state) (changed []any) {
-	set := func(field, before, after string) {
-		if before != after {
-			changed = append(changed, field, after)
+	before := from.fields()
+	for name, field := range to.fields() {
+		if text := fieldText(field); text != fieldText(before[name]) {
+			changed = append(changed, name, text)
 		}
 	}
-	set("last", unixText(from.last), unixText(to.last))
-	set("spec", from.spec, to.spec)
-	set("paused", unixText(from.paused), unixText(to.paused))
-	set("intent", unixText(from.intent), unixText(to.intent))
-	set("intent_at", unixText(from.intentAt), unixText(to.intentAt))
-	set("tick", unixText(from.tick), unixText(to.tick))
-	set("outcome", from.outcome, to.outcome)
-	set("job", from.job.id, to.job.id)
-	set("job_queue", from.job.queue, to.job.queue)
-	set("enqueued", fmt.Sprint(from.enqueued), fmt.Sprint(to.enqueued))
-	set("skipped", fmt.Sprint(from.skipped), fmt.Sprint(to.skipped))
-	set("failed", fmt.Sprint(from.failed), fmt.Sprint(to.failed))
 	return changed
+}
+
+func fieldText(field any) string {
+	switch field := field.(type) {
+	case *int64:
+		return strconv.FormatInt(*field, 10)
+	case *time.Time:
+		return unixText(*field)
+	}
+	return *field.(*string)
 }
 
 // unixText is a moment as the state holds it: Unix seconds, empty when zero.

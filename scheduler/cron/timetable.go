@@ -23,9 +23,9 @@ type timetable struct {
 // newTimetable understands the entry's Cron, Seconds and Zone. What is wrong
 // comes back as an *EntryError.
 //
-// robfig/cron reads the fields; its search for the next tick is not used, as it
-// drops ticks that fall into a gap of the clocks and doubles those of an hour
-// that comes twice.
+// robfig/cron reads the fields, and searches for the next tick in UTC alone: in a zone
+// it drops ticks that fall into a gap of the clocks and doubles those of an hour that
+// comes twice.
 func newTimetable(e Entry) (*timetable, error) {
 	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
 	// entry anew.
@@ -53,7 +53,7 @@ func newTimetable(e Entry) (*timetable, error) {
 		return wrong("is not a cron line: " + err.Error())
 	}
 	t.fields = schedule.(*robfig.SpecSchedule)
-	// The search gives up after nine years: there is no such date then.
+	// Where the search finds nothing there is no such date.
 	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
@@ -177,42 +177,15 @@ func (t *timetable) everyHour() bool {
 	return t.fields.Hour&all == all
 }
 
-// nextLabel finds the first matching label at or after the given one. No date
-// that exists is further away than eight years (29 February around 2100), so
-// it gives the zero time after nine.
+// nextLabel finds the first matching label at or after the given one. robfig/cron gives up
+// after the fifth year from there. Seven more are enough for every date that exists: 29
+// February can be eight years away, around 2100.
 func (t *timetable) nextLabel(label time.Time) time.Time {
-	has := func(field uint64, value int) bool { return field&(1<<value) != 0 }
-	f := t.fields
-	for end := label.AddDate(9, 0, 0); label.Before(end); {
-		year, month, day := label.Date()
-		switch {
-		case !has(f.Month, int(month)):
-			label = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
-		case !t.hasDay(label):
-			label = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
-		case !has(f.Hour, label.Hour()):
-			label = label.Truncate(time.Hour).Add(time.Hour)
-		case !has(f.Minute, label.Minute()):
-			label = label.Truncate(time.Minute).Add(time.Minute)
-		case !has(f.Second, label.Second()):
-			label = label.Add(time.Second)
-		default:
-			return label
-		}
+	found := t.fields.Next(label.Add(-time.Second))
+	if found.IsZero() {
+		found = t.fields.Next(time.Date(label.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
 	}
-	return time.Time{}
-}
-
-// hasDay is cron's old rule: when both day fields are restricted, one of them
-// has to match; otherwise both.
-func (t *timetable) hasDay(label time.Time) bool {
-	const star = 1 << 63 // set by the parser for * and ?
-	inMonth := t.fields.Dom&(1<<label.Day()) != 0
-	inWeek := t.fields.Dow&(1<<label.Weekday()) != 0
-	if t.fields.Dom&star != 0 || t.fields.Dow&star != 0 {
-		return inMonth && inWeek
-	}
-	return inMonth || inWeek
+	return found
 }
 
 // wallClock is what a clock in at's zone shows, as a time in UTC.

@@ -25,7 +25,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -174,60 +173,49 @@ func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, err
 	for i, l := range links {
 		fields[i] = Digest(l.URL)
 	}
+	// What the run may find still, in all and on each host.
+	left := map[string]int{"": f.most}
+	for _, l := range links {
+		left[Host(l.URL)] = f.mostOfHost
+	}
+	hosts := slices.Collect(maps.Keys(left))
+	var counted []string
+	for _, host := range hosts {
+		for _, state := range states {
+			counted = append(counted, host+"|"+string(state))
+		}
+	}
+	of := run.Crawl + "|" + run.Name
 	pipe := f.rdb.Pipeline()
 	current := pipe.HGet(ctx, f.key("crawl", run.Crawl), "run")
-	room := f.room(ctx, pipe, run, links)
-	values := pipe.HMGet(ctx, f.key("crawl_seen", run.Crawl+"|"+run.Name), fields...)
+	counts := pipe.HMGet(ctx, f.key("crawl_hosts", of), counted...)
+	values := pipe.HMGet(ctx, f.key("crawl_seen", of), fields...)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
 	}
 	if current.Val() != run.Name {
 		return nil, nil
 	}
+	for i, value := range counts.Val() {
+		text, _ := value.(string)
+		n, _ := strconv.Atoi(text)
+		left[hosts[i/len(states)]] -= n
+	}
 	seen := make([]Seen, len(links))
 	for i, value := range values.Val() {
+		host := Host(links[i].URL)
 		if text, ok := value.(string); ok && text != "" {
 			depth, _, _ := strings.Cut(text[1:], "|")
 			seen[i].State = State(text[:1])
 			seen[i].Depth, _ = strconv.Atoi(depth)
-		} else if !room(Host(links[i].URL)) {
+		} else if left[""] <= 0 || left[host] <= 0 {
 			seen[i].State = Beyond
+		} else {
+			left[""]--
+			left[host]--
 		}
 	}
 	return seen, nil
-}
-
-// room asks in a pipeline how many more URLs the run may find. Once that is answered,
-// take reports whether it may find one more of the host, which it counts then.
-func (f *Frontier) room(ctx context.Context, pipe redis.Pipeliner, run Run, links []Link) (take func(host string) bool) {
-	left := map[string]int{"": f.most}
-	for _, l := range links {
-		left[Host(l.URL)] = f.mostOfHost
-	}
-	hosts := slices.Collect(maps.Keys(left))
-	var fields []string
-	for _, host := range hosts {
-		for _, state := range states {
-			fields = append(fields, host+"|"+string(state))
-		}
-	}
-	counts := pipe.HMGet(ctx, f.key("crawl_hosts", run.Crawl+"|"+run.Name), fields...)
-	read := sync.OnceFunc(func() {
-		for i, value := range counts.Val() {
-			text, _ := value.(string)
-			n, _ := strconv.Atoi(text)
-			left[hosts[i/len(states)]] -= n
-		}
-	})
-	return func(host string) bool {
-		read()
-		if left[""] <= 0 || left[host] <= 0 {
-			return false
-		}
-		left[""]--
-		left[host]--
-		return true
-	}
 }
 
 // Found notes URLs, each in the state that it has if it is new, and says how many

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -137,7 +138,9 @@ func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) err
 			return &refusedError{err, scheduler.Blocked(told)}
 		}
 		if status.Status == http.StatusServiceUnavailable {
-			f.slow(ctx)
+			if err := scheduler.Overloaded(ctx); err != nil {
+				f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
+			}
 		}
 		if !status.Until.IsZero() {
 			return &refusedError{err, scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))}
@@ -187,12 +190,6 @@ func (f *Feedback) shut(ctx context.Context, until time.Time) {
 	}
 }
 
-func (f *Feedback) slow(ctx context.Context) {
-	if err := scheduler.Overloaded(ctx); err != nil {
-		f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
-	}
-}
-
 // settle charges what a job has truly cost. What cannot be told stays at what was taken.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	if f.Costs == nil {
@@ -222,12 +219,7 @@ func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 	return info.Result, nil
 }
 
-func (f *Feedback) log() *slog.Logger {
-	if f.Log == nil {
-		return slog.Default()
-	}
-	return f.Log
-}
+func (f *Feedback) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
 // refusedError is a call's error that speaks of the moment.
 type refusedError struct{ error, blocked error }

@@ -39,7 +39,7 @@ func (h *HTTPHandler) newTransport() *http.Transport {
 	// The guard is asked for each address that a name has, after it was looked up.
 	dialer := &net.Dialer{
 		Timeout:  30 * time.Second,
-		Control:  guard(h.AllowPrivate).control,
+		Control:  h.control,
 		Resolver: h.resolver,
 	}
 	return &http.Transport{
@@ -121,21 +121,19 @@ func anyContains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// guard lets connections to public addresses through, and to those listed. To look
-// at the URL would not do: names lead anywhere, and redirects and proxies elsewhere.
-type guard []netip.Prefix
-
-// control is a net.Dialer's. It sees the very address that is about to be
+// control is a net.Dialer's: it lets connections to public addresses through, and to those
+// that are allowed. To look at the URL would not do: names lead anywhere, and redirects and
+// proxies elsewhere. It sees the very address that is about to be
 // connected to, so that a name which leads elsewhere by the time it is looked
 // up again cannot slip by. Where a name has several addresses, each is asked for
 // itself, and a public one among them may be called.
-func (g guard) control(_, address string, _ syscall.RawConn) error {
+func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
 	}
 	a := hostname.Address(to.Addr())
-	if public(a) || anyContains(g, a) {
+	if public(a) || anyContains(h.AllowPrivate, a) {
 		return nil
 	}
 	return &AddressError{Address: a}

@@ -234,7 +234,11 @@ func validateURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return fmt.Errorf("url is not a URL: %w: %s", parseReason(err), want)
+		// Without the URL: it may hold a password, and what cannot be parsed cannot be redacted.
+		if outer, ok := errors.AsType[*url.Error](err); ok {
+			err = outer.Err
+		}
+		return fmt.Errorf("url is not a URL: %w: %s", err, want)
 	}
 	shown := redact.Query(u.Redacted())
 	if u.User != nil {
@@ -244,7 +248,7 @@ func validateURL(text string) error {
 		return fmt.Errorf("url %q: want it to begin with http:// or https://", shown)
 	}
 	if u.Hostname() == "" {
-		return fmt.Errorf("url %q has no host: %s", redact.Query(u.Redacted()), want)
+		return fmt.Errorf("url %q has no host: %s", shown, want)
 	}
 	// url.Parse takes any digits, and a dialer would fail with each attempt.
 	if port := u.Port(); port != "" {
@@ -253,15 +257,6 @@ func validateURL(text string) error {
 		}
 	}
 	return nil
-}
-
-// parseReason is what is wrong with a URL, without the URL: it may hold a
-// password, and what cannot be parsed cannot be redacted.
-func parseReason(err error) error {
-	if outer, ok := errors.AsType[*url.Error](err); ok {
-		return outer.Err
-	}
-	return err
 }
 
 // validateReferencesIn checks the secrets that a URL refers to. They stand

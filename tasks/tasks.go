@@ -38,11 +38,11 @@ var ErrUnknownType = errors.New("not a built-in task type")
 // careful ones, of which that of crawls and that of commands archive every job.
 var builtin = []struct {
 	name     string
-	validate func(payload []byte) error
+	validate func(payload []byte) error // of commands Validate knows
 	handler  asynq.Handler
 }{
 	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }, &CrawlHandler{}},
-	{TypeExec, func(payload []byte) error { return validateExec(TypeExec, payload) }, &ExecHandler{}},
+	{TypeExec, nil, &ExecHandler{}},
 	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }, &HTTPHandler{}},
 }
 
@@ -74,7 +74,8 @@ func Register(mux *asynq.ServeMux) {
 // error wraps ErrUnknownType if the type is not built in.
 func Validate(typename string, payload []byte) error {
 	if strings.HasPrefix(typename, PrefixExec) {
-		return validateExec(typename, payload)
+		_, err := commandName(typename, payload)
+		return err
 	}
 	for _, t := range builtin {
 		if t.name == typename {

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -125,19 +125,6 @@ type progress struct {
 	tried    time.Time // when it last enqueued, by our own clock
 }
 
-// inherit takes over what is known from the schedule of the same name before.
-// A new timetable has still to be adopted. One that was disabled knows nothing of
-// use: the ticks of that time are not to be made up for.
-func (s *schedule) inherit(old *schedule) {
-	if old == nil || old.entry.Disabled {
-		return
-	}
-	s.known = old.known
-	if old.timetable.spec == s.timetable.spec {
-		s.progress = old.progress
-	}
-}
-
 // leave copies the schedule for the time until Redis knows that it is gone.
 func (s *schedule) leave() *schedule {
 	left := *s
@@ -178,7 +165,13 @@ func (r *Runner) Set(entries []Entry) error {
 			continue
 		}
 		delete(r.leaving, name)
-		s.inherit(old)
+		if old == nil || old.entry.Disabled { // the ticks of that time are not to be made up for
+			continue
+		}
+		s.known = old.known
+		if old.timetable.spec == s.timetable.spec { // else that has still to be adopted
+			s.progress = old.progress
+		}
 	}
 	r.schedules = schedules
 	select {
@@ -297,11 +290,8 @@ func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
 	return err
 }
 
-// This file is about when to look at which schedule. Between two looks a
-// process asks Redis nothing: it sleeps until the next tick by Redis's clock,
-// which it reckons with its own.
-
-// syncEvery bounds a sleep, so that our clock's drift from Redis's does not add
+// syncEvery bounds a sleep. Between two looks a process asks Redis nothing: it sleeps until
+// the next tick by Redis's clock, which it reckons with its own. So our clock's drift from Redis's does not add
 // up, and that a change of Redis's clock is noticed.
 const syncEvery = 5 * time.Minute
 
@@ -311,36 +301,24 @@ func (r *Runner) setClock(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if expected := r.clock(); expected.Sub(now) > time.Minute {
-		for s := range r.active() {
+		for _, s := range r.active() {
 			s.look = time.Time{}
 		}
 	}
 	r.now, r.asked = now, time.Now()
 }
 
-// clock is Redis's time by our own clock. The caller holds mu.
-func (r *Runner) clock() time.Time {
-	if r.asked.IsZero() {
-		return time.Time{}
-	}
-	return r.now.Add(time.Since(r.asked))
-}
+// clock is Redis's time by our own clock, and long ago before it was asked. The caller
+// holds mu.
+func (r *Runner) clock() time.Time { return r.now.Add(time.Since(r.asked)) }
 
-// due lists the schedules to look at by now. Their order is random, as a map's is, so
-// that replicas that wake up for many ticks at once each win some of them. Before
-// Redis was first asked its time counts as the zero time, and so does look of a new
-// schedule: all of them are due.
+// due lists the schedules to look at by now: all new ones. Their order is random, as a
+// map's is, so that replicas that wake up for many ticks at once each win some of them.
 func (r *Runner) due() []*schedule {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	var due []*schedule
-	for s := range r.active() {
-		if !s.look.After(now) {
-			due = append(due, s)
-		}
-	}
-	return due
+	return slices.DeleteFunc(r.active(), func(s *schedule) bool { return s.look.After(now) })
 }
 
 // untilNext says how long no schedule is due, syncEvery at most. One may be overdue
@@ -350,26 +328,16 @@ func (r *Runner) untilNext() time.Duration {
 	defer r.mu.Unlock()
 	now := r.clock()
 	wait := syncEvery
-	for s := range r.active() {
+	for _, s := range r.active() {
 		wait = min(wait, s.look.Sub(now))
 	}
 	return max(wait, 0)
 }
 
 // active gives the enabled schedules and those that leave. The caller holds mu.
-func (r *Runner) active() iter.Seq[*schedule] {
-	return func(yield func(*schedule) bool) {
-		for _, s := range r.schedules {
-			if !s.entry.Disabled && !yield(s) {
-				return
-			}
-		}
-		for _, s := range r.leaving {
-			if !yield(s) {
-				return
-			}
-		}
-	}
+func (r *Runner) active() []*schedule {
+	all := slices.AppendSeq(slices.Collect(maps.Values(r.schedules)), maps.Values(r.leaving))
+	return slices.DeleteFunc(all, func(s *schedule) bool { return s.entry.Disabled && !s.leaving })
 }
 
 // report logs the first of several errors when things start to fail, and one
@@ -383,10 +351,7 @@ func (r *Runner) report(ctx context.Context, errs ...error) {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := false
-	for s := range r.active() {
-		held = held || s.fails > 0
-	}
+	held := slices.ContainsFunc(r.active(), func(s *schedule) bool { return s.fails > 0 })
 	switch {
 	case len(errs) > 0 && !r.failing:
 		r.failing = true

@@ -130,10 +130,11 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, 
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("reading schedules from Redis: %w", err)
 	}
-	now, err := parseTime(reply[0])
+	micros, err := strconv.ParseInt(fmt.Sprint(reply[0]), 10, 64)
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, time.Time{}, fmt.Errorf("time of Redis: %w", err)
 	}
+	now := time.UnixMicro(micros)
 	views := make([]view, len(names))
 	for i, name := range names {
 		s, err := parseState(reply[i+1])
@@ -174,13 +175,4 @@ func (r *Runner) move(ctx context.Context, name string, from, to state) (bool, e
 		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
 	}
 	return moved, nil
-}
-
-// parseTime reads the microseconds that a script gives the time in.
-func parseTime(reply any) (time.Time, error) {
-	micros, err := strconv.ParseInt(fmt.Sprint(reply), 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("time of Redis: %w", err)
-	}
-	return time.UnixMicro(micros), nil
 }

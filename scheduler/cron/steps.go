@@ -57,7 +57,7 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
 //	the state is of another cron line      adopt    after that line's ticks
-//	another replica has released it        reclaim
+//	another replica has released it        take it back
 //	a tick is due                          tick
 //
 // It sets s.look if nothing more is due; otherwise it reports whether v is still
@@ -87,7 +87,11 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 	case !s.adopted && v.spec != s.timetable.spec:
 		return r.adopt(ctx, s, v)
 	case v.spec == "":
-		return r.reclaim(ctx, s, v)
+		// Its config has no such entry (any more), ours does. Nobody else would keep the state
+		// from being forgotten while the entry is paused or has no tick for long.
+		to := v.state
+		to.spec = s.timetable.spec
+		return r.moveView(ctx, s, v, to)
 	}
 	s.adopted = true
 	moved, done, err := r.tick(ctx, s, s.timetable, v)
@@ -138,15 +142,6 @@ func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) (bool, error) 
 	}
 	to := v.state
 	to.last, to.spec = latest(v.last, v.now), s.timetable.spec
-	return r.moveView(ctx, s, v, to)
-}
-
-// reclaim takes the state back from a replica that has released it: its config
-// has no such entry (any more), ours does. Nobody else would keep the state
-// from being forgotten while the entry is paused or has no tick for long.
-func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error) {
-	to := v.state
-	to.spec = s.timetable.spec
 	return r.moveView(ctx, s, v, to)
 }
 

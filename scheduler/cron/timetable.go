@@ -48,7 +48,11 @@ func newTimetable(e Entry) (*timetable, error) {
 	if hint := badFields(line, e.Seconds); hint != "" {
 		return wrong(hint)
 	}
-	schedule, err := parser(e.Seconds).Parse(line)
+	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor // @hourly and the like
+	if e.Seconds {
+		fields |= robfig.Second
+	}
+	schedule, err := robfig.NewParser(fields).Parse(line)
 	if err != nil {
 		return wrong("is not a cron line: " + err.Error())
 	}
@@ -102,16 +106,6 @@ func badFields(line string, seconds bool) string {
 	return ""
 }
 
-// parser reads lines with or without a field for the second. Descriptors are
-// @hourly and its like.
-func parser(seconds bool) robfig.Parser {
-	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor
-	if seconds {
-		fields |= robfig.Second
-	}
-	return robfig.NewParser(fields)
-}
-
 // timetableOf is the timetable that spec was taken from. That it had a field for
 // the second shows in the number of fields. It fails for what another version, which
 // knew other lines, has written.
@@ -131,7 +125,11 @@ func timetableOf(spec string) (*timetable, error) {
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
-		return time.Unix((floorDiv(after.Unix(), every)+1)*every, 0).In(t.zone)
+		tick := after.Unix() - after.Unix()%every
+		if tick <= after.Unix() { // as it is but before 1970
+			tick += every
+		}
+		return time.Unix(tick, 0).In(t.zone)
 	}
 	for at := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		start, end := at.ZoneBounds()
@@ -157,7 +155,8 @@ func (t *timetable) next(after time.Time) time.Time {
 // clock, so that the labels of the gap still tick; after a jump back it is
 // later, so that labels which were there already do not tick again.
 func (t *timetable) firstLabel(at, start time.Time) time.Time {
-	label := wallClock(at)
+	_, offset := at.Zone()
+	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
 	if start.IsZero() || t.everyHour() {
 		return label
 	}
@@ -186,20 +185,6 @@ func (t *timetable) nextLabel(label time.Time) time.Time {
 		found = t.fields.Next(time.Date(label.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
 	}
 	return found
-}
-
-// wallClock is what a clock in at's zone shows, as a time in UTC.
-func wallClock(at time.Time) time.Time {
-	_, offset := at.Zone()
-	return time.Unix(at.Unix()+int64(offset), 0).UTC()
-}
-
-// floorDiv is a/b rounded down, for a below 0, too.
-func floorDiv(a, b int64) int64 {
-	if a%b < 0 {
-		return a/b - 1
-	}
-	return a / b
 }
 
 // missedAfter is how late a tick may come and still run whatever Missed says.

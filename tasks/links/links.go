@@ -49,7 +49,12 @@ func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
 	}
-	u, err := parse(base, reference)
+	// net/url reads by RFC 3986, which pages do not keep to: browsers take backslashes, blanks
+	// and tabs, and a crawl has to go where they go.
+	u, err := whatwg.Parse(reference)
+	if base != "" {
+		u, err = whatwg.ParseRef(base, reference)
+	}
 	if err != nil {
 		// The parser's error repeats the URL, its kind does not.
 		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))
@@ -90,16 +95,6 @@ func shown(reference string) string {
 		return "…" + reference[i:]
 	}
 	return reference
-}
-
-// parse reads a reference as browsers do, relative to a base. net/url reads by RFC
-// 3986, which pages do not keep to: browsers take backslashes, blanks and tabs, and
-// a crawl has to go where they go.
-func parse(base, reference string) (*whatwg.Url, error) {
-	if base == "" {
-		return whatwg.Parse(reference)
-	}
-	return whatwg.ParseRef(base, reference)
 }
 
 // normalizeEncoding decodes the unreserved characters of RFC 3986, writes all

@@ -200,6 +200,8 @@ func (c CrawlFetch) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
+func (c CrawlFetch) link() frontier.Link { return frontier.Link{URL: c.URL, Depth: c.Depth} }
+
 // origin is what a robots.txt is for: scheme, host and port. It is empty for what is
 // no URL.
 func origin(text string) string {

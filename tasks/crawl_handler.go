@@ -205,7 +205,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	if err != nil || answer != frontier.Take {
 		return err
 	}
-	_, err = h.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, frontier.Failed, nil)
+	_, err = h.Frontier.Done(ctx, j.run, j.page.link(), frontier.Failed, nil)
 	return err
 }
 
@@ -213,7 +213,6 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 // that another job has, may have been found on a shorter way this time, so that its
 // links can be followed further: that is spread, without another request.
 func (j *crawlJob) do(ctx context.Context) error {
-	asked := lead{Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth}, hops: j.page.Hops, sitemap: j.page.Sitemap, nested: j.page.Nested}
 	answer, err := j.claim(ctx)
 	switch {
 	case err != nil:
@@ -226,7 +225,7 @@ func (j *crawlJob) do(ctx context.Context) error {
 		return nil
 	case answer != frontier.Take:
 		j.result.Outcome = "seen"
-		return j.spread(ctx, []lead{asked}) // which may lead further than it did
+		return j.spread(ctx, []CrawlFetch{j.page}) // which may lead further than it did
 	}
 	file, err := j.robotsFor(ctx)
 	if err != nil {
@@ -260,7 +259,7 @@ func (j *crawlJob) claim(ctx context.Context) (string, error) {
 	queue, _ := asynq.GetQueueName(ctx)
 	run, answer, depth, err := j.Frontier.Claim(ctx, frontier.Claim{
 		Run:  frontier.Run{Crawl: j.page.Crawl, Name: j.page.Run},
-		Link: frontier.Link{URL: j.page.URL, Depth: j.page.Depth},
+		Link: j.page.link(),
 		Job:  queue + "/" + id, Seed: j.page.From == "", Anew: j.page.Anew,
 	})
 	j.run = run

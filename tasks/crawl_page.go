@@ -57,7 +57,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		}
 		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(a.Status):
-		if err := j.keep(a, nil); err != nil {
+		if err := j.keep(a, &frontier.Page{}); err != nil {
 			return err
 		}
 		return j.moved(ctx, a, page)
@@ -65,7 +65,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		a.drop()
 		return wrong
 	case wrong != nil:
-		err := j.keep(a, nil)
+		err := j.keep(a, &frontier.Page{})
 		a.drop()
 		if err != nil {
 			return err
@@ -158,13 +158,11 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 // to. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it.
 func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool) {
-	kind := a.resp.Header.Get("Content-Type")
-	media, _, _ := mime.ParseMediaType(kind)
+	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
-	tags, agent := a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent())
-	noIndex = links.FromPage(j.page.URL, kind, tags, agent, nil).NoIndex // of whatever type the page is
+	noIndex = j.tags(a, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
@@ -181,7 +179,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 			page.Nested = nil
 		}
 	case media == "text/html" || media == "application/xhtml+xml":
-		found := links.FromPage(j.page.URL, kind, tags, agent, body)
+		found := j.tags(a, body)
 		page.Links, noIndex = found.Links, found.NoIndex
 		j.result.Beyond += found.Beyond
 		if found.Cut {
@@ -193,6 +191,11 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	page.Nested = slices.DeleteFunc(page.Nested, func(to string) bool { return !links.Within(to, j.hosts) })
 	j.result.Links = len(page.Links) + len(page.Sitemaps) + len(page.Nested)
 	return noIndex
+}
+
+// tags is what the answer's header says to robots, and the tags of a page's text.
+func (j *crawlJob) tags(a *answer, body []byte) links.Page {
+	return links.FromPage(j.page.URL, a.resp.Header.Get("Content-Type"), a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
 }
 
 // until is a reader that fails once the context has ended: of what is packed a thousand-
@@ -246,7 +249,7 @@ func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
 	if err != nil {
 		return err
 	}
-	if links.FromPage(j.page.URL, "", a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), nil).NoIndex {
+	if j.tags(a, nil).NoIndex {
 		return nil
 	}
 	return j.archive(a, body, page)
@@ -256,10 +259,7 @@ func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
 func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address}
-	if page != nil {
-		e.Before = page.Archived
-	}
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: page.Archived}
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
@@ -271,42 +271,32 @@ func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
 	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset
-	if page != nil {
-		page.Archived = at.Capture
-	}
+	page.Archived = at.Capture
 	return err
-}
-
-// lead is where a page leads to.
-type lead struct {
-	frontier.Link
-	hops    int  // redirects in a row that have led there
-	sitemap bool // whether it is read as a sitemap, whatever it says of itself
-	nested  int  // how many sitemaps list one another up to it
 }
 
 // leads are those of a page that so many redirects have led to, from which the
 // crawl may go on to a depth. A link costs one of it, to a page or a sitemap: both lead
 // on. A redirect costs none, since it leads to the page that was meant.
-func leads(page *frontier.Page, depth, hops int) []lead {
+func leads(page *frontier.Page, depth, hops int) []CrawlFetch {
 	if page == nil {
 		return nil
 	}
-	var to []lead
+	var to []CrawlFetch
 	if page.To != "" {
-		to = append(to, lead{Link: frontier.Link{URL: page.To, Depth: depth}, hops: min(hops+1, MaxRedirects), sitemap: page.Level > 0, nested: page.Level})
+		to = append(to, CrawlFetch{URL: page.To, Depth: depth, Hops: min(hops+1, MaxRedirects), Sitemap: page.Level > 0, Nested: page.Level})
 	}
 	if depth == 0 {
 		return to
 	}
 	for _, url := range page.Sitemaps {
-		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}, sitemap: true})
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true})
 	}
 	for _, url := range page.Nested {
-		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}, sitemap: true, nested: page.Level + 1})
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true, Nested: page.Level + 1})
 	}
 	for _, url := range page.Links {
-		to = append(to, lead{Link: frontier.Link{URL: url, Depth: depth - 1}})
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1})
 	}
 	return to
 }
@@ -324,7 +314,7 @@ const spreadBatch = 500
 // looked up: so it has one page's links in memory, and not those of thousands. A URL of the
 // run is looked at again only for a larger depth, so that ends also where pages lead to each
 // other.
-func (j *crawlJob) spread(ctx context.Context, to []lead) error {
+func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 	best := map[string]int{} // by URL of the run, the depth to which it is spread
 	var deeper, followed []frontier.Link
 	for len(to) > 0 || len(deeper) > 0 {
@@ -338,11 +328,11 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 			followed, deeper = append(followed, l), deeper[1:]
 		}
 		// A URL that is there twice is looked up again for a larger depth alone.
-		var batch []lead
+		var batch []CrawlFetch
 		for len(to) > 0 && len(batch) < spreadBatch {
 			l := to[0]
 			to = to[1:]
-			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.sitemap || j.goes(l.URL)) {
+			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.Sitemap || j.goes(l.URL)) {
 				batch = append(batch, l)
 			}
 		}
@@ -360,13 +350,13 @@ func (j *crawlJob) spread(ctx context.Context, to []lead) error {
 // is noted as that without a job. Where robots.txt is not known its job finds out:
 // to ask is a request, and wants that host's permit. Of those that the run has, or has
 // room for, it notes in best how deep they are spread.
-func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead, best map[string]int) ([]frontier.Link, error) {
+func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map[string]int) ([]frontier.Link, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
 	urls := make([]frontier.Link, len(batch))
 	for i, l := range batch {
-		urls[i] = l.Link
+		urls[i] = l.link()
 	}
 	seen, err := j.Frontier.Look(ctx, j.run, urls)
 	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
@@ -376,13 +366,13 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead, best map[strin
 	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
 		if seen[i].State == frontier.Beyond {
-			beyond = append(beyond, l.Link)
+			beyond = append(beyond, l.link())
 			continue
 		}
 		best[l.URL] = max(best[l.URL], l.Depth)
 		if seen[i].State != "" { // there is a job for it, or it needs none
 			if l.Depth > seen[i].Depth {
-				found = append(found, l.Link)
+				found = append(found, l.link())
 			}
 			continue
 		}
@@ -391,14 +381,16 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead, best map[strin
 			return nil, err
 		}
 		if file != nil && !file.Allowed(l.URL) {
-			disallowed = append(disallowed, l.Link)
+			disallowed = append(disallowed, l.link())
 			continue
 		}
-		// The job comes before the note: see Frontier.Found.
-		if err := j.enqueue(ctx, j.next(l)); err != nil {
+		// The job comes before the note: see Frontier.Found. Allow gets hosts and no words such
+		// as SameHost, which would mean another host there.
+		l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
+		if err := j.enqueue(ctx, l); err != nil {
 			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
 		}
-		found = append(found, l.Link)
+		found = append(found, l.link())
 	}
 	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
 		return nil, err
@@ -412,13 +404,4 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []lead, best map[strin
 	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
 	j.result.New += added
 	return deeper, err
-}
-
-// next is the job of a URL that the page leads to. Allow gets hosts and no words
-// such as SameHost, which would mean another host there.
-func (j *crawlJob) next(l lead) CrawlFetch {
-	return CrawlFetch{
-		Crawl: j.page.Crawl, URL: l.URL, Depth: l.Depth, Allow: j.hosts, Run: j.run.Name,
-		Sitemap: l.sitemap, Nested: l.nested, From: j.page.URL, Hops: l.hops,
-	}
 }

@@ -205,7 +205,6 @@ type until struct {
 	in  io.Reader
 }
 
-// Read implements io.Reader.
 func (u until) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err

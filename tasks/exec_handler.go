@@ -328,7 +328,6 @@ type tail struct {
 	most int
 }
 
-// Write implements io.Writer, and never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
 	if extra := len(t.end) - t.most; extra > 0 {

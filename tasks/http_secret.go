@@ -244,7 +244,6 @@ type hiddenError struct {
 	err  error
 }
 
-// Error is the text without the secrets.
 func (e *hiddenError) Error() string { return e.text }
 
 // Unwrap is the error itself: it is not for logs.

@@ -48,7 +48,6 @@ func main() {
 	}
 }
 
-// crawl has all pages crawled, and prints what the hosts saw.
 func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Report, err error) {
 	site, err := crawlsite.Start(pages / len(crawlsite.Hosts))
 	if err != nil {
@@ -75,7 +74,6 @@ func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Repo
 	return report, show(out, report)
 }
 
-// show prints what the hosts saw.
 func show(out io.Writer, report crawlsite.Report) error {
 	var rows [][]string
 	for _, r := range report.Rows {

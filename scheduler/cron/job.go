@@ -68,7 +68,6 @@ func (s *schedule) hopeless(v *view) bool {
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
 }
 
-// fail moves the state past a tick that has no job.
 func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) (bool, error) {
 	to.outcome = "failed: " + err.Error()
 	to.failed++

@@ -153,7 +153,6 @@ type shallow struct {
 	tokens int
 }
 
-// Token implements xml.TokenReader.
 func (s *shallow) Token() (xml.Token, error) {
 	s.in.token = maxToken
 	if s.tokens++; s.tokens > maxTokens {
@@ -193,7 +192,6 @@ type bounded struct {
 	token int64 // how much one tag, or a text between two, may have still
 }
 
-// Read implements io.Reader. It fails where more comes than a sitemap may have.
 func (b *bounded) Read(p []byte) (n int, err error) {
 	if b.token < 0 {
 		return 0, fmt.Errorf("a tag or a text of more than %d bytes", maxToken)

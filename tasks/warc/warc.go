@@ -117,7 +117,6 @@ const (
 	identical   = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 )
 
-// response is the answer's record, or that of a revisit.
 func (e Exchange) response(target string) record {
 	capture, profile, truncated := Capture{newID(), e.At, digest(e.Body)}, "", e.Truncated
 	r := record{kind: "response", id: capture.ID, at: e.At, contentType: "application/http;msgtype=response"}

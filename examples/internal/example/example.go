@@ -76,6 +76,20 @@ func (t *Table) None(what string, times int) {
 	t.Promised(what, "0", fmt.Sprint(times), times == 0)
 }
 
+// Once adds a promise that none of these things happened twice, by how often each did.
+func (t *Table) Once(what string, times map[string]int) {
+	again := 0
+	for _, n := range times {
+		again += n - 1
+	}
+	t.None(what, again)
+}
+
+// Denials adds how many denials a job had on the average, under that name.
+func (t *Table) Denials(what string, denials, jobs int) {
+	t.Measured(what, "at most about 1", fmt.Sprintf("%.2f", float64(denials)/float64(jobs)))
+}
+
 // A Job is a line for enqueue.
 type Job struct {
 	Type    string         `json:"type"`

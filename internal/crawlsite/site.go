@@ -51,9 +51,10 @@ const (
 
 // Site is the servers of all hosts.
 type Site struct {
-	pages  int
-	listen net.Listener
-	server *http.Server
+	pages   int
+	listen  net.Listener
+	server  *http.Server
+	answers http.ServeMux
 
 	mu     sync.Mutex
 	hosts  map[string]*host
@@ -75,6 +76,7 @@ func Start(pages int) (*Site, error) {
 	for _, name := range Hosts {
 		s.hosts[name] = &host{Row: Row{Host: name, Limit: limits[name]}, answered: map[string]int{}}
 	}
+	s.answer()
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(listen) }() // it ends with Close
 	go s.feel()
@@ -131,40 +133,40 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Host == Slow {
 		time.Sleep(latency)
 	}
-	if s.answer(w, r) {
+	s.answers.ServeHTTP(w, r)
+	if _, found := s.answers.Handler(r); found != "" {
 		s.mu.Lock()
 		h.answered[r.URL.Path]++
 		s.mu.Unlock()
 	}
 }
 
-// answer reports whether there was something to answer with.
-func (s *Site) answer(w http.ResponseWriter, r *http.Request) bool {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if i, ok := s.number(r.URL.Path); ok {
-		s.page(w, r.Host, i)
-		return true
-	}
-	to, redirected := s.redirect(r.Host, r.URL.Path)
-	switch {
-	case redirected:
-		http.Redirect(w, r, to, http.StatusFound)
-	case r.Host == Robots && r.URL.Path == "/robots.txt":
-		fmt.Fprintf(w, "User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds())
-	case r.Host == Plain && r.URL.Path == "/robots.txt":
-		fmt.Fprintf(w, "Sitemap: %s\n", Sitemap)
-	case r.Host == Plain && r.URL.Path == "/sitemap.xml":
-		w.Header().Set("Content-Type", "application/xml")
-		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
-		for i := range s.pages {
-			fmt.Fprintf(w, "<url><loc>http://%s%s</loc></url>", Plain, path(i))
+// answer makes what there is to answer with.
+func (s *Site) answer() {
+	s.answers.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { s.page(w, r.Host, 0) })
+	s.answers.HandleFunc("/page/{i}", func(w http.ResponseWriter, r *http.Request) {
+		if i, err := strconv.Atoi(r.PathValue("i")); err == nil && i > 0 && i < s.pages {
+			s.page(w, r.Host, i)
+			return
 		}
-		fmt.Fprint(w, "</urlset>")
-	default:
 		http.NotFound(w, r)
-		return false
+	})
+	for from, to := range map[string]string{"/old/": "/page/", "/away/": "http://" + Plain + "/page/"} {
+		s.answers.HandleFunc(Moved+from+"{i}", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to+r.PathValue("i"), http.StatusFound)
+		})
 	}
-	return true
+	sitemap := `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
+	for i := range s.pages {
+		sitemap += fmt.Sprintf("<url><loc>http://%s%s</loc></url>", Plain, path(i))
+	}
+	for at, text := range map[string]string{
+		Robots + "/robots.txt": fmt.Sprintf("User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds()),
+		Plain + "/robots.txt":  "Sitemap: " + Sitemap + "\n",
+		Plain + "/sitemap.xml": sitemap + "</urlset>",
+	} {
+		s.answers.HandleFunc(at, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+	}
 }
 
 func path(i int) string {
@@ -174,16 +176,9 @@ func path(i int) string {
 	return "/page/" + strconv.Itoa(i)
 }
 
-func (s *Site) number(of string) (int, bool) {
-	i, err := strconv.Atoi(strings.TrimPrefix(of, "/page/"))
-	if of == "/" {
-		i, err = 0, nil
-	}
-	return i, err == nil && i >= 0 && i < s.pages && of == path(i)
-}
-
 // page writes a page: a node of a tree, with ways back and astray.
 func (s *Site) page(w http.ResponseWriter, name string, i int) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, "<!doctype html><title>%s %d</title>\n", name, i)
 	to := []string{path(i / 2), path(i) + "#part", "http://elsewhere.example/", "mailto:crawler@" + name}
 	if i == 0 && name == Plain {
@@ -215,19 +210,6 @@ func (s *Site) way(name string, i int) []string {
 		return []string{"http://" + Moved + "/away/" + strconv.Itoa(i), path(i)}
 	}
 	return []string{path(i)}
-}
-
-func (s *Site) redirect(name, from string) (to string, ok bool) {
-	if name != Moved {
-		return "", false
-	}
-	if i, is := strings.CutPrefix(from, "/old/"); is {
-		return "/page/" + i, true
-	}
-	if i, is := strings.CutPrefix(from, "/away/"); is {
-		return "http://" + Plain + "/page/" + i, true
-	}
-	return "", false
 }
 
 // Done reports whether every page has been fetched.

@@ -274,6 +274,24 @@ func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
 	return err
 }
 
+// finish notes what has become of the URL, after all that it leads to has been
+// enqueued: whoever dies before that runs again. Meanwhile the URL may have been
+// found nearer to where the crawl began: then its links are spread once more, to the
+// larger depth. That ends, for depths grow and are bounded.
+func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *frontier.Page) error {
+	depth := j.page.Depth
+	for {
+		if err := j.spread(ctx, leads(page, depth, j.page.Hops)); err != nil {
+			return err
+		}
+		asked, err := j.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: depth}, state, page)
+		if err != nil || asked <= depth {
+			return err
+		}
+		depth = asked
+	}
+}
+
 // leads are those of a page that so many redirects have led to, from which the
 // crawl may go on to a depth. A link costs one of it, to a page or a sitemap: both lead
 // on. A redirect costs none, since it leads to the page that was meant.

@@ -87,27 +87,6 @@ type ExecHandler struct {
 	closed  bool
 }
 
-// CommandError is a command that did not end well. It is retried.
-type CommandError struct {
-	Command string // its name in ExecHandler.Commands
-	// Code is its exit code: -1 where it had none.
-	Code int
-	// Reason is why: "exit code 3", "signal: killed", or a timeout.
-	Reason string
-	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
-	// are hidden.
-	Stderr string
-}
-
-// Error says how it ended and what it said.
-func (e *CommandError) Error() string {
-	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
-	if e.Stderr != "" {
-		text += ": " + e.Stderr
-	}
-	return text
-}
-
 // commandName is the command that a task is for: the one in its type, or else in its
 // payload. Which commands there are only the worker knows. Other fields are not read strictly, since they are the command's.
 func commandName(typename string, payload []byte) (string, error) {

@@ -2,18 +2,110 @@ package tasks
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"os"
+	"path"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/redact"
 )
+
+// HTTPHandler runs http:request tasks. Its zero value is ready to use, and
+// careful: it connects to public addresses alone, through no proxy, gives no
+// secret out and writes no file. What it may do beyond that is for whoever runs
+// the worker to say, not for payloads. It must not be copied, nor its fields
+// changed, after its first task. It is safe for concurrent use, and one should run
+// all calls of a process: it keeps connections open from call to call.
+//
+// Every answer is kept as the task's result, an HTTPResult, whatever its
+// status: that of the last attempt stays. What becomes of the job:
+//
+//   - The status is expected: done.
+//   - A malformed payload, or an address that is not allowed: archived at once,
+//     with the reason.
+//   - Another status, 101 always: a *StatusError. A 4xx is archived at once, because the
+//     same call would only be refused again; but 408, 425 and 429, and any
+//     answer that says when to come back, are retried, as are 5xx and all
+//     others. A redirect that is not followed is archived too.
+//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError,
+//     and the job is put back at the next URL, or archived without PutBackAs.
+//   - A body that is longer than asked for: a *BodyError, archived at once.
+//   - No answer, a broken one, or none in time: a *NetworkError, retried.
+//   - No secret, or no room for the body on disk: retried.
+//
+// A call can be made more than once, as any asynq job can run more than once.
+type HTTPHandler struct {
+	// AllowPrivate lists networks that may be called although they are not
+	// public: loopback, link-local, the ranges of RFC 1918 and the like. What
+	// counts is the address that is connected to, whatever its name. Through a
+	// proxy that is the proxy's.
+	AllowPrivate []netip.Prefix
+	// Secrets lists what payloads may refer to as ${env:NAME} and
+	// ${file:/path}, in the URL's path and query and in the values of headers:
+	// "env:API_TOKEN", "file:/run/secrets/*", as path.Match has it. Whoever can
+	// enqueue jobs can send these to any host.
+	Secrets []string
+	// SaveDir is the folder below which payloads may save bodies. Empty means
+	// that they may not.
+	SaveDir string
+	// MaxSave is how many bytes a saved body may have. The zero value means
+	// DefaultMaxSave.
+	MaxSave int64
+	// TLS is for https: own roots, a client's certificate, a lowest version.
+	// Nil means Go's defaults.
+	TLS *tls.Config
+	// Proxy chooses a proxy for a request. Nil means none; the environment's
+	// is http.ProxyFromEnvironment.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Transport makes the calls instead of the handler's own, to which
+	// AllowPrivate, TLS and Proxy belong.
+	Transport http.RoundTripper
+	// PutBackAs makes the error that puts a job back with another payload:
+	// scheduler.PutBackAs where that package runs the job. Nil means that a
+	// redirected job which asks for RedirectsRequeue is archived.
+	PutBackAs func(payload []byte) error
+	// Observe is told of every answer, redirects included, as soon as its
+	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
+	// task, whose context and time it shares, and before the body is read.
+	Observe func(ctx context.Context, task *asynq.Task, a Answer)
+
+	once     sync.Once
+	shared   http.RoundTripper                        // made once: see transport
+	resolver *net.Resolver                            // nil means the machine's
+	create   func(*os.Root, string) (saveFile, error) // nil means createFile
+}
+
+// saveFile is what of an *os.File is used. Tests have one whose disk is full.
+type saveFile interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// answer is one answer to one request, of which the header is there. Whoever has it
+// closes its body, by read or drop. It knows the call twice: as it may be shown, and
+// as it was made.
+type answer struct {
+	Answer
+	call    HTTPRequest // as the payload has it
+	secrets secrets
+	url     *url.URL // that was called, with its secrets
+	resp    *http.Response
+	at      time.Time // when the header was there
+	address string    // the IP address that answered, or the proxy's
+}
 
 // transport is the handler's one transport, which keeps connections open from
 // call to call. It is used without an http.Client, which would follow redirects
@@ -164,4 +256,55 @@ func (b *endingBody) Read(p []byte) (int, error) {
 func (b *endingBody) Close() error {
 	b.keep()
 	return b.ReadCloser.Close()
+}
+
+// reveal is the call with its secrets in it, and the secrets. It exists from
+// just before the request is sent, and must not be shown to anybody. Where a secret
+// cannot be had the error names all that are missing, and nothing is sent. Values
+// are read anew for each request, so a new one counts at once.
+func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
+	var found secrets
+	var failed error
+	fill := func(text string, escape func(string) string) string {
+		return filled.ReplaceAllStringFunc(text, func(ref string) string {
+			name := filled.FindStringSubmatch(ref)[1]
+			if name == "$" {
+				return escape(name)
+			}
+			value, err := h.secret(name)
+			if err != nil {
+				failed = errors.Join(failed, err)
+			}
+			// The other side may repeat it escaped or not.
+			found = append(found, secret{value, ref}, secret{escape(value), ref})
+			return escape(value)
+		})
+	}
+	open := call
+	open.URL = fill(call.URL, escapeURL)
+	open.Headers = make(map[string]string, len(call.Headers))
+	for name, value := range call.Headers {
+		open.Headers[name] = fill(value, func(s string) string { return s })
+	}
+	if failed != nil {
+		return call, nil, failed
+	}
+	// What stands written out in the query should be a reference, and is hidden as one.
+	for _, value := range redact.Values(call.URL) {
+		if len(value) >= minSecret {
+			found = append(found, secret{value, redact.Hidden})
+		}
+	}
+	found.sort()
+	return open, found, nil
+}
+
+// secret is the value of "env:NAME" or "file:PATH". What is wrong with it is
+// the worker's fault, not the payload's, so the job may be tried again.
+func (h *HTTPHandler) secret(name string) (string, error) {
+	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+	if !slices.ContainsFunc(h.Secrets, allowed) {
+		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
+	}
+	return lookup(name)
 }

@@ -3,19 +3,15 @@ package tasks
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -23,82 +19,6 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/frontier"
 )
-
-// HTTPHandler runs http:request tasks. Its zero value is ready to use, and
-// careful: it connects to public addresses alone, through no proxy, gives no
-// secret out and writes no file. What it may do beyond that is for whoever runs
-// the worker to say, not for payloads. It must not be copied, nor its fields
-// changed, after its first task. It is safe for concurrent use, and one should run
-// all calls of a process: it keeps connections open from call to call.
-//
-// Every answer is kept as the task's result, an HTTPResult, whatever its
-// status: that of the last attempt stays. What becomes of the job:
-//
-//   - The status is expected: done.
-//   - A malformed payload, or an address that is not allowed: archived at once,
-//     with the reason.
-//   - Another status, 101 always: a *StatusError. A 4xx is archived at once, because the
-//     same call would only be refused again; but 408, 425 and 429, and any
-//     answer that says when to come back, are retried, as are 5xx and all
-//     others. A redirect that is not followed is archived too.
-//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError,
-//     and the job is put back at the next URL, or archived without PutBackAs.
-//   - A body that is longer than asked for: a *BodyError, archived at once.
-//   - No answer, a broken one, or none in time: a *NetworkError, retried.
-//   - No secret, or no room for the body on disk: retried.
-//
-// A call can be made more than once, as any asynq job can run more than once.
-type HTTPHandler struct {
-	// AllowPrivate lists networks that may be called although they are not
-	// public: loopback, link-local, the ranges of RFC 1918 and the like. What
-	// counts is the address that is connected to, whatever its name. Through a
-	// proxy that is the proxy's.
-	AllowPrivate []netip.Prefix
-	// Secrets lists what payloads may refer to as ${env:NAME} and
-	// ${file:/path}, in the URL's path and query and in the values of headers:
-	// "env:API_TOKEN", "file:/run/secrets/*", as path.Match has it. Whoever can
-	// enqueue jobs can send these to any host.
-	Secrets []string
-	// SaveDir is the folder below which payloads may save bodies. Empty means
-	// that they may not.
-	SaveDir string
-	// MaxSave is how many bytes a saved body may have. The zero value means
-	// DefaultMaxSave.
-	MaxSave int64
-	// TLS is for https: own roots, a client's certificate, a lowest version.
-	// Nil means Go's defaults.
-	TLS *tls.Config
-	// Proxy chooses a proxy for a request. Nil means none; the environment's
-	// is http.ProxyFromEnvironment.
-	Proxy func(*http.Request) (*url.URL, error)
-	// Transport makes the calls instead of the handler's own, to which
-	// AllowPrivate, TLS and Proxy belong.
-	Transport http.RoundTripper
-	// PutBackAs makes the error that puts a job back with another payload:
-	// scheduler.PutBackAs where that package runs the job. Nil means that a
-	// redirected job which asks for RedirectsRequeue is archived.
-	PutBackAs func(payload []byte) error
-	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
-	// task, whose context and time it shares, and before the body is read.
-	Observe func(ctx context.Context, task *asynq.Task, a Answer)
-
-	once     sync.Once
-	shared   http.RoundTripper                        // made once: see transport
-	resolver *net.Resolver                            // nil means the machine's
-	create   func(*os.Root, string) (saveFile, error) // nil means createFile
-}
-
-// Answer is what a limiter may learn from one answer.
-type Answer struct {
-	// URL is the one that answered, with references in place of its secrets.
-	URL    string
-	Status int
-	// Latency is the time from the request to the end of the answer's header.
-	Latency time.Duration
-	// Upstream is what the header says about limits.
-	Upstream Upstream
-}
 
 // ProcessTask makes the task's call and keeps the answer as its result. Where Redis does
 // not take that for a minute the job fails, and the call is made again by another attempt.
@@ -156,19 +76,6 @@ func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a Answer) {
 	if h.Observe != nil {
 		h.Observe(ctx, task, a)
 	}
-}
-
-// answer is one answer to one request, of which the header is there. Whoever has it
-// closes its body, by read or drop. It knows the call twice: as it may be shown, and
-// as it was made.
-type answer struct {
-	Answer
-	call    HTTPRequest // as the payload has it
-	secrets secrets
-	url     *url.URL // that was called, with its secrets
-	resp    *http.Response
-	at      time.Time // when the header was there
-	address string    // the IP address that answered, or the proxy's
 }
 
 // within bounds the time of a call, and says so where it is over.
@@ -238,29 +145,6 @@ func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPR
 	wrong.Redirect = redirect
 	return result, wrong.ends(a.resp.Header)
 }
-
-// Redirects is what becomes of an answer that redirects. One whose status is
-// among those that the call expects is never followed.
-type Redirects string
-
-// The values of HTTPRequest.Redirects.
-const (
-	// RedirectsOff makes a redirect an answer as any other. It is the default,
-	// because it alone keeps what a limit promises without help: one permit, one
-	// request, to the host that the permit is for.
-	RedirectsOff Redirects = "off"
-	// RedirectsSameHost follows up to MaxRedirects redirects within the host,
-	// at once: one permit then pays for up to 1 + MaxRedirects requests. One to
-	// another host, or from https to http, is an answer as any other.
-	RedirectsSameHost Redirects = "same-host"
-	// RedirectsRequeue ends the run at every redirect, and the job goes on at the
-	// next URL under the permits of that: see HTTPHandler.PutBackAs.
-	RedirectsRequeue Redirects = "requeue"
-)
-
-// MaxRedirects is how many redirects one job follows, in one run or in several.
-// It is what RFC 9309 asks of crawlers at least; what needs more is a loop.
-const MaxRedirects = 5
 
 // RedirectError ends the run of a job that asked for RedirectsRequeue: what is
 // left to do is Next. It comes wrapped with the error of HTTPHandler.PutBackAs,

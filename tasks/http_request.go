@@ -27,6 +27,15 @@ const TypeHTTPRequest = "http:request"
 // DefaultTimeout is how long an HTTP call may take if its payload does not say.
 const DefaultTimeout = 30 * time.Second
 
+const (
+	// DefaultResultBody is how many bytes of an answer's body are kept in the
+	// result if the payload does not say.
+	DefaultResultBody = 64 << 10
+	// MaxResultBody is the most that a payload may ask for: results are kept in
+	// Redis. A longer body can be saved to a file.
+	MaxResultBody = 1 << 20
+)
+
 // HTTPRequest is the payload of an http:request task. Only URL is required:
 //
 //	{"method": "PUT", "url": "https://example.com/items/7",
@@ -86,6 +95,29 @@ const (
 	OnMaxBodyTruncate OnMaxBody = "truncate" // keep its beginning; the result says so
 	OnMaxBodyFail     OnMaxBody = "fail"     // archive the job with a *BodyError
 )
+
+// Redirects is what becomes of an answer that redirects. One whose status is
+// among those that the call expects is never followed.
+type Redirects string
+
+// The values of HTTPRequest.Redirects.
+const (
+	// RedirectsOff makes a redirect an answer as any other. It is the default,
+	// because it alone keeps what a limit promises without help: one permit, one
+	// request, to the host that the permit is for.
+	RedirectsOff Redirects = "off"
+	// RedirectsSameHost follows up to MaxRedirects redirects within the host,
+	// at once: one permit then pays for up to 1 + MaxRedirects requests. One to
+	// another host, or from https to http, is an answer as any other.
+	RedirectsSameHost Redirects = "same-host"
+	// RedirectsRequeue ends the run at every redirect, and the job goes on at the
+	// next URL under the permits of that: see HTTPHandler.PutBackAs.
+	RedirectsRequeue Redirects = "requeue"
+)
+
+// MaxRedirects is how many redirects one job follows, in one run or in several.
+// It is what RFC 9309 asks of crawlers at least; what needs more is a loop.
+const MaxRedirects = 5
 
 // NewHTTPRequest is a task that makes the call. To keep the answer after the
 // call has succeeded give it an asynq.Retention. The error says which field is
@@ -307,12 +339,4 @@ func validateHeaders(headers map[string]string) error {
 		given[canonical] = name
 	}
 	return nil
-}
-
-// validHeaderValue reports whether the value is UTF-8 without control characters
-// other than tabs: what can be sent and cannot smuggle in a second header. Secrets
-// are held to it, too.
-func validHeaderValue(value string) bool {
-	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
-	return utf8.ValidString(value) && !strings.ContainsFunc(value, control)
 }

@@ -25,15 +25,6 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-const (
-	// DefaultResultBody is how many bytes of an answer's body are kept in the
-	// result if the payload does not say.
-	DefaultResultBody = 64 << 10
-	// MaxResultBody is the most that a payload may ask for: results are kept in
-	// Redis. A longer body can be saved to a file.
-	MaxResultBody = 1 << 20
-)
-
 // maxDrain is how many bytes more are read and dropped, so that the connection
 // can be used again and the body's length is known; a longer body costs less to cut
 // off than to read.
@@ -337,12 +328,6 @@ func (b *body) Read(p []byte) (int, error) {
 		b.broken = err
 	}
 	return n, err
-}
-
-// saveFile is what of an *os.File is used. Tests have one whose disk is full.
-type saveFile interface {
-	io.WriteCloser
-	Sync() error
 }
 
 // createFile makes a file that must not be there yet, and locks it for as long as

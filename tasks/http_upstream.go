@@ -14,6 +14,17 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
+// Answer is what a limiter may learn from one answer.
+type Answer struct {
+	// URL is the one that answered, with references in place of its secrets.
+	URL    string
+	Status int
+	// Latency is the time from the request to the end of the answer's header.
+	Latency time.Duration
+	// Upstream is what the header says about limits.
+	Upstream Upstream
+}
+
 // Upstream is what an answer says about the limits of the side that gave it:
 // in Retry-After, in the IETF's RateLimit and RateLimit-Policy, and in the
 // X-RateLimit-… of many APIs. What cannot be read counts as not said, for the

@@ -2,7 +2,6 @@ package cron
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,10 +9,6 @@ import (
 
 	"github.com/headgate/headgate/throttle"
 )
-
-// ErrNoEntry says that the Runner was given no entry of the name. Errors of
-// Pause, Resume and Trigger wrap it.
-var ErrNoEntry = errors.New("no such schedule")
 
 // Pause keeps the entry from ticking on every replica until Resume, also over
 // restarts and while it is disabled or removed. A tick that was due before still

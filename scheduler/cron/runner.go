@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
 )
 
 // Enqueuer adds a task to its queue. An asynq.Client is one, and so is package
@@ -125,245 +126,186 @@ type progress struct {
 	tried    time.Time // when it last enqueued, by our own clock
 }
 
-// leave copies the schedule for the time until Redis knows that it is gone.
-func (s *schedule) leave() *schedule {
-	left := *s
-	left.leaving, left.look = true, time.Time{}
-	return &left
+// ErrNoEntry says that the Runner was given no entry of the name. Errors of
+// Pause, Resume and Trigger wrap it.
+var ErrNoEntry = errors.New("no such schedule")
+
+// A state is what all replicas know of an entry: a hash in Redis, with the
+// fields below in snake case. Moments are Unix seconds there, absent when
+// zero. Only a move changes last and intent, so that a state whose last and
+// intent are still the same is one that no replica has worked on.
+//
+// It holds no entry: what a tick enqueues is in the replicas' own programs, and of
+// the cron line only what is needed to see that it has changed, and to do the ticks
+// of the line before up to the change.
+type state struct {
+	last     time.Time // no tick up to here is to be enqueued any more
+	spec     string    // zone and cron line that ran last; empty after removal
+	paused   time.Time // since when; ticks up to it still count
+	intent   time.Time // the tick that is being enqueued
+	intentAt time.Time // since when
+	tick     time.Time // the last tick, and what came of it
+	outcome  string
+	job      jobRef // of the last tick that has one
+	extra    jobRef // the last that Trigger enqueued; no step of a tick writes it
+
+	enqueued, skipped, failed int64
 }
 
-// Set makes entries the whole set, also while Run runs. If any of them is
-// wrong nothing changes, and the error joins an [EntryError] for everything
-// that is wrong.
-//
-// An entry that Redis has never seen starts with its first tick from now on.
-// One whose cron line or zone has changed still gets the old line's ticks up to
-// the change, and the new line's after it. The ticks while an entry was
-// removed or disabled do not count as missed.
-//
-// A removal is seen by the processes that run meanwhile. Where all stop and
-// start again without the entry, none can tell its ticks from those of an
-// outage; should the entry come back, they count as missed.
-func (r *Runner) Set(entries []Entry) error {
-	schedules, err := newSchedules(entries)
+// A jobRef is where a job is. The zero value is none.
+type jobRef struct{ id, queue string }
+
+// A view is an entry's state as last seen.
+type view struct {
+	state
+	err  error     // why the state cannot be read, if so
+	now  time.Time // Redis's time when it was read
+	seen time.Time // our own, just before it was read or last moved on
+}
+
+// fields are the parts of a state by their names in Redis.
+func (s *state) fields() map[string]any {
+	return map[string]any{
+		"last": &s.last, "spec": &s.spec, "paused": &s.paused, "intent": &s.intent, "intent_at": &s.intentAt,
+		"tick": &s.tick, "outcome": &s.outcome, "job": &s.job.id, "job_queue": &s.job.queue,
+		"extra": &s.extra.id, "extra_queue": &s.extra.queue,
+		"enqueued": &s.enqueued, "skipped": &s.skipped, "failed": &s.failed,
+	}
+}
+
+// parseState reads a hash. Its numbers have to be written as ours are: a move
+// compares texts, so it would never succeed on a state that is not ours.
+func parseState(reply any) (s state, err error) {
+	pairs, _ := reply.([]any)
+	hash := make(map[string]string, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		hash[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+	}
+	for name, field := range s.fields() {
+		text := hash[name]
+		if text == "" { // the same as absent to a move
+			continue
+		}
+		number, _ := strconv.ParseInt(text, 10, 64)
+		switch field := field.(type) {
+		case *string:
+			*field = text
+		case *int64:
+			*field = number
+		case *time.Time:
+			*field = time.Unix(number, 0)
+		}
+		if fieldText(field) != text {
+			err = fmt.Errorf("field %s is %q, want a plain whole number", name, text)
+		}
+	}
+	return s, err
+}
+
+// changes lists each field that differs, and its value in to. A move writes no
+// others, so it leaves alone what Pause and Trigger write meanwhile.
+func changes(from, to state) (changed []any) {
+	before := from.fields()
+	for name, field := range to.fields() {
+		if text := fieldText(field); text != fieldText(before[name]) {
+			changed = append(changed, name, text)
+		}
+	}
+	return changed
+}
+
+func fieldText(field any) string {
+	switch field := field.(type) {
+	case *int64:
+		return strconv.FormatInt(*field, 10)
+	case *time.Time:
+		return unixText(*field)
+	}
+	return *field.(*string)
+}
+
+// unixText is a moment as the state holds it: Unix seconds, empty when zero.
+func unixText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.Unix(), 10)
+}
+
+// prefix is what the scope's keys begin with. Its braces keep them in one slot
+// of a cluster.
+func (r *Runner) prefix() string { return lua.Prefix(r.scope) }
+
+func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }
+
+// read gives the states of entries and Redis's time, in one round trip. A state
+// that cannot be understood has its error in its view, and holds up no other.
+func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, error) {
+	args := make([]any, len(names))
+	for i, name := range names {
+		args[i] = name
+	}
+	// Before the round trip: a state must not be taken for fresher than it is.
+	seen := time.Now()
+	reply, err := lua.CronRead.Run(ctx, r.rdb, []string{r.prefix()}, args...).Slice()
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("reading schedules from Redis: %w", err)
+	}
+	micros, err := strconv.ParseInt(fmt.Sprint(reply[0]), 10, 64)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("time of Redis: %w", err)
+	}
+	now := time.UnixMicro(micros)
+	views := make([]view, len(names))
+	for i, name := range names {
+		s, err := parseState(reply[i+1])
+		if err != nil {
+			err = fmt.Errorf("key %s: %w", r.key(name), err)
+		}
+		views[i] = view{state: s, err: err, now: now, seen: seen}
+	}
+	return views, now, nil
+}
+
+// refresh reads v again, after another replica was faster or time has passed.
+func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
+	views, _, err := r.read(ctx, name)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, old := range r.schedules {
-		if _, ok := schedules[name]; !ok && !old.entry.Disabled {
-			r.leaving[name] = old.leave()
-		}
-	}
-	for name, s := range schedules {
-		old := r.schedules[name]
-		if s.entry.Disabled {
-			if old == nil || !old.entry.Disabled {
-				r.leaving[name] = cmp.Or(old, s).leave()
-			}
-			continue
-		}
-		delete(r.leaving, name)
-		if old == nil || old.entry.Disabled { // the ticks of that time are not to be made up for
-			continue
-		}
-		s.known = old.known
-		if old.timetable.spec == s.timetable.spec { // else that has still to be adopted
-			s.progress = old.progress
-		}
-	}
-	r.schedules = schedules
-	select {
-	case r.wake <- struct{}{}:
-	default: // Run has a wake-up to come already
-	}
-	return nil
+	*v = views[0]
+	return v.err
 }
 
-// Check reports all that Set would say of entries, and changes nothing.
-func Check(entries []Entry) error {
-	_, err := newSchedules(entries)
-	return err
-}
+// forgetAfter is how long the state of a removed entry is kept that is not paused.
+const forgetAfter = 30 * 24 * time.Hour
 
-// newSchedules reads entries, and reports all that is wrong with any of them. A name
-// that is there twice is wrong, even if both entries are alike.
-func newSchedules(entries []Entry) (map[string]*schedule, error) {
-	schedules := make(map[string]*schedule, len(entries))
-	var errs []error
-	for _, e := range entries {
-		if _, ok := schedules[e.Name]; ok {
-			errs = append(errs, &EntryError{
-				e.Name, "name", e.Name,
-				"is there twice: each schedule needs a name of its own",
-			})
-		}
-		if err := e.Validate(); err != nil {
-			errs = append(errs, err)
-		}
-		table, _ := newTimetable(e) // Validate has reported its error
-		schedules[e.Name] = &schedule{entry: e, timetable: table}
+// move replaces the state from by to, if nobody else has moved it meanwhile, and
+// reports whether it did. All that a replica does to a state but Pause and Trigger
+// is a move: it is what makes one of them win.
+// A state without a spec is that of an entry which was removed: it is
+// forgotten after a while unless it is paused, and any other move makes it stay.
+func (r *Runner) move(ctx context.Context, name string, from, to state) (bool, error) {
+	forget := 0
+	if to.spec == "" {
+		forget = int(forgetAfter / time.Second)
 	}
-	return schedules, errors.Join(errs...)
-}
-
-// workers is how many entries are looked after at once. Each waits for Redis
-// most of the time.
-const workers = 8
-
-// Run enqueues ticks until ctx ends, then finishes the tick at hand and
-// returns nil. When Redis fails it says so in the log once and goes on trying.
-// Between ticks it asks Redis every five minutes. One call of it is enough for a
-// Runner.
-//
-// Entries whose ticks come together wait for one another's Payload, some at a
-// time, so that one should be quick.
-func (r *Runner) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		timer := time.NewTimer(r.pass(ctx))
-		select {
-		case <-ctx.Done():
-		case <-r.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return nil
-}
-
-// pass looks after every schedule that is due for it, and says how long there
-// is nothing to do.
-func (r *Runner) pass(ctx context.Context) time.Duration {
-	due := r.due()
-	names := make([]string, len(due))
-	for i, s := range due {
-		names[i] = s.entry.Name
-	}
-	views, now, err := r.read(ctx, names...)
+	args := append([]any{name, unixText(from.last), unixText(from.intent), forget}, changes(from, to)...)
+	moved, err := lua.CronMove.Run(ctx, r.rdb, []string{r.prefix()}, args...).Bool()
 	if err != nil {
-		r.report(ctx, err)
-		return retryIn(1)
+		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
 	}
-	r.setClock(now)
-	r.report(ctx, r.tendAll(ctx, due, views)...)
-	return r.untilNext()
+	return moved, nil
 }
 
-// tendAll looks after schedules, some at a time, and gives an error or nil for
-// each.
-func (r *Runner) tendAll(ctx context.Context, due []*schedule, views []view) []error {
-	var group sync.WaitGroup
-	free := make(chan struct{}, workers)
-	errs := make([]error, len(due))
-	for i, s := range due {
-		free <- struct{}{}
-		group.Go(func() {
-			defer func() { <-free }()
-			errs[i] = r.tendOne(ctx, s, views[i])
-		})
+// moveView moves the state on, and v with it. It reports false when another
+// replica was faster, so that v is out of date.
+func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
+	seen := time.Now()
+	moved, err := r.move(ctx, s.entry.Name, v.state, to)
+	if moved {
+		v.state, v.seen = to, seen
+		s.known = latest(s.known, to.last)
 	}
-	group.Wait()
-	return errs
-}
-
-// tendOne looks after a copy of the schedule, as Set may read it meanwhile, and then
-// keeps what has changed. Where Set has replaced the schedule by then, that is lost:
-// the new one looks at the state, which is what counts.
-func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
-	r.mu.Lock()
-	after := *s
-	r.mu.Unlock()
-	err := r.tend(ctx, &after, &v)
-	if err != nil {
-		after.fails++
-		after.look = v.now.Add(retryIn(after.fails))
-	} else {
-		after.fails = 0
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.progress = after.progress
-	if s.released && r.leaving[s.entry.Name] == s {
-		delete(r.leaving, s.entry.Name)
-	}
-	return err
-}
-
-// syncEvery bounds a sleep. Between two looks a process asks Redis nothing: it sleeps until
-// the next tick by Redis's clock, which it reckons with its own. So our clock's drift from Redis's does not add
-// up, and that a change of Redis's clock is noticed.
-const syncEvery = 5 * time.Minute
-
-// setClock notes Redis's time. Where its clock was set back, as at a failover,
-// what was far away may be near, so that everything is to be looked at.
-func (r *Runner) setClock(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if expected := r.clock(); expected.Sub(now) > time.Minute {
-		for _, s := range r.active() {
-			s.look = time.Time{}
-		}
-	}
-	r.now, r.asked = now, time.Now()
-}
-
-// clock is Redis's time by our own clock, and long ago before it was asked. The caller
-// holds mu.
-func (r *Runner) clock() time.Time { return r.now.Add(time.Since(r.asked)) }
-
-// due lists the schedules to look at by now: all new ones. Their order is random, as a
-// map's is, so that replicas that wake up for many ticks at once each win some of them.
-func (r *Runner) due() []*schedule {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	return slices.DeleteFunc(r.active(), func(s *schedule) bool { return s.look.After(now) })
-}
-
-// untilNext says how long no schedule is due, syncEvery at most. One may be overdue
-// already, as looking after the others took its time; then it is 0.
-func (r *Runner) untilNext() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	wait := syncEvery
-	for _, s := range r.active() {
-		wait = min(wait, s.look.Sub(now))
-	}
-	return max(wait, 0)
-}
-
-// active gives the enabled schedules and those that leave. The caller holds mu.
-func (r *Runner) active() []*schedule {
-	all := slices.AppendSeq(slices.Collect(maps.Values(r.schedules)), maps.Values(r.leaving))
-	return slices.DeleteFunc(all, func(s *schedule) bool { return s.entry.Disabled && !s.leaving })
-}
-
-// report logs the first of several errors when things start to fail, and one
-// line when they are well again: an outage of Redis with a thousand entries is
-// two lines. Errors because ctx has ended are none. Things are well only when no
-// schedule is held up, also of those that this pass did not look at.
-func (r *Runner) report(ctx context.Context, errs ...error) {
-	if ctx.Err() != nil {
-		return
-	}
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := slices.ContainsFunc(r.active(), func(s *schedule) bool { return s.fails > 0 })
-	switch {
-	case len(errs) > 0 && !r.failing:
-		r.failing = true
-		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
-	case len(errs) == 0 && !held && r.failing:
-		r.failing = false
-		r.log.Info("schedules go on")
-	}
-}
-
-// retryIn is how long to wait after so many failures in a row: 1s, 2s, 4s and
-// so on up to 30s.
-func retryIn(fails int) time.Duration {
-	return min(time.Second<<min(fails-1, 5), 30*time.Second)
+	return moved, err
 }

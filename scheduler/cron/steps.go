@@ -164,18 +164,6 @@ func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error
 	return r.moveView(ctx, s, v, to)
 }
 
-// moveView moves the state on, and v with it. It reports false when another
-// replica was faster, so that v is out of date.
-func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
-	seen := time.Now()
-	moved, err := r.move(ctx, s.entry.Name, v.state, to)
-	if moved {
-		v.state, v.seen = to, seen
-		s.known = latest(s.known, to.last)
-	}
-	return moved, err
-}
-
 // tick deals with the next tick that is due by a timetable: it is enqueued, or
 // the state moves past it without a job. done says that there was none; moved
 // says, as for step, whether v is still what Redis holds.

@@ -115,6 +115,25 @@ func timetableOf(spec string) (*timetable, error) {
 	return newTimetable(Entry{Cron: line, Seconds: seconds, Zone: zone})
 }
 
+// Next gives the entry's first tick after a moment, in the entry's zone. It is
+// the zero time when the entry is invalid. It asks nobody: whether the entry is
+// paused or disabled, and what became of earlier ticks, does not matter to it. It
+// reads the cron line anew each time.
+//
+// An entry for every hour (an hour field of * or all 24) ticks whenever the
+// zone's wall clock matches its fields, so it goes on through a change of the
+// clocks: it neither skips nor repeats a moment. Every other entry ticks once
+// for each matching time of day: a time that the clocks jump over in spring
+// ticks at the end of the gap, several of them as one, and a time that comes
+// twice in autumn ticks the first time.
+func (e Entry) Next(after time.Time) time.Time {
+	table, err := newTimetable(e)
+	if err != nil {
+		return time.Time{}
+	}
+	return table.next(after)
+}
+
 // next gives the first tick after a moment, by the rule of Entry.Next.
 //
 // It walks through the stretches of time in which the zone's offset is

@@ -45,6 +45,27 @@ func Class(err error) string {
 	return ""
 }
 
+// CommandError is a command that did not end well. It is retried.
+type CommandError struct {
+	Command string // its name in ExecHandler.Commands
+	// Code is its exit code: -1 where it had none.
+	Code int
+	// Reason is why: "exit code 3", "signal: killed", or a timeout.
+	Reason string
+	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
+	// are hidden.
+	Stderr string
+}
+
+// Error says how it ended and what it said.
+func (e *CommandError) Error() string {
+	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
+}
+
 // NetworkError is a call that got no whole answer. The other side may have done all
 // the same what it asked for. It is retried.
 type NetworkError struct {

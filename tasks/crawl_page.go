@@ -105,11 +105,10 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	// Both where both are known: a server that knows ETags then goes by these alone
 	// (RFC 9110, 13.2.2). What another server sent and cannot be sent back is left out.
 	headers := map[string]string{}
-	if last.ETag != "" && validHeaderValue(last.ETag) {
-		headers["If-None-Match"] = last.ETag
-	}
-	if last.Modified != "" && validHeaderValue(last.Modified) {
-		headers["If-Modified-Since"] = last.Modified
+	for name, value := range map[string]string{"If-None-Match": last.ETag, "If-Modified-Since": last.Modified} {
+		if value != "" && validHeaderValue(value) {
+			headers[name] = value
+		}
 	}
 	return headers
 }

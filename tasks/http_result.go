@@ -149,15 +149,6 @@ func (r *HTTPResult) setBody(body []byte) {
 	}
 }
 
-// keep writes the result to the task, one round trip to the queues' Redis. The error
-// says that the answer was had, since the call was made all the same.
-func (r *HTTPResult) keep(ctx context.Context, task *asynq.Task) error {
-	if err := keepResult(ctx, task, r); err != nil {
-		return fmt.Errorf("the result of status %d was not kept: %w", r.Status, err)
-	}
-	return nil
-}
-
 // keepPatience is how long a result waits for a Redis that takes none: what it is of
 // was done, and would be done again if the attempt failed now.
 const keepPatience = time.Minute

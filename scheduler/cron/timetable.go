@@ -30,9 +30,12 @@ func newTimetable(e Entry) (*timetable, error) {
 	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
 	// entry anew.
 	line := strings.Join(strings.Fields(e.Cron), " ")
-	zone, err := loadZone(e)
-	if err != nil {
-		return nil, err
+	zone, err := time.LoadLocation(e.Zone)
+	switch {
+	case e.Zone == "Local": // replicas on different machines would disagree on it
+		return nil, &EntryError{e.Name, "zone", e.Zone, "differs from machine to machine: name it, such as Europe/London"}
+	case err != nil:
+		return nil, &EntryError{e.Name, "zone", e.Zone, "is not a time zone: use an IANA name such as Europe/London"}
 	}
 	t := &timetable{zone: zone, spec: zone.String() + " " + line}
 	wrong := func(hint string) (*timetable, error) {
@@ -62,25 +65,6 @@ func newTimetable(e Entry) (*timetable, error) {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return t, nil
-}
-
-// loadZone loads the entry's zone. Local is refused because replicas on
-// different machines would disagree on it.
-func loadZone(e Entry) (*time.Location, error) {
-	if e.Zone == "Local" {
-		return nil, &EntryError{
-			e.Name, "zone", e.Zone,
-			"differs from machine to machine: name it, such as Europe/London",
-		}
-	}
-	zone, err := time.LoadLocation(e.Zone)
-	if err != nil {
-		return nil, &EntryError{
-			e.Name, "zone", e.Zone,
-			"is not a time zone: use an IANA name such as Europe/London",
-		}
-	}
-	return zone, nil
 }
 
 // badFields says what is wrong with the shape of a cron line, in clearer words

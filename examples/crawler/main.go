@@ -58,6 +58,7 @@ func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Repo
 	if err != nil {
 		return report, err
 	}
+	defer os.RemoveAll(filepath.Join(programs.Dir, "bin")) // the pages are kept
 	worker := programs.Worker()
 	if err := worker.Start(); err != nil {
 		return report, err

@@ -2,7 +2,6 @@ package warc
 
 import (
 	"bufio"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -24,6 +23,10 @@ import (
 // takes those that end in .warc.gz: they do not change any more.
 const unfinished = ".open"
 
+// idle is for how long nothing may come to a file before it is finished, as when its crawl
+// has ended.
+const idle = time.Minute
+
 // Folder keeps exchanges in files of a folder: one for each name and process,
 // called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
 // what a process left behind that died in the middle of one is cut off by Recover,
@@ -33,9 +36,6 @@ const unfinished = ".open"
 // know that its process lives. Files have no greatest size: Close ends them, as does a
 // minute in which nothing comes, and the next exchange begins another.
 type Folder struct {
-	// Idle is for how long nothing may come to a file before it is finished, as when its
-	// crawl has ended. The zero value means a minute.
-	Idle time.Duration
 	// Dir must exist.
 	Dir string
 	// Info is said at the beginning of each file, in its warcinfo record, such as
@@ -81,7 +81,6 @@ func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err
 	if err == nil {
 		at, err = to.append(records)
 	}
-	idle := cmp.Or(f.Idle, time.Minute)
 	if to.end == nil {
 		to.end = time.AfterFunc(idle, func() { f.end(name, to) })
 	}

@@ -324,7 +324,7 @@ type CrawlResult struct {
 }
 
 // crawlJob is one run of a job. Its steps are methods, which write what they find to
-// result: prepare and claim first, then robotsFor, fetch and finish. One goroutine
+// result: claim first, then robotsFor, fetch and finish. One goroutine
 // takes them.
 type crawlJob struct {
 	*CrawlHandler

@@ -1,20 +1,27 @@
 package tasks
 
 import (
+	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
+	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/warc"
 )
 
 // TypeCrawlFetch names the task that fetches one page of a crawl, and goes on
@@ -79,17 +86,10 @@ type CrawlFetch struct {
 // run; an asynq.TaskID among opts wins over it. The error says which field is wrong,
 // its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
-	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
-	}
-	payload, err := marshal(c)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", TypeCrawlFetch, err)
-	}
 	if c.Robots == "" {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
 	}
-	return asynq.NewTask(TypeCrawlFetch, payload, opts...), nil
+	return newTask(TypeCrawlFetch, c, opts)
 }
 
 // ID is the same for all tasks of a run that fetch the same URL, in whatever form it
@@ -207,6 +207,8 @@ func (c CrawlFetch) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
+func (c CrawlFetch) link() frontier.Link { return frontier.Link{URL: c.URL, Depth: c.Depth} }
+
 // origin is what a robots.txt is for: scheme, host and port. It is empty for what is
 // no URL.
 func origin(text string) string {
@@ -217,15 +219,150 @@ func origin(text string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-func parseCrawlFetch(payload []byte) (CrawlFetch, error) {
-	var c CrawlFetch
-	if err := c.UnmarshalJSON(payload); err != nil {
-		return c, err
+// DefaultMaxPage is how many bytes of a page a crawl reads if the handler does
+// not say.
+const DefaultMaxPage = 10 << 20
+
+// How many URLs a run of a crawl may find, in all and on a host, if the handler does not
+// say. A site can make up links faster than anybody can fetch them.
+const (
+	DefaultMaxPages     = 100_000
+	DefaultMaxHostPages = 10_000
+)
+
+// CrawlHandler runs crawl:fetch tasks. HTTP, Frontier and Client are required;
+// without them each job is archived. It is safe for concurrent use, but must not be
+// copied, nor its fields changed, after its first task.
+//
+// A job makes at most one request, so one permit for its URL's host is enough.
+// Where the origin's robots.txt is not known, that is what it asks for, and then
+// it is put back. What it found becomes jobs of the crawl, redirects as well, so
+// that each is fetched under the permits of its own host. What it did is kept as
+// the task's result, a CrawlResult. What becomes of the job:
+//
+//   - The page was fetched, has not changed since the last run, redirects, is not
+//     there (a 4xx), or robots.txt disallows it: done, and counted as that.
+//   - No answer, a broken one, none in time, a status that may pass, no disk to
+//     archive on, or no robots.txt because of any of these: retried.
+//   - A malformed payload, or an address that is not allowed: archived.
+//
+// A URL is fetched once in a run of its crawl, unless a worker dies between the
+// request and the note that it was made.
+//
+// Beside its request a job costs some six round trips to Redis, two for every 500
+// links of the page, and one for each of them that is new: these are enqueued one
+// after the other.
+//
+// For crawls to show which pages have failed, the server's ErrorHandler calls Failed.
+type CrawlHandler struct {
+	// HTTP makes the calls, to the addresses that it may call, and its Observe is
+	// told of the answers. Its secrets and its folder are not used.
+	HTTP *HTTPHandler
+	// Frontier is what the crawls have found. All workers of a crawl must share it;
+	// it need not be in the Redis of the queues.
+	Frontier *frontier.Frontier
+	// Client enqueues what is found, in the queue of the job that found it:
+	// scheduler.Client or asynq.Client, for the same Redis as the server's.
+	Client interface {
+		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
-	return c, c.Validate()
+	// Archive keeps the pages, but for those that ask not to be. Nil means that
+	// they are not kept.
+	Archive *warc.Folder
+	// Agent is the User-Agent, of which the part before the slash is the name
+	// that robots.txt knows the crawler by. Empty means "headgate".
+	Agent string
+	// MaxPage is how many bytes of a page are read; of a longer one the beginning
+	// is kept and its links are followed. The zero value means DefaultMaxPage.
+	MaxPage int64
+	// MaxPages and MaxHostPages are how many URLs a run may find, in all and on a host;
+	// what somebody enqueued himself is fetched beyond that. Links beyond are counted and
+	// not followed. The zero values mean DefaultMaxPages and DefaultMaxHostPages.
+	MaxPages, MaxHostPages int
+	// Include and Exclude bound which links are followed, by the URL in its canonical form:
+	// where there are any to include it has to match one of them, and none to exclude.
+	// What somebody enqueued himself, and sitemaps, they do not matter for.
+	Include, Exclude []*regexp.Regexp
+	// PutBack makes the error that puts a job back for so long without a failure:
+	// scheduler.RetryAfter where that package runs the job. Nil makes it one, so
+	// that the first page of each origin spends an attempt on its robots.txt.
+	PutBack func(time.Duration) error
+	// Delay is told of the Crawl-delay of a host, before each request to it: no
+	// other should start within that time. With an error nothing is fetched, and the
+	// job is retried. Nil means nobody is told, and the delay is not kept.
+	Delay func(ctx context.Context, host string, delay time.Duration) error
+	// Urgent are options of jobs that others wait for: scheduler.Priority.
+	Urgent []asynq.Option
 }
 
-func validateCrawlFetch(payload []byte) error {
-	_, err := parseCrawlFetch(payload)
-	return err
+// CrawlResult is the result of a crawl:fetch task, in JSON. The page itself is in the
+// archive alone. Like every result it is kept for as long as the task: see HTTPResult.
+type CrawlResult struct {
+	// Outcome is "fetched", "unchanged", "redirected", "missing", "disallowed",
+	// "seen" if the run has the URL already, "over" if the run is, "beyond" if the run
+	// has no room for the URL, and "robots" for a job that fetched a robots.txt.
+	Outcome string `json:"outcome"`
+	// Reason says more, in words.
+	Reason string `json:"reason,omitempty"`
+	// Status is the page's, and 0 where it was not asked for.
+	Status int `json:"status,omitempty"`
+	// Type is the Content-Type, Length how many bytes of the page were read, and
+	// Truncated whether there were more.
+	Type      string `json:"type,omitempty"`
+	Length    int    `json:"length,omitempty"`
+	Truncated bool   `json:"truncated,omitempty"`
+	// Links is how many URLs the page leads to, and New how many of them this job
+	// was the first to find.
+	Links int `json:"links,omitempty"`
+	New   int `json:"new,omitempty"`
+	// Beyond is how many links were left out: of a page that has more than are read, and
+	// of a run that has as many URLs as it may have.
+	Beyond int `json:"beyond,omitempty"`
+	// File and Offset are where the page is in the archive.
+	File   string `json:"file,omitempty"`
+	Offset int64  `json:"offset,omitempty"`
+}
+
+// crawlJob is one run of a job. Its steps are methods, which write what they find to
+// result: claim first, then robotsFor, fetch and finish. One goroutine
+// takes them.
+type crawlJob struct {
+	*CrawlHandler
+	Frontier *frontier.Frontier // the handler's with its bounds
+
+	task   *asynq.Task
+	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
+	run    frontier.Run            // the one that it belongs to, after claim
+	hosts  []string                // that the crawl may go to
+	robots map[string]*robots.File // by origin; nil for one that is not known
+	result CrawlResult
+}
+
+// goes reports whether the crawl follows a link: to its host, and to that URL. Links that
+// lead into traps it does not.
+func (j *crawlJob) goes(to string) bool {
+	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to) }
+	return links.Within(to, j.hosts) && (len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)) &&
+		!slices.ContainsFunc(j.Exclude, matches) && !links.Trap(to, time.Now())
+}
+
+// full says why links are left out.
+func (j *crawlJob) full() string {
+	return fmt.Sprintf("the crawl may have %d pages, and %d of a host", cmp.Or(j.MaxPages, DefaultMaxPages), cmp.Or(j.MaxHostPages, DefaultMaxHostPages))
+}
+
+func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
+
+// get makes one GET, for a URL that others wrote: without secrets, and without
+// following redirects. The caller closes the answer's body. The error is that of
+// HTTPHandler: a NetworkError, or an AddressError that archives the job.
+func (j *crawlJob) get(ctx context.Context, url string, header map[string]string) (*answer, error) {
+	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+	maps.Copy(headers, header)
+	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
+	a, err := j.HTTP.exchange(ctx, call, call, nil)
+	if err == nil {
+		j.HTTP.observe(ctx, j.task, a.Answer)
+	}
+	return a, err
 }

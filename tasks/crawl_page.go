@@ -2,13 +2,12 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
 	"time"
 
@@ -34,46 +33,46 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	condition := conditions(last, j.run.Name)
-	late := fmt.Errorf("no whole answer within %s: %w", DefaultTimeout, context.DeadlineExceeded)
-	limited, cancel := context.WithTimeoutCause(ctx, DefaultTimeout, late)
+	limited, cancel := within(ctx, DefaultTimeout)
 	defer cancel()
-	// The archive wants the address that answered, and not what the name says later.
-	var address string
-	limited = httptrace.WithClientTrace(limited, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
-	}})
 	a, err := j.get(limited, j.page.URL, condition)
 	if err != nil {
 		return err
 	}
 	defer a.resp.Body.Close()
-	j.result.Status = a.resp.StatusCode
+	j.result.Status = a.Status
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
 	// A 304 that was not asked for is a status as any other.
-	switch status := a.resp.StatusCode; {
-	case status == http.StatusNotModified && condition != nil:
+	wrong := checkStatus(a.Answer, nil, a.at)
+	switch {
+	case a.Status == http.StatusNotModified && condition != nil:
 		j.result.Outcome = "unchanged"
 		// It leads where it led; the sitemaps of robots.txt are those of today.
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		page.Archived = last.Archived
 		if page.Archived.ID != "" {
-			if err := j.keep(a, address, page); err != nil {
+			if err := j.keep(a, page); err != nil {
 				return err
 			}
 		}
 		return j.finish(ctx, frontier.Unchanged, page)
-	case redirects(status):
-		if err := j.keep(a, address, nil); err != nil {
+	case redirects(a.Status):
+		if err := j.keep(a, &frontier.Page{}); err != nil {
 			return err
 		}
 		return j.moved(ctx, a, page)
-	case status < 200 || status > 299:
-		if wrong := a.checkStatus(nil); wrong.Status < 400 || wrong.permanent(a.resp.Header) {
-			if err := j.keep(a, address, nil); err != nil {
-				return err
-			}
+	case wrong != nil && wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
+		a.drop()
+		return wrong
+	case wrong != nil:
+		err := j.keep(a, &frontier.Page{})
+		a.drop()
+		if err != nil {
+			return err
 		}
-		return j.refused(ctx, a)
+		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
+		j.result.Outcome, j.result.Reason = "missing", wrong.Error()
+		return j.finish(ctx, frontier.Missing, nil)
 	}
 	body, err := j.read(a)
 	if err != nil {
@@ -88,7 +87,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		if last != nil {
 			page.Archived = last.Archived
 		}
-		if err := j.archive(a, body, address, page); err != nil {
+		if err := j.archive(a, body, page); err != nil {
 			return err
 		}
 	}
@@ -106,11 +105,10 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	// Both where both are known: a server that knows ETags then goes by these alone
 	// (RFC 9110, 13.2.2). What another server sent and cannot be sent back is left out.
 	headers := map[string]string{}
-	if last.ETag != "" && validHeaderValue(last.ETag) {
-		headers["If-None-Match"] = last.ETag
-	}
-	if last.Modified != "" && validHeaderValue(last.Modified) {
-		headers["If-Modified-Since"] = last.Modified
+	for name, value := range map[string]string{"If-None-Match": last.ETag, "If-Modified-Since": last.Modified} {
+		if value != "" && validHeaderValue(value) {
+			headers[name] = value
+		}
 	}
 	return headers
 }
@@ -138,30 +136,14 @@ func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) er
 	return j.finish(ctx, frontier.Redirected, page)
 }
 
-// refused says what becomes of a page whose status is no success: it is missing for
-// this run, or tried again if the status may pass. See StatusError.permanent. Nothing
-// is kept of it, so what an earlier run has kept stays for the next.
-func (j *crawlJob) refused(ctx context.Context, a *answer) error {
-	wrong := a.checkStatus(nil)
-	a.drop()
-	if wrong.Status >= 400 && !wrong.permanent(a.resp.Header) {
-		return wrong
-	}
-	j.result.Outcome, j.result.Reason = "missing", wrong.Error()
-	return j.finish(ctx, frontier.Missing, nil)
-}
-
 // read reads the body as far as is wanted. One that breaks off is an error, but one
 // that is too long is not: the beginning of a page is worth having.
 func (j *crawlJob) read(a *answer) ([]byte, error) {
-	most := j.MaxPage
-	if most <= 0 {
-		most = DefaultMaxPage
-	}
+	most := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	// One byte more than is wanted tells whether there is more.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
 	if err != nil {
-		return nil, &NetworkError{URL: a.call.URL, Status: a.resp.StatusCode, Err: err}
+		return nil, &NetworkError{URL: a.URL, Status: a.Status, Err: err}
 	}
 	if int64(len(body)) > most {
 		body, j.result.Truncated = body[:most], true
@@ -175,13 +157,11 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 // to. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it.
 func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool) {
-	kind := a.resp.Header.Get("Content-Type")
-	media, _, _ := mime.ParseMediaType(kind)
+	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
-	tags, agent := a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent())
-	noIndex = links.FromPage(j.page.URL, kind, tags, agent, nil).NoIndex // of whatever type the page is
+	noIndex = j.tags(a, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
@@ -191,14 +171,14 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		case found.More:
 			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
 		}
-		page.Links, page.Nested = entries(found.Pages), entries(found.Sitemaps)
+		page.Links, page.Nested = found.Pages, found.Sitemaps
 		if page.Level >= MaxNested && len(page.Nested) > 0 {
 			j.result.Beyond += len(page.Nested)
 			j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", len(page.Nested))
 			page.Nested = nil
 		}
 	case media == "text/html" || media == "application/xhtml+xml":
-		found := links.FromPage(j.page.URL, kind, tags, agent, body)
+		found := j.tags(a, body)
 		page.Links, noIndex = found.Links, found.NoIndex
 		j.result.Beyond += found.Beyond
 		if found.Cut {
@@ -212,6 +192,11 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	return noIndex
 }
 
+// tags is what the answer's header says to robots, and the tags of a page's text.
+func (j *crawlJob) tags(a *answer, body []byte) links.Page {
+	return links.FromPage(j.page.URL, a.resp.Header.Get("Content-Type"), a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
+}
+
 // until is a reader that fails once the context has ended: of what is packed a thousand-
 // fold it can take seconds to see the end.
 type until struct {
@@ -219,7 +204,6 @@ type until struct {
 	in  io.Reader
 }
 
-// Read implements io.Reader.
 func (u until) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
@@ -235,15 +219,6 @@ func isSitemap(media string, body []byte) bool {
 	head := body[:min(len(body), 1024)]
 	return (media == "text/xml" || media == "application/xml") &&
 		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
-}
-
-// entries are the URLs of a sitemap's entries, in their order.
-func entries(from []links.Entry) []string {
-	var urls []string
-	for _, e := range from {
-		urls = append(urls, e.URL)
-	}
-	return urls
 }
 
 // sitemaps are those of the origin, which its robots.txt names, as far as the crawl
@@ -264,7 +239,7 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 
 // keep archives an answer without a page's text, so that a replay answers the same: a
 // redirect, that there is nothing, or that the page has not changed.
-func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
+func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
 	if j.Archive == nil {
 		return nil
 	}
@@ -272,20 +247,17 @@ func (j *crawlJob) keep(a *answer, address string, page *frontier.Page) error {
 	if err != nil {
 		return err
 	}
-	if links.FromPage(j.page.URL, "", a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), nil).NoIndex {
+	if j.tags(a, nil).NoIndex {
 		return nil
 	}
-	return j.archive(a, body, address, page)
+	return j.archive(a, body, page)
 }
 
 // archive keeps the answer, and writes to the result where it is, and to page what has its
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, address string, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.latency), Address: address}
-	if page != nil {
-		e.Before = page.Archived
-	}
+func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: page.Archived}
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
@@ -297,8 +269,155 @@ func (j *crawlJob) archive(a *answer, body []byte, address string, page *frontie
 	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset
-	if page != nil {
-		page.Archived = at.Capture
-	}
+	page.Archived = at.Capture
 	return err
+}
+
+// finish notes what has become of the URL, after all that it leads to has been
+// enqueued: whoever dies before that runs again. Meanwhile the URL may have been
+// found nearer to where the crawl began: then its links are spread once more, to the
+// larger depth. That ends, for depths grow and are bounded.
+func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *frontier.Page) error {
+	depth := j.page.Depth
+	for {
+		if err := j.spread(ctx, leads(page, depth, j.page.Hops)); err != nil {
+			return err
+		}
+		asked, err := j.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: depth}, state, page)
+		if err != nil || asked <= depth {
+			return err
+		}
+		depth = asked
+	}
+}
+
+// leads are those of a page that so many redirects have led to, from which the
+// crawl may go on to a depth. A link costs one of it, to a page or a sitemap: both lead
+// on. A redirect costs none, since it leads to the page that was meant.
+func leads(page *frontier.Page, depth, hops int) []CrawlFetch {
+	if page == nil {
+		return nil
+	}
+	var to []CrawlFetch
+	if page.To != "" {
+		to = append(to, CrawlFetch{URL: page.To, Depth: depth, Hops: min(hops+1, MaxRedirects), Sitemap: page.Level > 0, Nested: page.Level})
+	}
+	if depth == 0 {
+		return to
+	}
+	for _, url := range page.Sitemaps {
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true})
+	}
+	for _, url := range page.Nested {
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true, Nested: page.Level + 1})
+	}
+	for _, url := range page.Links {
+		to = append(to, CrawlFetch{URL: url, Depth: depth - 1})
+	}
+	return to
+}
+
+// spreadBatch is how many URLs are looked up at once: one round trip, in which Redis
+// does nothing else.
+const spreadBatch = 500
+
+// spread enqueues what has not been found before. Of what has, but further from
+// where the crawl began, it spreads the links in turn, as they were found then:
+// nothing is fetched twice. It can be repeated wherever it broke off, for it
+// notes what it did only once all that follows from it is done.
+//
+// Pages that it spreads in turn it reads one after the other, when all that came before is
+// looked up: so it has one page's links in memory, and not those of thousands. A URL of the
+// run is looked at again only for a larger depth, so that ends also where pages lead to each
+// other.
+func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
+	best := map[string]int{} // by URL of the run, the depth to which it is spread
+	var deeper, followed []frontier.Link
+	for len(to) > 0 || len(deeper) > 0 {
+		for len(to) < spreadBatch && len(deeper) > 0 {
+			l := deeper[0]
+			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
+			if err != nil {
+				return err
+			}
+			to = append(to, leads(page, l.Depth, 0)...)
+			followed, deeper = append(followed, l), deeper[1:]
+		}
+		// A URL that is there twice is looked up again for a larger depth alone.
+		var batch []CrawlFetch
+		for len(to) > 0 && len(batch) < spreadBatch {
+			l := to[0]
+			to = to[1:]
+			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.Sitemap || j.goes(l.URL)) {
+				batch = append(batch, l)
+			}
+		}
+		more, err := j.spreadBatch(ctx, batch, best)
+		if err != nil {
+			return err
+		}
+		deeper = append(deeper, more...)
+	}
+	return j.Frontier.Followed(ctx, j.run, followed)
+}
+
+// spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
+// that were fetched with a smaller depth. A new URL that a known robots.txt disallows
+// is noted as that without a job. Where robots.txt is not known its job finds out:
+// to ask is a request, and wants that host's permit. Of those that the run has, or has
+// room for, it notes in best how deep they are spread.
+func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map[string]int) ([]frontier.Link, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	urls := make([]frontier.Link, len(batch))
+	for i, l := range batch {
+		urls[i] = l.link()
+	}
+	seen, err := j.Frontier.Look(ctx, j.run, urls)
+	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
+		return nil, err
+	}
+	var found, disallowed, beyond []frontier.Link
+	// In the page's order: so a crawl asks for pages in the order in which links stand.
+	for i, l := range batch {
+		if seen[i].State == frontier.Beyond {
+			beyond = append(beyond, l.link())
+			continue
+		}
+		best[l.URL] = max(best[l.URL], l.Depth)
+		if seen[i].State != "" { // there is a job for it, or it needs none
+			if l.Depth > seen[i].Depth {
+				found = append(found, l.link())
+			}
+			continue
+		}
+		file, err := j.knownRobots(ctx, origin(l.URL))
+		if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
+			return nil, err
+		}
+		if file != nil && !file.Allowed(l.URL) {
+			disallowed = append(disallowed, l.link())
+			continue
+		}
+		// The job comes before the note: see Frontier.Found. Allow gets hosts and no words such
+		// as SameHost, which would mean another host there.
+		l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
+		if err := j.enqueue(ctx, l); err != nil {
+			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
+		}
+		found = append(found, l.link())
+	}
+	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
+		return nil, err
+	}
+	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Beyond, beyond); err != nil {
+		return nil, err
+	}
+	if len(beyond) > 0 {
+		j.result.Beyond, j.result.Reason = j.result.Beyond+len(beyond), j.full()
+	}
+	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
+	j.result.New += added
+	return deeper, err
 }

@@ -93,7 +93,7 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 // answer, a 5xx and a 429 are no statement, and a body that breaks off is none
 // either: what it would have forbidden may be in the rest.
 func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	ctx, cancel := within(ctx, DefaultTimeout)
 	defer cancel()
 	// The answer is kept for a day by the crawl itself, so it is asked for in full.
 	a, err := j.get(ctx, url, nil)
@@ -101,10 +101,10 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 		return j.noRobots(ctx, of, err)
 	}
 	defer a.resp.Body.Close()
-	status := a.resp.StatusCode
+	status := a.Status
 	switch {
 	case status >= 500 || status == 429: // which is no statement about robots.txt
-		return j.noRobots(ctx, of, a.checkStatus(nil))
+		return j.noRobots(ctx, of, checkStatus(a.Answer, nil, a.at))
 	case redirects(status):
 		next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
 		if err != nil || hops >= MaxRedirects {

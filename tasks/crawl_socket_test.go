@@ -37,12 +37,16 @@ func (noClient) EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*
 func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, within time.Duration) (CrawlResult, error) {
 	t.Helper()
 	for {
-		j := h.job(nil, CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1})
-		if err := j.prepare(); err != nil {
+		task, err := NewCrawlFetch(CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := h.job(task)
+		if err != nil {
 			t.Fatal(err)
 		}
 		limited, cancel := context.WithTimeout(ctx, within)
-		err := j.do(limited)
+		err = j.do(limited)
 		cancel()
 		if !errors.Is(err, errPutBack) {
 			return j.result, err

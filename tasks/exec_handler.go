@@ -87,36 +87,8 @@ type ExecHandler struct {
 	closed  bool
 }
 
-// CommandError is a command that did not end well. It is retried.
-type CommandError struct {
-	Command string // its name in ExecHandler.Commands
-	// Code is its exit code: -1 where it had none.
-	Code int
-	// Reason is why: "exit code 3", "signal: killed", or a timeout.
-	Reason string
-	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
-	// are hidden.
-	Stderr string
-}
-
-// Error says how it ended and what it said.
-func (e *CommandError) Error() string {
-	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
-	if e.Stderr != "" {
-		text += ": " + e.Stderr
-	}
-	return text
-}
-
-// validateExec reports what is wrong with a payload, as far as it tells: which
-// commands there are only the worker knows.
-func validateExec(typename string, payload []byte) error {
-	_, err := commandName(typename, payload)
-	return err
-}
-
 // commandName is the command that a task is for: the one in its type, or else in its
-// payload. Other fields are not read strictly, since they are the command's.
+// payload. Which commands there are only the worker knows. Other fields are not read strictly, since they are the command's.
 func commandName(typename string, payload []byte) (string, error) {
 	if len(bytes.TrimSpace(payload)) == 0 {
 		payload = []byte("{}")
@@ -192,9 +164,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.WaitDelay = time.Second // for those that left the group and hold the output
 	err = h.start(cmd)
 	switch cause := context.Cause(ctx); {
-	case errors.Is(err, errCloses):
-		return nil, fmt.Errorf("command %s: %w", name, err)
-	case err != nil && cause != nil: // its time was over before it could start
+	case err != nil && cause != nil && !errors.Is(err, errCloses): // its time was over before it could start
 		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error()}
 	case err != nil:
 		return nil, fmt.Errorf("command %s: %w", name, startError(err))
@@ -337,7 +307,6 @@ type tail struct {
 	most int
 }
 
-// Write implements io.Writer, and never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
 	if extra := len(t.end) - t.most; extra > 0 {

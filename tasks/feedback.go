@@ -1,9 +1,9 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -84,22 +84,16 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 //
 // How long the answer took it does not know: scheduler.Latency tells that.
 func CheckAnswer(ctx context.Context, resp *http.Response) error {
-	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, time.Now())}
+	now := time.Now()
+	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
 	if resp.Request != nil && resp.Request.URL != nil {
 		a.URL = redact.Query(resp.Request.URL.Redacted())
 	}
 	tell(ctx, a)
-	if a.Status >= 200 && a.Status < 300 {
-		return nil
+	if wrong := checkStatus(a, nil, now); wrong != nil {
+		return wrong.ends(resp.Header)
 	}
-	wrong := &StatusError{Status: a.Status, URL: a.URL, Until: a.Upstream.Until}
-	if !wrong.Until.IsZero() {
-		wrong.RetryAfter = time.Until(wrong.Until)
-	}
-	if wrong.permanent(resp.Header) {
-		return fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
-	}
-	return wrong
+	return nil
 }
 
 // hearing is the key of a context whose handler's answers are heard of.
@@ -144,7 +138,9 @@ func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) err
 			return &refusedError{err, scheduler.Blocked(told)}
 		}
 		if status.Status == http.StatusServiceUnavailable {
-			f.slow(ctx)
+			if err := scheduler.Overloaded(ctx); err != nil {
+				f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
+			}
 		}
 		if !status.Until.IsZero() {
 			return &refusedError{err, scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))}
@@ -194,12 +190,6 @@ func (f *Feedback) shut(ctx context.Context, until time.Time) {
 	}
 }
 
-func (f *Feedback) slow(ctx context.Context) {
-	if err := scheduler.Overloaded(ctx); err != nil {
-		f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
-	}
-}
-
 // settle charges what a job has truly cost. What cannot be told stays at what was taken.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	if f.Costs == nil {
@@ -229,15 +219,81 @@ func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 	return info.Result, nil
 }
 
-func (f *Feedback) log() *slog.Logger {
-	if f.Log == nil {
-		return slog.Default()
-	}
-	return f.Log
-}
+func (f *Feedback) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
 // refusedError is a call's error that speaks of the moment.
 type refusedError struct{ error, blocked error }
 
 func (e *refusedError) Error() string   { return e.error.Error() }
 func (e *refusedError) Unwrap() []error { return []error{e.error, e.blocked} }
+
+// delayLife is how long a Crawl-delay holds, as robots.txt does.
+const delayLife = 24 * time.Hour
+
+// CrawlDelay is for CrawlHandler.Delay: it has a host be called no more often than its
+// robots.txt asks, by all workers. Funnels and token buckets of which the job's host is the
+// key count so for the host, for a day at a time; what somebody set slower stays.
+//
+// It is told before each request, and asks the limiter what the host counts by: somebody may
+// have changed that, or Redis have lost it. The key is shut for the delay when it is set,
+// since the permit of the request that brought it came at the rate before.
+func (f *Feedback) CrawlDelay(ctx context.Context, host string, delay time.Duration) error {
+	rule, _ := scheduler.GetRule(ctx)
+	kept := false
+	for _, n := range rule.Needs {
+		if n.Key != host {
+			continue
+		}
+		l, state, err := f.Limiter.Key(ctx, n.Limit, host)
+		if errors.Is(err, throttle.ErrNoLimit) { // deleted since
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		kept = kept || spaces(l.Kind)
+		o, ok := delayed(l, state.Override, delay)
+		if !ok {
+			continue
+		}
+		if err := f.Limiter.SetKey(ctx, n.Limit, host, o); err != nil {
+			return err
+		}
+		if err := f.Limiter.BlockFor(ctx, delay, n); err != nil {
+			return err
+		}
+		f.log().Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)
+	}
+	if !kept {
+		f.delayDropped.Do(func() { f.log().Warn(delayNotKept, "host", host, "delay", delay) })
+	}
+	return nil
+}
+
+// delayNotKept is said once, when the first host asks for what no limit can keep.
+const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
+
+// spaces reports whether limits of a kind keep calls apart.
+func spaces(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
+
+// delayed is what a host is to count by that asks for a Crawl-delay, under a limit and
+// what is its own there now. ok is false where that is slow enough, or the limit of a
+// kind that knows no intervals. What somebody said slower stays, and what was said
+// without an end gets none; what was told before is told again when half of its time
+// is over.
+func delayed(l throttle.Limit, own throttle.Override, delay time.Duration) (o throttle.Override, ok bool) {
+	if !spaces(l.Kind) {
+		return o, false
+	}
+	now, told := l.With(own), throttle.Every(delay)
+	fast := now.Rate.Per/time.Duration(now.Rate.N) < delay
+	before := own.For > 0 && own.Rate == told
+	o = throttle.Override{Rate: own.Rate, Capacity: 1, For: own.For}
+	if fast {
+		o.Rate = told
+	}
+	if own == (throttle.Override{}) || own.For > 0 && fast || before {
+		o.For = delayLife
+	}
+	return o, fast || now.Capacity > 1 || before && own.For < delayLife/2
+}

@@ -22,7 +22,7 @@ func FuzzPayloads(target *testing.F) {
 		for _, name := range Types() {
 			_ = Validate(name, payload)
 		}
-		page, err := parseCrawlFetch(payload)
+		page, err := parse[CrawlFetch](payload)
 		if err != nil {
 			return
 		}
@@ -30,7 +30,7 @@ func FuzzPayloads(target *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := parseCrawlFetch(text)
+		again, err := parse[CrawlFetch](text)
 		if err != nil {
 			t.Fatalf("%q is %q, and that: %v", payload, text, err)
 		}

@@ -1,111 +1,39 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks/frontier"
 )
-
-// HTTPHandler runs http:request tasks. Its zero value is ready to use, and
-// careful: it connects to public addresses alone, through no proxy, gives no
-// secret out and writes no file. What it may do beyond that is for whoever runs
-// the worker to say, not for payloads. It must not be copied, nor its fields
-// changed, after its first task. It is safe for concurrent use, and one should run
-// all calls of a process: it keeps connections open from call to call.
-//
-// Every answer is kept as the task's result, an HTTPResult, whatever its
-// status: that of the last attempt stays. What becomes of the job:
-//
-//   - The status is expected: done.
-//   - A malformed payload, or an address that is not allowed: archived at once,
-//     with the reason.
-//   - Another status, 101 always: a *StatusError. A 4xx is archived at once, because the
-//     same call would only be refused again; but 408, 425 and 429, and any
-//     answer that says when to come back, are retried, as are 5xx and all
-//     others. A redirect that is not followed is archived too.
-//   - A redirect, where the call asks for RedirectsRequeue: a *RedirectError,
-//     and the job is put back at the next URL, or archived without PutBackAs.
-//   - A body that is longer than asked for: a *BodyError, archived at once.
-//   - No answer, a broken one, or none in time: a *NetworkError, retried.
-//   - No secret, or no room for the body on disk: retried.
-//
-// A call can be made more than once, as any asynq job can run more than once.
-type HTTPHandler struct {
-	// AllowPrivate lists networks that may be called although they are not
-	// public: loopback, link-local, the ranges of RFC 1918 and the like. What
-	// counts is the address that is connected to, whatever its name. Through a
-	// proxy that is the proxy's.
-	AllowPrivate []netip.Prefix
-	// Secrets lists what payloads may refer to as ${env:NAME} and
-	// ${file:/path}, in the URL's path and query and in the values of headers:
-	// "env:API_TOKEN", "file:/run/secrets/*", as path.Match has it. Whoever can
-	// enqueue jobs can send these to any host.
-	Secrets []string
-	// SaveDir is the folder below which payloads may save bodies. Empty means
-	// that they may not.
-	SaveDir string
-	// MaxSave is how many bytes a saved body may have. The zero value means
-	// DefaultMaxSave.
-	MaxSave int64
-	// TLS is for https: own roots, a client's certificate, a lowest version.
-	// Nil means Go's defaults.
-	TLS *tls.Config
-	// Proxy chooses a proxy for a request. Nil means none; the environment's
-	// is http.ProxyFromEnvironment.
-	Proxy func(*http.Request) (*url.URL, error)
-	// Transport makes the calls instead of the handler's own, to which
-	// AllowPrivate, TLS and Proxy belong.
-	Transport http.RoundTripper
-	// PutBackAs makes the error that puts a job back with another payload:
-	// scheduler.PutBackAs where that package runs the job. Nil means that a
-	// redirected job which asks for RedirectsRequeue is archived.
-	PutBackAs func(payload []byte) error
-	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
-	// task, whose context and time it shares, and before the body is read.
-	Observe func(ctx context.Context, task *asynq.Task, a Answer)
-
-	once     sync.Once
-	shared   http.RoundTripper                        // made once: see transport
-	resolver *net.Resolver                            // nil means the machine's
-	create   func(*os.Root, string) (saveFile, error) // nil means createFile
-}
-
-// Answer is what a limiter may learn from one answer.
-type Answer struct {
-	// URL is the one that answered, with references in place of its secrets.
-	URL    string
-	Status int
-	// Latency is the time from the request to the end of the answer's header.
-	Latency time.Duration
-	// Upstream is what the header says about limits.
-	Upstream Upstream
-}
 
 // ProcessTask makes the task's call and keeps the answer as its result. Where Redis does
 // not take that for a minute the job fails, and the call is made again by another attempt.
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	call, err := parseHTTPRequest(task.Payload())
+	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
 	result, err := h.do(ctx, task, call)
 	if result != nil {
-		if lost := result.keep(ctx, task); lost != nil && err != nil {
+		lost := keepResult(ctx, task, result)
+		if lost != nil { // the call was made all the same
+			lost = fmt.Errorf("the result of status %d was not kept: %w", result.Status, lost)
+		}
+		if lost != nil && err != nil {
 			err = fmt.Errorf("%w (and %w)", err, lost)
 		} else if lost != nil {
 			err = lost
@@ -118,28 +46,27 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // error unless that was the whole of an expected one. The timeout is for all of
 // it, redirects included; a deadline of asynq's that is sooner counts as well.
 func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
-	timeout := call.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	late := fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	ctx, cancel := within(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
 
 	start := time.Now()
 	for {
-		a, err := h.send(ctx, call)
+		open, hidden, err := h.reveal(call)
 		if err != nil {
 			return nil, err
 		}
-		h.observe(ctx, task, a)
+		a, err := h.exchange(ctx, call, open, hidden)
+		if err != nil {
+			return nil, err
+		}
+		h.observe(ctx, task, a.Answer)
 		next, refused := a.next()
 		switch {
 		case next == nil:
 			return h.finish(a, start, refused)
 		case call.Redirects == RedirectsRequeue:
 			result, _ := h.read(a, start, false)
-			moved := &RedirectError{Status: a.resp.StatusCode, From: call.URL, Next: *next}
+			moved := &RedirectError{Status: a.Status, From: call.URL, Next: *next}
 			return result, h.goOn(moved)
 		}
 		a.drop()
@@ -148,33 +75,16 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 }
 
 // observe tells the Feedback around the handler of an answer, and Observe, if they are there.
-func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a *answer) {
-	heard := Answer{URL: a.call.URL, Status: a.resp.StatusCode, Latency: a.latency, Upstream: a.upstream}
-	tell(ctx, heard)
+func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a Answer) {
+	tell(ctx, a)
 	if h.Observe != nil {
-		h.Observe(ctx, task, heard)
+		h.Observe(ctx, task, a)
 	}
 }
 
-// answer is one answer to one request, of which the header is there. Whoever has it
-// closes its body, by read or drop. It knows the call twice: as it may be shown, and
-// as it was made.
-type answer struct {
-	call     HTTPRequest // as the payload has it
-	secrets  secrets
-	url      *url.URL // that was called, with its secrets
-	resp     *http.Response
-	at       time.Time // when the header was there
-	latency  time.Duration
-	upstream Upstream
-}
-
-func (h *HTTPHandler) send(ctx context.Context, call HTTPRequest) (*answer, error) {
-	open, hidden, err := h.reveal(call)
-	if err != nil {
-		return nil, err
-	}
-	return h.exchange(ctx, call, open, hidden)
+// within bounds the time of a call, and says so where it is over.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
 }
 
 // exchange makes one request: open is the call with its secrets, which are hidden in
@@ -185,14 +95,19 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)
 	}
 	start := time.Now()
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+	var address string
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
 		connected := time.Now()
 		scheduler.Leave(ctx)
 		start = start.Add(time.Since(connected)) // which is not the other side's latency
 	}}))
 	resp, err := h.transport().RoundTrip(req)
+	if refused, ok := errors.AsType[*AddressError](err); ok { // which cannot get better
+		return nil, fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
+	}
 	if err != nil {
-		return nil, noAnswer(call, hidden, err)
+		return nil, &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
 	}
 	at := time.Now()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -201,19 +116,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		resp.Body = http.NoBody
 	}
 	resp.Body = endsWith(ctx, resp.Body)
-	return &answer{
-		call: call, secrets: hidden, url: req.URL, resp: resp,
-		at: at, latency: at.Sub(start), upstream: ReadUpstream(resp.StatusCode, resp.Header, at),
-	}, nil
-}
-
-// noAnswer is the error of a call without answer: one to an address that is not
-// allowed cannot get better, all others may.
-func noAnswer(call HTTPRequest, hidden secrets, err error) error {
-	if refused, ok := errors.AsType[*AddressError](err); ok {
-		return fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
-	}
-	return &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
+	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at, address: address}, nil
 }
 
 // request is the call as net/http wants it. Host is no header to it but a field of
@@ -237,13 +141,157 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 // finish reads a final answer and says what becomes of the job. A wrong status counts
 // for more than a body that breaks off: that is in the result.
 func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
-	wrong := a.checkStatus(redirect)
+	wrong := checkStatus(a.Answer, a.call.Expect, a.at)
 	result, err := h.read(a, start, wrong == nil)
 	if wrong == nil {
 		return result, err
 	}
-	if wrong.permanent(a.resp.Header) {
-		return result, fmt.Errorf("%w: %w", wrong, asynq.SkipRetry)
+	wrong.Redirect = redirect
+	return result, wrong.ends(a.resp.Header)
+}
+
+// RedirectError ends the run of a job that asked for RedirectsRequeue: what is
+// left to do is Next. It comes wrapped with the error of HTTPHandler.PutBackAs,
+// or with asynq.SkipRetry where that is nil, because the same call would only be
+// redirected again.
+type RedirectError struct {
+	Status int
+	// From is the URL that answered.
+	From string
+	// Next is the job's payload from now on. Headers that were not for
+	// another host or port are gone from it: Authorization, Cookie, Host and those with
+	// a secret. Its Hops are one more.
+	Next HTTPRequest
+}
+
+// Error says who leads where.
+func (e *RedirectError) Error() string {
+	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
+}
+
+// goOn is the error that has the job go on as Next, or, without PutBackAs, be
+// archived.
+func (h *HTTPHandler) goOn(moved *RedirectError) error {
+	if h.PutBackAs == nil {
+		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
 	}
-	return result, wrong
+	payload, err := moved.Next.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("%w: %w: %w", moved, err, asynq.SkipRetry)
+	}
+	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
+}
+
+// next is the call that the answer redirects to, and nil if it is final: no redirect,
+// one whose status the call expects, one without a Location, or one that is not
+// followed. The error says why it is not.
+func (a *answer) next() (*HTTPRequest, error) {
+	location := a.resp.Header.Get("Location")
+	if !redirects(a.Status) || location == "" || slices.Contains(a.call.Expect, a.Status) {
+		return nil, nil
+	}
+	next, err := a.locate(location)
+	if err != nil {
+		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(a.secrets.hide(location))), err)
+	}
+	call := a.call.redirected(a.Status, next)
+	within := sameHost(a.URL, call.URL)
+	switch {
+	case a.call.Redirects == "" || a.call.Redirects == RedirectsOff:
+		err = errors.New("redirects are off")
+	case a.call.Redirects == RedirectsSameHost && !within:
+		err = errors.New("another host, and redirects are for the same host")
+	case reference.MatchString(call.URL) && !sameOrigin(a.URL, call.URL):
+		err = errors.New("another origin, and a secret of the call is in the URL")
+	case a.call.Hops >= MaxRedirects:
+		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it leads to %s: %w", call.URL, err)
+	}
+	return &call, nil
+}
+
+// redirects reports whether a status sends the client elsewhere. 300 and 304 do not,
+// although they are in the same hundred.
+func redirects(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// locate is the absolute URL of a Location, as a payload can have it: without a
+// fragment. What looks like the reference to a secret in it is not one: the other
+// side wrote it. The secrets of the URL that was called become references again. It
+// is an error if it is no URL that Validate would take.
+func (a *answer) locate(location string) (string, error) {
+	u, err := a.url.Parse(location)
+	if err != nil {
+		return "", errors.New("not a URL")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	next := a.secrets.references().hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
+	if err := validateURL(next); err != nil {
+		return "", err
+	}
+	return next, nil
+}
+
+// redirected is the call as it goes on at another URL: after 301, 302 and 303
+// as a GET without a body, as browsers do; after 307 and 308 as it is. A HEAD stays
+// one. The call that it is made from, and its headers, do not change.
+func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
+	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+	away := !sameOrigin(r.URL, next)
+	if !keeps && r.Method != http.MethodHead {
+		r.Method = ""
+	}
+	r.Headers = maps.Clone(r.Headers)
+	maps.DeleteFunc(r.Headers, func(name, value string) bool {
+		name = http.CanonicalHeaderKey(name)
+		return !keeps && strings.HasPrefix(name, "Content-") || away && private(name, value)
+	})
+	if !keeps {
+		r.Body = ""
+	}
+	r.URL = next
+	r.Hops++
+	return r
+}
+
+// private reports whether a header is for the host alone that it was given for: what
+// says who calls, and all that has a secret in it. Others are taken along.
+func private(name, value string) bool {
+	switch name {
+	case "Authorization", "Cookie", "Host", "Proxy-Authorization":
+		return true
+	}
+	return reference.MatchString(value)
+}
+
+// sameOrigin reports whether what was sent to one URL may be sent to the other: another
+// port can be another's server. From http to https both ports are the schemes' own.
+func sameOrigin(from, to string) bool {
+	a, b := schemeAndPort(from), schemeAndPort(to)
+	return sameHost(from, to) && (a == b || a == "http:80" && b == "https:443")
+}
+
+// sameHost reports whether a permit for one URL's host is one for the other's: limits
+// count by hosts without ports.
+func sameHost(from, to string) bool {
+	down := strings.HasPrefix(schemeAndPort(from), "https:") && !strings.HasPrefix(schemeAndPort(to), "https:")
+	host := frontier.Host(from)
+	return !down && host != "" && host == frontier.Host(to)
+}
+
+func schemeAndPort(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	usual := map[string]string{"http": "80", "https": "443"}
+	return u.Scheme + ":" + cmp.Or(u.Port(), usual[u.Scheme])
 }

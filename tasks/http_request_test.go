@@ -29,7 +29,7 @@ func TestParseHTTPRequest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseHTTPRequest([]byte(tt.payload))
+			got, err := parse[HTTPRequest]([]byte(tt.payload))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestParseHTTPRequestSaysWhatIsWrong(t *testing.T) {
 		{`{}`, `url is missing: want an absolute URL such as https://example.com/path`},
 	}
 	for _, tt := range tests {
-		if _, err := parseHTTPRequest([]byte(tt.payload)); err == nil || err.Error() != tt.want {
+		if _, err := parse[HTTPRequest]([]byte(tt.payload)); err == nil || err.Error() != tt.want {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.payload, err, tt.want)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -66,62 +66,11 @@ type secrets []secret
 // written out in the URL's query has no reference, but redact.Hidden.
 type secret struct{ value, reference string }
 
-// reveal is the call with its secrets in it, and the secrets. It exists from
-// just before the request is sent, and must not be shown to anybody. Where a secret
-// cannot be had the error names all that are missing, and nothing is sent. Values
-// are read anew for each request, so a new one counts at once.
-func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
-	var found secrets
-	var failed error
-	fill := func(text string, escape func(string) string) string {
-		return filled.ReplaceAllStringFunc(text, func(ref string) string {
-			name := filled.FindStringSubmatch(ref)[1]
-			if name == "$" {
-				return escape(name)
-			}
-			value, err := h.secret(name)
-			if err != nil {
-				failed = errors.Join(failed, err)
-			}
-			// The other side may repeat it escaped or not.
-			found = append(found, secret{value, ref}, secret{escape(value), ref})
-			return escape(value)
-		})
-	}
-	open := call
-	open.URL = fill(call.URL, escapeURL)
-	open.Headers = make(map[string]string, len(call.Headers))
-	for name, value := range call.Headers {
-		open.Headers[name] = fill(value, func(s string) string { return s })
-	}
-	if failed != nil {
-		return call, nil, failed
-	}
-	// What stands written out in the query should be a reference, and is hidden as one.
-	for _, value := range redact.Values(call.URL) {
-		if len(value) >= minSecret {
-			found = append(found, secret{value, redact.Hidden})
-		}
-	}
-	found.sort()
-	return open, found, nil
-}
-
 // escapeURL makes a value fit for the path and the query of a URL: a slash or an
 // ampersand in it must not lead elsewhere.
 func escapeURL(value string) string {
 	// QueryEscape writes a blank as a plus, which in a path would be one.
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
-}
-
-// secret is the value of "env:NAME" or "file:PATH". What is wrong with it is
-// the worker's fault, not the payload's, so the job may be tried again.
-func (h *HTTPHandler) secret(name string) (string, error) {
-	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-	if !slices.ContainsFunc(h.Secrets, allowed) {
-		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
-	}
-	return lookup(name)
 }
 
 // lookup is the value of a secret that may be had: in the environment of the worker,
@@ -176,44 +125,38 @@ func (s secrets) references() secrets {
 	return slices.DeleteFunc(slices.Clone(s), func(x secret) bool { return x.reference == redact.Hidden })
 }
 
-func (s secrets) hide(text string) string { return string(s.hideUpTo([]byte(text), len(text))) }
-
-// hideUpTo is the first most bytes of the text, and to the end of a secret that
-// begins in them, with references in place of the secrets. So the result can be
-// longer than most. It looks for each secret at each byte: there are few.
-func (s secrets) hideUpTo(text []byte, most int) []byte {
-	most = min(most, len(text))
-	if len(s) == 0 {
-		return text[:most]
+// hide puts references in place of the secrets.
+func (s secrets) hide(text string) string {
+	var pairs []string
+	for _, x := range s {
+		pairs = append(pairs, x.value, x.reference)
 	}
-	hidden := make([]byte, 0, most)
-	for i := 0; i < most; {
-		at := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[i:]) })
-		if at < 0 {
-			hidden = append(hidden, text[i])
-			i++
-			continue
-		}
-		hidden = append(hidden, s[at].reference...)
-		i += len(s[at].value)
-	}
-	return hidden
+	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideEnd is the last most bytes of the text with references in place of the secrets.
-// Of a secret that begins before them it has nothing: its end would not be known for
-// one.
+// hideUpTo is the first most bytes of the text, and to the end of a secret that
+// begins in them, without the secrets. So the result can be longer than most.
+func (s secrets) hideUpTo(text []byte, most int) []byte {
+	return []byte(s.hide(string(text[:s.past(text, min(most, len(text)))])))
+}
+
+// hideEnd is the last most bytes of the text without the secrets. Of one that begins
+// before them it has nothing: its end would not be known for one.
 func (s secrets) hideEnd(text []byte, most int) string {
-	from := max(0, len(text)-most)
-	cut := from
-	for i := max(0, from-s.longest()); i < from; i++ {
+	return s.hide(string(text[s.past(text, max(0, len(text)-most)):]))
+}
+
+// past is a place in the text, or the end of the secrets that it is within.
+func (s secrets) past(text []byte, at int) int {
+	end := at
+	for i := max(0, at-s.longest()); i < at; i++ {
 		for _, x := range s {
 			if x.begins(text[i:]) {
-				cut = max(cut, i+len(x.value))
+				end = max(end, i+len(x.value))
 			}
 		}
 	}
-	return s.hide(string(text[cut:]))
+	return end
 }
 
 // begins reports whether the text begins with the secret.
@@ -244,8 +187,15 @@ type hiddenError struct {
 	err  error
 }
 
-// Error is the text without the secrets.
 func (e *hiddenError) Error() string { return e.text }
 
 // Unwrap is the error itself: it is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
+
+// validHeaderValue reports whether the value is UTF-8 without control characters
+// other than tabs: what can be sent and cannot smuggle in a second header. Secrets
+// are held to it, too.
+func validHeaderValue(value string) bool {
+	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+	return utf8.ValidString(value) && !strings.ContainsFunc(value, control)
+}

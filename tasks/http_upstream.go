@@ -14,6 +14,17 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
+// Answer is what a limiter may learn from one answer.
+type Answer struct {
+	// URL is the one that answered, with references in place of its secrets.
+	URL    string
+	Status int
+	// Latency is the time from the request to the end of the answer's header.
+	Latency time.Duration
+	// Upstream is what the header says about limits.
+	Upstream Upstream
+}
+
 // Upstream is what an answer says about the limits of the side that gave it:
 // in Retry-After, in the IETF's RateLimit and RateLimit-Policy, and in the
 // X-RateLimit-… of many APIs. What cannot be read counts as not said, for the
@@ -102,70 +113,49 @@ func (r *upstreamReader) quota(name string) *Quota {
 // as lists of named items and as the draft had them up to its seventh version:
 // "limit=100, remaining=50, reset=5".
 func (r *upstreamReader) readStructured() {
-	if items, err := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy")); err == nil {
-		for _, item := range items {
-			r.readPolicy(item)
-		}
-	}
-	// The old form is no list: then this fails, and the dictionary is read.
+	policies, _ := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy"))
 	fields := r.header.Values("RateLimit")
-	if items, err := httpsfv.UnmarshalList(fields); err == nil && len(items) > 0 {
-		for _, item := range items {
+	items, _ := httpsfv.UnmarshalList(fields)
+	for i, member := range slices.Concat(policies, items) {
+		if item, ok := member.(httpsfv.Item); ok {
+			if i < len(policies) { // a quota whatever it says of it
+				r.quota(itemName(item))
+			}
 			r.readItem(item)
 		}
+	}
+	// The old form is no list. Members that are no whole number, such as a list of
+	// windows, are passed over.
+	dict, err := httpsfv.UnmarshalDictionary(fields)
+	if err != nil || len(items) > 0 {
 		return
 	}
-	if dict, err := httpsfv.UnmarshalDictionary(fields); err == nil {
-		for _, key := range dict.Names() {
-			if member, ok := dict.Get(key); ok {
-				r.readPart("", key, member)
+	for _, key := range dict.Names() {
+		member, _ := dict.Get(key)
+		if item, ok := member.(httpsfv.Item); ok {
+			if n, ok := item.Value.(int64); ok {
+				r.set("", key, strconv.FormatInt(n, 10))
 			}
 		}
 	}
 }
 
-// readPolicy reads `"burst";q=100;w=60`, or `100;w=60` of an old draft.
-func (r *upstreamReader) readPolicy(member httpsfv.Member) {
-	item, ok := member.(httpsfv.Item)
-	if !ok {
-		return
-	}
-	limit, unnamed := item.Value.(int64)
-	q := r.quota(itemName(item))
-	if given, ok := parameter(item, "q"); ok {
-		q.Limit = given
-	} else if unnamed && limit >= 0 {
-		q.Limit = limit
-	}
-	if seconds, ok := parameter(item, "w"); ok {
-		q.Window = upTo(float64(seconds))
-	}
-}
-
-// readItem reads `"burst";r=50;t=30`: what is left, and the seconds until there is
-// more. An item without either is no quota.
-func (r *upstreamReader) readItem(member httpsfv.Member) {
-	item, ok := member.(httpsfv.Item)
-	if !ok {
-		return
-	}
-	name := itemName(item)
-	if left, ok := parameter(item, "r"); ok {
-		r.quota(name).Remaining = left
-	}
-	if seconds, ok := parameter(item, "t"); ok {
-		r.quota(name).Reset = r.now.Add(upTo(float64(seconds)))
-	}
-}
-
-// readPart reads a member of a structured field that is a whole number. Others, such
-// as a list of windows, are passed over.
-func (r *upstreamReader) readPart(name, part string, member httpsfv.Member) {
-	if item, ok := member.(httpsfv.Item); ok {
-		if n, ok := item.Value.(int64); ok {
-			r.set(name, part, strconv.FormatInt(n, 10))
+// readItem reads what may be used in which window, `"burst";q=100;w=60`, or `100;w=60` of
+// an old draft, and what is left, and the seconds until there is more: `"burst";r=50;t=30`.
+func (r *upstreamReader) readItem(item httpsfv.Item) {
+	read := func(parameter string, take func(q *Quota, n int64)) {
+		value, _ := item.Params.Get(parameter)
+		if n, ok := value.(int64); ok && n >= 0 {
+			take(r.quota(itemName(item)), n)
 		}
 	}
+	if n, unnamed := item.Value.(int64); unnamed && n >= 0 {
+		r.quota("").Limit = n
+	}
+	read("q", func(q *Quota, n int64) { q.Limit = n })
+	read("w", func(q *Quota, n int64) { q.Window = upTo(float64(n)) })
+	read("r", func(q *Quota, n int64) { q.Remaining = n })
+	read("t", func(q *Quota, n int64) { q.Reset = r.now.Add(upTo(float64(n))) })
 }
 
 // itemName is the name of an item: a string or a token. Without one the quota has no
@@ -178,14 +168,6 @@ func itemName(item httpsfv.Item) string {
 		return string(name)
 	}
 	return ""
-}
-
-// parameter is the whole number that an item's parameter has; ok is false if it has
-// none of that name, or one that is no such number or below zero.
-func parameter(item httpsfv.Item, name string) (int64, bool) {
-	value, _ := item.Params.Get(name)
-	n, ok := value.(int64)
-	return n, ok && n >= 0
 }
 
 // namedField matches X-RateLimit-Remaining, RateLimit-Reset, and OpenAI's
@@ -253,14 +235,18 @@ func (r *upstreamReader) moment(text string) (time.Time, bool) {
 	return r.now.Add(upTo(float64(at.UnixMilli())/1000 - r.date())), true
 }
 
-// date is what the other side's clock showed, in seconds since 1970: its Date, or
-// this process's clock where it gives none.
+// date is what the other side's clock showed, in seconds since 1970.
 func (r *upstreamReader) date() float64 {
-	at := r.now
-	if date, err := http.ParseTime(r.header.Get("Date")); err == nil {
-		at = date
+	return float64(sentAt(r.header, r.now).UnixMilli()) / 1000
+}
+
+// sentAt is the moment of an answer by the other side's clock, its Date, or by this
+// process's where it gives none.
+func sentAt(h http.Header, now time.Time) time.Time {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		return date
 	}
-	return float64(at.UnixMilli()) / 1000
+	return now
 }
 
 // maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
@@ -290,9 +276,6 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if err != nil {
 		return 0
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	wait := min(max(0, until.Sub(now)), maxRetryAfter)
+	wait := min(max(0, until.Sub(sentAt(h, now))), maxRetryAfter)
 	return (wait + time.Second - 1).Truncate(time.Second)
 }

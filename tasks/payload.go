@@ -5,9 +5,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
 )
+
+// payload is what a type of task has, but for commands.
+type payload[P any] interface {
+	*P
+	json.Unmarshaler
+	Validate() error
+}
+
+// parse reads a payload of one of the two kinds strictly, and reports what is wrong with it.
+func parse[P any, R payload[P]](payload []byte) (of P, err error) {
+	if err = R(&of).UnmarshalJSON(payload); err == nil {
+		err = R(&of).Validate()
+	}
+	return of, err
+}
+
+// newTask is a task of a payload that is checked.
+func newTask(typename string, of interface{ Validate() error }, opts []asynq.Option) (*asynq.Task, error) {
+	err := of.Validate()
+	var text []byte
+	if err == nil {
+		text, err = marshal(of)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", typename, err)
+	}
+	return asynq.NewTask(typename, text, opts...), nil
+}
 
 // field is one field of a payload: where its value goes and, for the error
 // when a value does not fit, what would be right.
@@ -41,38 +72,24 @@ func decodeStrict(payload []byte, fields ...field) error {
 	seen := make(map[any]bool, len(fields))
 	for dec.More() {
 		name, err := dec.Token()
-		if err != nil {
-			return fmt.Errorf("payload is not JSON: %w", err)
-		}
 		if seen[name] {
 			return fmt.Errorf("field %q is given twice: want it once", name)
 		}
 		seen[name] = true
-		if err := decodeField(dec, name, fields); err != nil {
-			return err
+		var value json.RawMessage
+		if err := errors.Join(err, dec.Decode(&value)); err != nil {
+			return fmt.Errorf("payload is not JSON: %w", err)
+		}
+		// Few enough to look at one after the other.
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if i < 0 {
+			return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
+		}
+		if err := json.Unmarshal(value, fields[i].into); err != nil {
+			return fmt.Errorf("%s %s: want %s", fields[i].name, shorten(value), fields[i].want)
 		}
 	}
 	return nil
-}
-
-// decodeField reads the value that comes next, of the named field. The error shows
-// the field, the value's beginning and what would be right.
-func decodeField(dec *json.Decoder, name json.Token, fields []field) error {
-	var value json.RawMessage
-	if err := dec.Decode(&value); err != nil {
-		return fmt.Errorf("payload is not JSON: %w", err)
-	}
-	// Few enough to look at one after the other; a name that is no string matches none.
-	for _, f := range fields {
-		if f.name != name {
-			continue
-		}
-		if err := json.Unmarshal(value, f.into); err != nil {
-			return fmt.Errorf("%s %s: want %s", f.name, shorten(value), f.want)
-		}
-		return nil
-	}
-	return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
 }
 
 // fieldNames lists the fields, for errors, in their order in the code.
@@ -93,4 +110,16 @@ func shorten(value []byte) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// marshal is json.Marshal without \u0026 for the & in URLs and the like:
+// people read payloads and results in tools.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -1,3 +1,24 @@
+// Package tasks holds the task types that are built in: the name of each, its
+// payload, its handler and, but for commands, its constructor. HTTPRequest makes
+// one HTTP call, CrawlFetch fetches a page of a crawl and goes on from there, and
+// ExecHandler runs commands that its worker lists.
+//
+// They are plain asynq tasks with plain asynq handlers. Register adds all of
+// them to a mux; Validate checks a payload before it is enqueued, by the same
+// rules as the handler. Payloads are JSON objects and, but for those of commands,
+// are read strictly: an unknown field, a field given twice or a value of the wrong
+// type is an error that says what would be right. A null is a field left out.
+//
+// A handler's error says what should become of the job. One that wraps
+// asynq.SkipRetry cannot get better by itself, and asynq archives the job at
+// once; every other error is worth another attempt. Class sorts the errors for
+// policies of retries.
+//
+// The handlers know nothing of limits, and work with a plain asynq server, too. Feedback
+// is middleware that has the limits of a scheduler.Server learn from the answers to their
+// calls, and from those to a program's own by CheckAnswer: so a 429 shuts its key for all
+// workers. What puts a job back without a failure they are given, as in
+// HTTPHandler.PutBackAs.
 package tasks
 
 import (
@@ -17,12 +38,12 @@ var ErrUnknownType = errors.New("not a built-in task type")
 // careful ones, of which that of crawls and that of commands archive every job.
 var builtin = []struct {
 	name     string
-	validate func(payload []byte) error
+	validate func(payload []byte) error // of commands Validate knows
 	handler  asynq.Handler
 }{
-	{TypeCrawlFetch, validateCrawlFetch, &CrawlHandler{}},
-	{TypeExec, func(payload []byte) error { return validateExec(TypeExec, payload) }, &ExecHandler{}},
-	{TypeHTTPRequest, validateHTTPRequest, &HTTPHandler{}},
+	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }, &CrawlHandler{}},
+	{TypeExec, nil, &ExecHandler{}},
+	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }, &HTTPHandler{}},
 }
 
 // Types lists the names of the built-in types in alphabetical order, without
@@ -53,7 +74,8 @@ func Register(mux *asynq.ServeMux) {
 // error wraps ErrUnknownType if the type is not built in.
 func Validate(typename string, payload []byte) error {
 	if strings.HasPrefix(typename, PrefixExec) {
-		return validateExec(typename, payload)
+		_, err := commandName(typename, payload)
+		return err
 	}
 	for _, t := range builtin {
 		if t.name == typename {

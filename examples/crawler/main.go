@@ -48,7 +48,6 @@ func main() {
 	}
 }
 
-// crawl has all pages crawled, and prints what the hosts saw.
 func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Report, err error) {
 	site, err := crawlsite.Start(pages / len(crawlsite.Hosts))
 	if err != nil {
@@ -59,6 +58,7 @@ func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Repo
 	if err != nil {
 		return report, err
 	}
+	defer os.RemoveAll(filepath.Join(programs.Dir, "bin")) // the pages are kept
 	worker := programs.Worker()
 	if err := worker.Start(); err != nil {
 		return report, err
@@ -75,7 +75,6 @@ func crawl(ctx context.Context, pages int, out io.Writer) (report crawlsite.Repo
 	return report, show(out, report)
 }
 
-// show prints what the hosts saw.
 func show(out io.Writer, report crawlsite.Report) error {
 	var rows [][]string
 	for _, r := range report.Rows {

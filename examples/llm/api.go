@@ -20,7 +20,6 @@ const (
 	tokensPerDay      = 200_000
 )
 
-// question is what a chat completion is asked for.
 type question struct {
 	Model     string    `json:"model"`
 	Messages  []message `json:"messages"`
@@ -32,7 +31,6 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// promptTokens is what the question itself takes.
 func (q question) promptTokens() int {
 	n := 0
 	for _, m := range q.Messages {
@@ -74,7 +72,6 @@ func newAPI() *api {
 	return &api{requests: bucket{quota: requestsPerMinute}, tokens: bucket{quota: tokensPerMinute}, answered: map[string]int{}}
 }
 
-// ServeHTTP takes a question at the moment at which it arrives.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q question
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {

@@ -74,7 +74,6 @@ func ruleOf(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	}}, nil
 }
 
-// caller makes the calls.
 type caller struct {
 	url     string
 	settles bool
@@ -86,7 +85,6 @@ type caller struct {
 	denials int
 }
 
-// ask is the handler: one question.
 func (c *caller) ask(ctx context.Context, task *asynq.Task) error {
 	resp, err := http.Post(c.url, "application/json", bytes.NewReader(task.Payload()))
 	if err != nil {
@@ -143,7 +141,6 @@ func (c *caller) learn(ctx context.Context, quotas []tasks.Quota) error {
 	return nil
 }
 
-// count counts an answer.
 func (c *caller) count(ctx context.Context) {
 	d, _ := scheduler.GetDecision(ctx)
 	c.mu.Lock()
@@ -216,16 +213,12 @@ func report(t *example.Table, c *caller, model *api) {
 		title = "by estimates alone"
 	}
 	t.Promised(title+": calls answered", fmt.Sprint(*calls), fmt.Sprint(len(model.answered)), len(model.answered) == *calls)
-	twice := 0
-	for _, n := range model.answered {
-		twice += n - 1
-	}
-	t.None("  answered twice", twice)
+	t.Once("  answered twice", model.answered)
 	t.None("  refused by the API's own meter", model.refused)
 	t.Promised("  limits learnt", "3", fmt.Sprint(len(c.limits)), len(c.limits) == 3)
 	minutes := float64(model.last.Sub(model.first)) / float64(minute)
 	perMinute := float64(model.used-tokensPerMinute/2) / minutes // after the first burst
 	t.Measured("  tokens a minute", fmt.Sprint(tokensPerMinute), fmt.Sprintf("%.0f, %.1f %% of the quota", perMinute, 100*perMinute/tokensPerMinute))
-	t.Measured("  denials per call", "at most about 1", fmt.Sprintf("%.2f", float64(c.denials)/float64(*calls)))
+	t.Denials("  denials per call", c.denials, *calls)
 	t.Measured("  time", "-", fmt.Sprintf("%.1f s", model.last.Sub(model.first).Seconds()))
 }

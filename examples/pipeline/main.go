@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/examples/internal/example"
+	"github.com/headgate/headgate/internal/programs"
 )
 
 //go:embed headgate.yaml
@@ -36,7 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, t *example.Table) error {
-	commands, err := example.BuildCommands(ctx)
+	commands, err := programs.Install(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func run(ctx context.Context, t *example.Table) error {
 		return err
 	}
 	for _, folder := range []string{"inbox", "archive"} {
-		if err := os.Mkdir(filepath.Join(commands.Folder, folder), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(commands.Dir, folder), 0o700); err != nil {
 			return err
 		}
 	}
@@ -62,14 +63,16 @@ func run(ctx context.Context, t *example.Table) error {
 	}
 	fmt.Printf("%d files go through three stages\n", len(jobs))
 	began := time.Now()
-	ended, err := commands.Run(ctx, jobs, len(stages)*len(jobs))
+	ended, err := example.Run(ctx, commands, jobs, len(stages)*len(jobs))
 	if err != nil {
 		return err
 	}
 	report(t, began, ended)
-	n := archived(commands.Folder)
+	n := archived(commands.Dir)
 	t.Promised("files that came through", fmt.Sprint(len(jobs)), fmt.Sprint(n), n == len(jobs))
-	t.None("calls made twice", other.twice())
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	t.Once("calls made twice", other.told)
 	return nil
 }
 
@@ -96,7 +99,7 @@ func report(t *example.Table, began time.Time, ended []example.Ended) {
 		t.None("  started before its permit", early(started, began, stage.rate, stage.burst))
 		began = started[0] // nothing of the next stage can have been before
 	}
-	t.Measured("denials per job", "at most about 1", fmt.Sprintf("%.2f", float64(denials)/float64(len(ended))))
+	t.Denials("denials per job", denials, len(ended))
 }
 
 // early counts the starts that come before a limit lets so many through.
@@ -122,30 +125,16 @@ func archived(folder string) int {
 	return n
 }
 
-// content is what is in a file.
 func content(i int) string { return fmt.Sprintf("This is file %d.\n", i) }
 
-// api is told of files.
 type api struct {
 	mu   sync.Mutex
 	told map[string]int // how often, by file
 }
 
-// ServeHTTP takes a file's name and, in the path, its checksum.
 func (a *api) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	file, _ := io.ReadAll(r.Body)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.told[string(file)]++
-}
-
-// twice counts the calls that came again.
-func (a *api) twice() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n := 0
-	for _, times := range a.told {
-		n += times - 1
-	}
-	return n
 }

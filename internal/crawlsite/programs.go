@@ -2,7 +2,6 @@ package crawlsite
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,59 +9,29 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/headgate/headgate/internal/programs"
 )
 
-// Programs are headgate's commands in a folder that nobody else knows, where the
-// worker keeps its Redis, if it starts one, and its pages.
+// Programs are headgate's commands. Their worker keeps the pages in their folder.
 type Programs struct {
-	Dir string
-
+	*programs.Programs
 	ctx context.Context
-	bin string
-	env []string
 }
 
 // Install builds the commands. They reach the site, and go by the config that the
 // text is. When the context ends, so do they.
 func (s *Site) Install(ctx context.Context, config []byte) (*Programs, error) {
-	bin, err := build(ctx)
+	p, err := programs.Install(ctx, "HTTP_PROXY="+s.Proxy())
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "headgate-crawler-")
-	if err != nil {
-		return nil, err
-	}
-	p := &Programs{dir, ctx, bin, append(os.Environ(), "HOME="+dir, "XDG_CACHE_HOME="+dir, "HTTP_PROXY="+s.Proxy())}
-	return p, errors.Join(
-		os.Mkdir(filepath.Join(dir, "pages"), 0o755),
-		os.WriteFile(filepath.Join(dir, "headgate.yaml"), config, 0o644),
-	)
-}
-
-// build returns the folder of the commands. It is the same each time that the working
-// folder is, for go leaves alone there what has not changed; who works elsewhere may
-// have another version of them, and run it meanwhile.
-func build(ctx context.Context) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	here, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(cache, "headgate-crawlsite", fmt.Sprintf("%.8x", sha256.Sum256([]byte(here)))) + string(filepath.Separator)
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", bin, "github.com/headgate/headgate/cmd/worker", "github.com/headgate/headgate/cmd/enqueue")
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, text)
-	}
-	return bin, nil
+	return &Programs{p, ctx}, errors.Join(p.Write("headgate.yaml", string(config)), os.Mkdir(filepath.Join(p.Dir, "pages"), 0o755))
 }
 
 // Worker is "worker run", not started yet.
 func (p *Programs) Worker(args ...string) *exec.Cmd {
-	worker := p.command("worker", append([]string{"run", "--log-level", "error"}, args...)...)
+	worker := p.Command(p.ctx, "worker", append([]string{"run", "--log-level", "error"}, args...)...)
 	worker.Stderr = os.Stderr
 	return worker
 }
@@ -70,17 +39,10 @@ func (p *Programs) Worker(args ...string) *exec.Cmd {
 // Begin has "enqueue crawl" begin a crawl of the whole site.
 func (p *Programs) Begin(args ...string) error {
 	args = append([]string{"crawl", Seed, "--allow", "*.test", "--depth", "20", "--name", "site"}, args...)
-	if text, err := p.command("enqueue", args...).CombinedOutput(); err != nil {
+	if text, err := p.Command(p.ctx, "enqueue", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("enqueue crawl: %w: %s", err, text)
 	}
 	return nil
-}
-
-func (p *Programs) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(p.ctx, filepath.Join(p.bin, name), args...)
-	cmd.Dir, cmd.Env = p.Dir, p.env
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	return cmd
 }
 
 // Wait returns when "worker crawls" says that nothing of the crawl is left to do.
@@ -97,7 +59,7 @@ func (p *Programs) Wait(site *Site, args ...string) error {
 			continue
 		}
 		since = time.Now()
-		text, err := p.command("worker", append([]string{"crawls", "site", "--json"}, args...)...).Output()
+		text, err := p.Command(p.ctx, "worker", append([]string{"crawls", "site", "--json"}, args...)...).Output()
 		if err != nil {
 			return fmt.Errorf("worker crawls: %w", err)
 		}

@@ -4,9 +4,11 @@
 package crawlsite
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,9 +51,10 @@ const (
 
 // Site is the servers of all hosts.
 type Site struct {
-	pages  int
-	listen net.Listener
-	server *http.Server
+	pages   int
+	listen  net.Listener
+	server  *http.Server
+	answers http.ServeMux
 
 	mu     sync.Mutex
 	hosts  map[string]*host
@@ -71,8 +74,9 @@ func Start(pages int) (*Site, error) {
 	}
 	s := &Site{pages: pages, listen: listen, hosts: map[string]*host{}, closed: make(chan struct{})}
 	for _, name := range Hosts {
-		s.hosts[name] = &host{answered: map[string]int{}}
+		s.hosts[name] = &host{Row: Row{Host: name, Limit: limits[name]}, answered: map[string]int{}}
 	}
+	s.answer()
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(listen) }() // it ends with Close
 	go s.feel()
@@ -118,7 +122,7 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	wait := h.note(at, r.Host == Busy)
 	if r.Host == Robots && strings.HasPrefix(r.URL.Path, "/private/") {
-		h.disallowed++
+		h.Disallowed++
 	}
 	s.mu.Unlock()
 	if wait > 0 {
@@ -129,40 +133,40 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Host == Slow {
 		time.Sleep(latency)
 	}
-	if s.answer(w, r) {
+	s.answers.ServeHTTP(w, r)
+	if _, found := s.answers.Handler(r); found != "" {
 		s.mu.Lock()
 		h.answered[r.URL.Path]++
 		s.mu.Unlock()
 	}
 }
 
-// answer reports whether there was something to answer with.
-func (s *Site) answer(w http.ResponseWriter, r *http.Request) bool {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if i, ok := s.number(r.URL.Path); ok {
-		s.page(w, r.Host, i)
-		return true
-	}
-	to, redirected := s.redirect(r.Host, r.URL.Path)
-	switch {
-	case redirected:
-		http.Redirect(w, r, to, http.StatusFound)
-	case r.Host == Robots && r.URL.Path == "/robots.txt":
-		fmt.Fprintf(w, "User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds())
-	case r.Host == Plain && r.URL.Path == "/robots.txt":
-		fmt.Fprintf(w, "Sitemap: %s\n", Sitemap)
-	case r.Host == Plain && r.URL.Path == "/sitemap.xml":
-		w.Header().Set("Content-Type", "application/xml")
-		fmt.Fprint(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
-		for i := range s.pages {
-			fmt.Fprintf(w, "<url><loc>http://%s%s</loc></url>", Plain, path(i))
+// answer makes what there is to answer with.
+func (s *Site) answer() {
+	s.answers.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { s.page(w, r.Host, 0) })
+	s.answers.HandleFunc("/page/{i}", func(w http.ResponseWriter, r *http.Request) {
+		if i, err := strconv.Atoi(r.PathValue("i")); err == nil && i > 0 && i < s.pages {
+			s.page(w, r.Host, i)
+			return
 		}
-		fmt.Fprint(w, "</urlset>")
-	default:
 		http.NotFound(w, r)
-		return false
+	})
+	for from, to := range map[string]string{"/old/": "/page/", "/away/": "http://" + Plain + "/page/"} {
+		s.answers.HandleFunc(Moved+from+"{i}", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to+r.PathValue("i"), http.StatusFound)
+		})
 	}
-	return true
+	sitemap := `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
+	for i := range s.pages {
+		sitemap += fmt.Sprintf("<url><loc>http://%s%s</loc></url>", Plain, path(i))
+	}
+	for at, text := range map[string]string{
+		Robots + "/robots.txt": fmt.Sprintf("User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds()),
+		Plain + "/robots.txt":  "Sitemap: " + Sitemap + "\n",
+		Plain + "/sitemap.xml": sitemap + "</urlset>",
+	} {
+		s.answers.HandleFunc(at, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+	}
 }
 
 func path(i int) string {
@@ -172,16 +176,9 @@ func path(i int) string {
 	return "/page/" + strconv.Itoa(i)
 }
 
-func (s *Site) number(of string) (int, bool) {
-	i, err := strconv.Atoi(strings.TrimPrefix(of, "/page/"))
-	if of == "/" {
-		i, err = 0, nil
-	}
-	return i, err == nil && i >= 0 && i < s.pages && of == path(i)
-}
-
 // page writes a page: a node of a tree, with ways back and astray.
 func (s *Site) page(w http.ResponseWriter, name string, i int) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, "<!doctype html><title>%s %d</title>\n", name, i)
 	to := []string{path(i / 2), path(i) + "#part", "http://elsewhere.example/", "mailto:crawler@" + name}
 	if i == 0 && name == Plain {
@@ -215,19 +212,6 @@ func (s *Site) way(name string, i int) []string {
 	return []string{path(i)}
 }
 
-func (s *Site) redirect(name, from string) (to string, ok bool) {
-	if name != Moved {
-		return "", false
-	}
-	if i, is := strings.CutPrefix(from, "/old/"); is {
-		return "/page/" + i, true
-	}
-	if i, is := strings.CutPrefix(from, "/away/"); is {
-		return "http://" + Plain + "/page/" + i, true
-	}
-	return "", false
-}
-
 // Done reports whether every page has been fetched.
 func (s *Site) Done() bool { return s.Fetched() == s.pages*len(Hosts) }
 
@@ -243,4 +227,148 @@ func (s *Site) Fetched() (n int) {
 		}
 	}
 	return n
+}
+
+// host is what one host was asked. Its answers are counted by path, but those that were
+// not found.
+type host struct {
+	Row
+	at       []time.Time
+	until    time.Time // for which it refuses
+	answered map[string]int
+}
+
+func (h *host) note(at time.Time, busy bool) time.Duration {
+	h.at = append(h.at, at)
+	switch {
+	case at.Before(h.until):
+		h.Early++
+	case busy && len(h.at)%refusedEvery == 0:
+		h.until = at.Add(retryAfter)
+	default:
+		return 0
+	}
+	h.Refused++
+	return h.until.Sub(at)
+}
+
+// Row is what one host was asked.
+type Row struct {
+	Host     string
+	Pages    int // fetched
+	Missed   int // pages that nobody fetched
+	Twice    int // pages and redirects that were fetched again
+	Requests int
+	Refused  int // answered with 429
+	Early    int // of them, those that came before the time that one before had been told
+	// Disallowed is how many requests were for what robots.txt disallows.
+	Disallowed int
+	// Least is the smallest interval between two requests, and Limit what it should
+	// be at least.
+	Least, Limit time.Duration
+
+	first, last time.Time
+	intervals   []time.Duration
+}
+
+// Bound is the least time in which the host lets so many requests through.
+func (r Row) Bound() time.Duration { return time.Duration(r.Requests-1) * r.Limit }
+
+// Report is what all hosts were asked.
+type Report struct {
+	Rows []Row
+	// Strays is how many requests were for hosts that the pages lead to and no
+	// crawl is to go to.
+	Strays int
+	// Took is the time from the first request to the last.
+	Took time.Duration
+	// Late is how late at worst this machine let a process go on meanwhile whose
+	// time had come. By as much can two requests arrive nearer than they left.
+	Late time.Duration
+}
+
+// Report is what the hosts have been asked so far.
+func (s *Site) Report() Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	report := Report{Strays: s.strays, Late: s.late}
+	var first, last time.Time
+	for _, name := range Hosts {
+		r := s.hosts[name].row(s.pages)
+		if r.Requests > 0 && (first.IsZero() || r.first.Before(first)) {
+			first = r.first
+		}
+		if r.last.After(last) {
+			last = r.last
+		}
+		report.Rows = append(report.Rows, r)
+	}
+	report.Took = last.Sub(first)
+	return report
+}
+
+func (h *host) row(pages int) Row {
+	at := slices.SortedFunc(slices.Values(h.at), time.Time.Compare)
+	r := h.Row
+	r.Requests = len(at)
+	for i := 1; i < len(at); i++ {
+		r.intervals = append(r.intervals, at[i].Sub(at[i-1]))
+	}
+	if len(at) > 1 {
+		r.Least = slices.Min(r.intervals)
+	}
+	if len(at) > 0 {
+		r.first, r.last = at[0], at[len(at)-1]
+	}
+	for i := range pages {
+		if h.answered[path(i)] == 0 {
+			r.Missed++
+		}
+	}
+	r.Pages = pages - r.Missed
+	for of, n := range h.answered {
+		if of != "/robots.txt" && n > 1 {
+			r.Twice += n - 1
+		}
+	}
+	return r
+}
+
+// Wrong says what no crawler should do, however fast or slow it is.
+func (r Report) Wrong() (wrong []string) {
+	add := func(n int, text, of string) {
+		if n > 0 {
+			wrong = append(wrong, strings.TrimSpace(fmt.Sprintf("%d %s %s", n, text, of)))
+		}
+	}
+	for _, row := range r.Rows {
+		add(row.Missed, "pages missed on", row.Host)
+		add(row.Twice, "pages fetched again on", row.Host)
+		add(row.Disallowed, "requests for what is disallowed on", row.Host)
+	}
+	add(r.Strays, "requests to hosts that the crawl should not go to", "")
+	return wrong
+}
+
+// Undercut says which hosts saw requests nearer to each other than their limit, by
+// more than a tolerance and Late, and how often that was.
+func (r Report) Undercut(tolerance time.Duration) (wrong []string, n int) {
+	for _, row := range r.Rows {
+		short := 0
+		for _, interval := range row.intervals {
+			if interval < row.Limit-tolerance-r.Late {
+				short++
+			}
+		}
+		if short > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d intervals between requests to %s are too short, such as %s: want %s or more", short, row.Host, row.Least.Round(time.Millisecond/10), row.Limit))
+			n += short
+		}
+	}
+	return wrong, n
+}
+
+// Slowest is the host with the largest Bound.
+func (r Report) Slowest() Row {
+	return slices.MaxFunc(r.Rows, func(a, b Row) int { return cmp.Compare(a.Bound(), b.Bound()) })
 }

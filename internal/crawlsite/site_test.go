@@ -104,10 +104,10 @@ func TestBusy(t *testing.T) {
 	if wait := h.note(at, true); wait != retryAfter {
 		t.Errorf("request %d is refused for %s, want %s", refusedEvery, wait, retryAfter)
 	}
-	if wait := h.note(at.Add(retryAfter/2), true); wait != retryAfter/2 || h.early != 1 {
-		t.Errorf("half way: refused for %s, %d early; want %s, 1", wait, h.early, retryAfter/2)
+	if wait := h.note(at.Add(retryAfter/2), true); wait != retryAfter/2 || h.Early != 1 {
+		t.Errorf("half way: refused for %s, %d early; want %s, 1", wait, h.Early, retryAfter/2)
 	}
-	if wait := h.note(at.Add(retryAfter), true); wait != 0 || h.refused != 2 {
-		t.Errorf("after it: refused for %s, %d in all", wait, h.refused)
+	if wait := h.note(at.Add(retryAfter), true); wait != 0 || h.Refused != 2 {
+		t.Errorf("after it: refused for %s, %d in all", wait, h.Refused)
 	}
 }

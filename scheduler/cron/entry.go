@@ -1,9 +1,13 @@
 package cron
 
 import (
+	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/words"
 )
 
 // Entry is a task that is enqueued again and again, at the times of a cron
@@ -53,21 +57,68 @@ type Entry struct {
 	Disabled bool
 }
 
-// Next gives the entry's first tick after a moment, in the entry's zone. It is
-// the zero time when the entry is invalid. It asks nobody: whether the entry is
-// paused or disabled, and what became of earlier ticks, does not matter to it. It
-// reads the cron line anew each time.
-//
-// An entry for every hour (an hour field of * or all 24) ticks whenever the
-// zone's wall clock matches its fields, so it goes on through a change of the
-// clocks: it neither skips nor repeats a moment. Every other entry ticks once
-// for each matching time of day: a time that the clocks jump over in spring
-// ticks at the end of the gap, several of them as one, and a time that comes
-// twice in autumn ticks the first time.
-func (e Entry) Next(after time.Time) time.Time {
-	table, err := newTimetable(e)
-	if err != nil {
-		return time.Time{}
-	}
-	return table.next(after)
+// Missed says what becomes of missed ticks: those that are more than 30
+// seconds late when a process comes back to look, as after an outage of Redis or of
+// all replicas. Ticks during a Pause are not missed.
+type Missed int
+
+const (
+	// MissedSkip drops them. It is the zero value.
+	MissedSkip Missed = iota
+	// MissedOnce runs the newest of them, unless a tick that is not late runs
+	// at that moment anyway.
+	MissedOnce
+	// MissedAll runs them all, oldest first, up to Entry.MissedMax.
+	MissedAll
+)
+
+var missedWords = words.Words{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
+
+// String is the word as config files write it: skip, once or all.
+func (m Missed) String() string { return missedWords.Text(int(m)) }
+
+// MarshalText writes what String does. It fails for what is not one of the three.
+func (m Missed) MarshalText() ([]byte, error) { return missedWords.Marshal(int(m)) }
+
+// UnmarshalText reads what String writes. Its error lists the three.
+func (m *Missed) UnmarshalText(text []byte) error { return missedWords.Unmarshal(text, (*int)(m)) }
+
+// Overlap says whether jobs of one entry may wait or run at the same time.
+type Overlap int
+
+const (
+	// OverlapAllow lets them. It is the zero value.
+	OverlapAllow Overlap = iota
+	// OverlapSkip drops a tick while the job of the tick before it, or the one
+	// that Trigger enqueued last, is unfinished.
+	OverlapSkip
+)
+
+var overlapWords = words.Words{OverlapAllow: "allow", OverlapSkip: "skip"}
+
+// String is the word as config files write it: allow or skip.
+func (o Overlap) String() string { return overlapWords.Text(int(o)) }
+
+// MarshalText writes what String does. It fails for what is neither.
+func (o Overlap) MarshalText() ([]byte, error) { return overlapWords.Marshal(int(o)) }
+
+// UnmarshalText reads what String writes. Its error names both.
+func (o *Overlap) UnmarshalText(text []byte) error { return overlapWords.Unmarshal(text, (*int)(o)) }
+
+// EntryError is one thing that is wrong with an entry. Its parts are apart so
+// that a program can say it in its own words: a config file knows the line of
+// the field, a form its place on the screen.
+type EntryError struct {
+	Entry string // the entry's Name
+	Field string // the field as config files write it: name, cron, zone …
+	Value string // what the field holds
+	Hint  string // what is wrong with it and what would be right
 }
+
+// Error names the entry, the field and its value.
+func (e *EntryError) Error() string {
+	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
+}
+
+// entryName leaves out what separates a name from the rest of a job's id.
+var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)

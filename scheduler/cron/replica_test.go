@@ -3,6 +3,7 @@ package cron
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
@@ -186,8 +187,8 @@ func (r *replica) shiftTime(cmd redis.Cmder) {
 		return
 	}
 	if reply, err := script.Slice(); err == nil && len(reply) > 0 {
-		if now, err := parseTime(reply[0]); err == nil {
-			reply[0] = strconv.FormatInt(now.Add(r.skew).UnixMicro(), 10)
+		if micros, err := strconv.ParseInt(fmt.Sprint(reply[0]), 10, 64); err == nil {
+			reply[0] = strconv.FormatInt(micros+r.skew.Microseconds(), 10)
 			script.SetVal(reply)
 		}
 	}

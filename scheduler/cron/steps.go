@@ -57,7 +57,7 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
 //	the state is of another cron line      adopt    after that line's ticks
-//	another replica has released it        reclaim
+//	another replica has released it        take it back
 //	a tick is due                          tick
 //
 // It sets s.look if nothing more is due; otherwise it reports whether v is still
@@ -87,7 +87,11 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 	case !s.adopted && v.spec != s.timetable.spec:
 		return r.adopt(ctx, s, v)
 	case v.spec == "":
-		return r.reclaim(ctx, s, v)
+		// Its config has no such entry (any more), ours does. Nobody else would keep the state
+		// from being forgotten while the entry is paused or has no tick for long.
+		to := v.state
+		to.spec = s.timetable.spec
+		return r.moveView(ctx, s, v, to)
 	}
 	s.adopted = true
 	moved, done, err := r.tick(ctx, s, s.timetable, v)
@@ -141,15 +145,6 @@ func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) (bool, error) 
 	return r.moveView(ctx, s, v, to)
 }
 
-// reclaim takes the state back from a replica that has released it: its config
-// has no such entry (any more), ours does. Nobody else would keep the state
-// from being forgotten while the entry is paused or has no tick for long.
-func (r *Runner) reclaim(ctx context.Context, s *schedule, v *view) (bool, error) {
-	to := v.state
-	to.spec = s.timetable.spec
-	return r.moveView(ctx, s, v, to)
-}
-
 // release marks the state of an entry that was removed or disabled, so that it
 // starts anew when it comes back. Ticks that were due before are done first.
 // The state stays a while for what it counts, and for as long as the entry is paused.
@@ -169,14 +164,61 @@ func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error
 	return r.moveView(ctx, s, v, to)
 }
 
-// moveView moves the state on, and v with it. It reports false when another
-// replica was faster, so that v is out of date.
-func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
-	seen := time.Now()
-	moved, err := r.move(ctx, s.entry.Name, v.state, to)
-	if moved {
-		v.state, v.seen = to, seen
-		s.known = latest(s.known, to.last)
+// tick deals with the next tick that is due by a timetable: it is enqueued, or
+// the state moves past it without a job. done says that there was none; moved
+// says, as for step, whether v is still what Redis holds.
+//
+// Whether the job before is unfinished is asked before the tick is claimed. The
+// answer holds: if another replica has dealt with a tick meanwhile, the claim
+// fails and all is asked again.
+func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) (moved, done bool, err error) {
+	// A pause stops the clock at the moment it began: what was due before it
+	// still runs, and is not missed however long the pause lasts.
+	upTo := v.now
+	if !v.paused.IsZero() {
+		upTo = earliest(upTo, v.paused)
 	}
-	return moved, err
+	// known is newer than last if Redis lost the state's latest moves.
+	from := latest(v.last, s.known)
+	run, missed := dueTick(s.entry, by, from, upTo, v.now)
+	if run.IsZero() && missed.IsZero() {
+		return true, true, nil
+	}
+	running := false
+	if !run.IsZero() && s.entry.Overlap == OverlapSkip {
+		if running, err = r.unfinished(v.job, v.extra); err != nil {
+			return false, false, err
+		}
+	}
+	switch {
+	case run.IsZero():
+		moved, err = r.skip(ctx, s, v, missed, "missed")
+	case running:
+		moved, err = r.skip(ctx, s, v, run, "still running")
+	default: // the tick is ours now, or some other replica's if it was faster
+		to := v.state
+		to.intent, to.intentAt = run, v.now
+		moved, err = r.moveView(ctx, s, v, to)
+	}
+	if moved && !missed.IsZero() {
+		r.tellMissed(s, countTicks(by, from, missed), from, missed)
+	}
+	if moved && !v.intent.IsZero() {
+		moved, err = r.carryOut(ctx, s, v)
+	}
+	return moved, false, err
+}
+
+// tellMissed logs that ticks came to light too late, and get no job.
+func (r *Runner) tellMissed(s *schedule, ticks string, after, upTo time.Time) {
+	r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "ticks", ticks, "after", after, "up_to", upTo)
+}
+
+// skip moves the state past a tick, and those before it, without a job.
+func (r *Runner) skip(ctx context.Context, s *schedule, v *view, tick time.Time, why string) (bool, error) {
+	to := v.state
+	to.last, to.tick, to.outcome = tick, tick, "skipped: "+why
+	to.intent, to.intentAt = time.Time{}, time.Time{}
+	to.skipped++
+	return r.moveView(ctx, s, v, to)
 }

@@ -1,7 +1,9 @@
 package cron
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,16 +23,19 @@ type timetable struct {
 // newTimetable understands the entry's Cron, Seconds and Zone. What is wrong
 // comes back as an *EntryError.
 //
-// robfig/cron reads the fields; its search for the next tick is not used, as it
-// drops ticks that fall into a gap of the clocks and doubles those of an hour
-// that comes twice.
+// robfig/cron reads the fields, and searches for the next tick in UTC alone: in a zone
+// it drops ticks that fall into a gap of the clocks and doubles those of an hour that
+// comes twice.
 func newTimetable(e Entry) (*timetable, error) {
 	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
 	// entry anew.
 	line := strings.Join(strings.Fields(e.Cron), " ")
-	zone, err := loadZone(e)
-	if err != nil {
-		return nil, err
+	zone, err := time.LoadLocation(e.Zone)
+	switch {
+	case e.Zone == "Local": // replicas on different machines would disagree on it
+		return nil, &EntryError{e.Name, "zone", e.Zone, "differs from machine to machine: name it, such as Europe/London"}
+	case err != nil:
+		return nil, &EntryError{e.Name, "zone", e.Zone, "is not a time zone: use an IANA name such as Europe/London"}
 	}
 	t := &timetable{zone: zone, spec: zone.String() + " " + line}
 	wrong := func(hint string) (*timetable, error) {
@@ -46,35 +51,20 @@ func newTimetable(e Entry) (*timetable, error) {
 	if hint := badFields(line, e.Seconds); hint != "" {
 		return wrong(hint)
 	}
-	schedule, err := parser(e.Seconds).Parse(line)
+	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor // @hourly and the like
+	if e.Seconds {
+		fields |= robfig.Second
+	}
+	schedule, err := robfig.NewParser(fields).Parse(line)
 	if err != nil {
 		return wrong("is not a cron line: " + err.Error())
 	}
 	t.fields = schedule.(*robfig.SpecSchedule)
-	// The search gives up after nine years: there is no such date then.
+	// Where the search finds nothing there is no such date.
 	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return t, nil
-}
-
-// loadZone loads the entry's zone. Local is refused because replicas on
-// different machines would disagree on it.
-func loadZone(e Entry) (*time.Location, error) {
-	if e.Zone == "Local" {
-		return nil, &EntryError{
-			e.Name, "zone", e.Zone,
-			"differs from machine to machine: name it, such as Europe/London",
-		}
-	}
-	zone, err := time.LoadLocation(e.Zone)
-	if err != nil {
-		return nil, &EntryError{
-			e.Name, "zone", e.Zone,
-			"is not a time zone: use an IANA name such as Europe/London",
-		}
-	}
-	return zone, nil
 }
 
 // badFields says what is wrong with the shape of a cron line, in clearer words
@@ -100,16 +90,6 @@ func badFields(line string, seconds bool) string {
 	return ""
 }
 
-// parser reads lines with or without a field for the second. Descriptors are
-// @hourly and its like.
-func parser(seconds bool) robfig.Parser {
-	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor
-	if seconds {
-		fields |= robfig.Second
-	}
-	return robfig.NewParser(fields)
-}
-
 // timetableOf is the timetable that spec was taken from. That it had a field for
 // the second shows in the number of fields. It fails for what another version, which
 // knew other lines, has written.
@@ -117,4 +97,180 @@ func timetableOf(spec string) (*timetable, error) {
 	zone, line, _ := strings.Cut(spec, " ")
 	seconds := len(strings.Fields(line)) == 6
 	return newTimetable(Entry{Cron: line, Seconds: seconds, Zone: zone})
+}
+
+// Next gives the entry's first tick after a moment, in the entry's zone. It is
+// the zero time when the entry is invalid. It asks nobody: whether the entry is
+// paused or disabled, and what became of earlier ticks, does not matter to it. It
+// reads the cron line anew each time.
+//
+// An entry for every hour (an hour field of * or all 24) ticks whenever the
+// zone's wall clock matches its fields, so it goes on through a change of the
+// clocks: it neither skips nor repeats a moment. Every other entry ticks once
+// for each matching time of day: a time that the clocks jump over in spring
+// ticks at the end of the gap, several of them as one, and a time that comes
+// twice in autumn ticks the first time.
+func (e Entry) Next(after time.Time) time.Time {
+	table, err := newTimetable(e)
+	if err != nil {
+		return time.Time{}
+	}
+	return table.next(after)
+}
+
+// next gives the first tick after a moment, by the rule of Entry.Next.
+//
+// It walks through the stretches of time in which the zone's offset is
+// constant. Within one, wall clock and time differ by that offset only, so
+// that the search runs on the wall clock's labels, which know no zone. A label is
+// what the clock shows, kept as a time in UTC: there it can be reckoned with, as UTC
+// has no gaps and nothing twice.
+func (t *timetable) next(after time.Time) time.Time {
+	if t.every > 0 {
+		every := int64(t.every / time.Second)
+		tick := after.Unix() - after.Unix()%every
+		if tick <= after.Unix() { // as it is but before 1970
+			tick += every
+		}
+		return time.Unix(tick, 0).In(t.zone)
+	}
+	for at := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
+		start, end := at.ZoneBounds()
+		label := t.nextLabel(t.firstLabel(at, start))
+		if label.IsZero() {
+			return time.Time{}
+		}
+		_, offset := at.Zone()
+		tick := time.Unix(label.Unix()-int64(offset), 0).In(t.zone)
+		if tick.Before(start) {
+			tick = start // the label fell into the gap that ends here
+		}
+		if end.IsZero() || tick.Before(end) {
+			return tick
+		}
+		at = end
+	}
+}
+
+// firstLabel is the first label that may tick at or after a moment of the
+// stretch that begins at start. For an entry of fixed times labels go on where
+// the stretch before ended: after a jump ahead that is earlier than the wall
+// clock, so that the labels of the gap still tick; after a jump back it is
+// later, so that labels which were there already do not tick again.
+func (t *timetable) firstLabel(at, start time.Time) time.Time {
+	_, offset := at.Zone()
+	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
+	if start.IsZero() || t.everyHour() {
+		return label
+	}
+	_, before := start.Add(-time.Second).Zone()
+	resume := time.Unix(start.Unix()+int64(before), 0).UTC()
+	if at.Equal(start) || label.Before(resume) {
+		return resume
+	}
+	return label
+}
+
+// everyHour reports whether the schedule ticks in each hour of a day. Such a one
+// has no fixed times: nothing of a gap is made up for, and both of a doubled hour
+// tick.
+func (t *timetable) everyHour() bool {
+	const all = 1<<24 - 1
+	return t.fields.Hour&all == all
+}
+
+// nextLabel finds the first matching label at or after the given one. robfig/cron gives up
+// after the fifth year from there. Seven more are enough for every date that exists: 29
+// February can be eight years away, around 2100.
+func (t *timetable) nextLabel(label time.Time) time.Time {
+	found := t.fields.Next(label.Add(-time.Second))
+	if found.IsZero() {
+		found = t.fields.Next(time.Date(label.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
+	}
+	return found
+}
+
+// missedAfter is how late a tick may come and still run whatever Missed says.
+// It covers a restart and a failover of Redis, to a replica whose clock differs.
+const missedAfter = 30 * time.Second
+
+// dueTick chooses what to do at now about the ticks in (last, upTo]: run is the
+// first that is to run, or the zero time; missed is the newest of those that
+// are too late and are dropped, or the zero time. A tick that runs is newer
+// than any that is dropped.
+//
+// It chooses one at a time. The state then moves past it, and the next call finds
+// the rest: so with MissedAll the late ones run oldest first, and a process that
+// stops halfway leaves the others to whoever goes on.
+func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
+	timely := by.next(latest(last, late))
+	if timely.After(upTo) {
+		timely = time.Time{}
+	}
+	// Of the late ones the newest so many run.
+	keep := 0
+	switch {
+	case e.Missed == MissedOnce && timely.IsZero():
+		keep = 1
+	case e.Missed == MissedAll:
+		keep = cmp.Or(e.MissedMax, 100)
+	}
+	old := newestTicks(by, last, late, keep+1)
+	if len(old) > keep {
+		missed, old = old[0], old[1:]
+	}
+	if len(old) > 0 {
+		return old[0], missed
+	}
+	return timely, missed
+}
+
+// countTicks says how many ticks there are in (after, upTo], of which upTo is one. Many
+// are not counted to the end.
+func countTicks(by *timetable, after, upTo time.Time) string {
+	n := 1
+	for at := by.next(after); at.Before(upTo); at = by.next(at) {
+		if n++; n == 1000 {
+			return "1000 or more"
+		}
+	}
+	return strconv.Itoa(n)
+}
+
+// newestTicks gives the last n ticks in (after, upTo], oldest first. It looks
+// back over ever longer stretches, because after may be long ago and the ticks
+// in between too many to walk through: each second of a year, say. A timetable can
+// only be walked forwards.
+func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
+	if at := by.next(after); at.IsZero() || at.After(upTo) {
+		return nil
+	}
+	for span := time.Minute; ; span *= 2 {
+		from := latest(after, upTo.Add(-span))
+		var ticks []time.Time
+		for at := by.next(from); !at.IsZero() && !at.After(upTo); at = by.next(at) {
+			if len(ticks) == n {
+				ticks = append(ticks[:0], ticks[1:]...)
+			}
+			ticks = append(ticks, at)
+		}
+		if len(ticks) == n || !from.After(after) {
+			return ticks
+		}
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

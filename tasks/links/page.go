@@ -3,6 +3,7 @@ package links
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -199,10 +200,5 @@ func attributes(z *html.Tokenizer) map[string]string {
 // hasWord reports whether a list of words has a word, in whatever case, as rel has
 // several: "nofollow noopener".
 func hasWord(text, word string) bool {
-	for w := range strings.FieldsSeq(text) {
-		if strings.EqualFold(w, word) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Fields(strings.ToLower(text)), word)
 }

@@ -2,14 +2,12 @@ package links
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"golang.org/x/net/html/charset"
 )
@@ -30,24 +28,16 @@ const (
 	maxToken  = 1 << 20
 )
 
-// Sitemap is what a sitemap lists, in its order. Entries are not compared: one that
-// is there twice comes twice.
+// Sitemap is what a sitemap lists: URLs in canonical form and in its order. They are not
+// compared: one that is there twice comes twice.
 type Sitemap struct {
-	Pages []Entry
+	Pages []string
 	// Sitemaps are others, of a sitemap index. To follow them is for the caller,
 	// who has to see to it that this comes to an end.
-	Sitemaps []Entry
+	Sitemaps []string
 	// More is whether some are left out, as there are more than MaxSitemapEntries, or their
 	// URLs are longer than 16 MiB, that of the sitemap counted with each.
 	More bool
-}
-
-// Entry is one URL, in canonical form.
-type Entry struct {
-	URL string
-	// Modified is when it last changed, as the sitemap says: many say the time of
-	// the sitemap. The zero value means not said, or not in a form that is known.
-	Modified time.Time
 }
 
 // ReadSitemap reads the sitemap that was fetched from the URL: XML, or plain
@@ -59,14 +49,29 @@ type Entry struct {
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
-	var s Sitemap
+	s := reading{url: url}
+	err := s.read(text)
+	if err != nil {
+		err = fmt.Errorf("sitemap: %w", err)
+	}
+	return s.Sitemap, err
+}
+
+// reading is a sitemap as far as it has been read.
+type reading struct {
+	Sitemap
+	url           string
+	entries, work int // that it has had, of what it may have
+}
+
+func (s *reading) read(text io.Reader) error {
 	// By its first bytes, and not by its name or its Content-Type: servers say gzip of
 	// what their client has unpacked already, and nothing of what they have not.
 	in := bufio.NewReader(text)
 	if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
-			return s, fmt.Errorf("sitemap: %w", err)
+			return err
 		}
 		in = bufio.NewReader(unpacked)
 	}
@@ -76,25 +81,38 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" {
 		_, _ = in.Discard(len(start))
 	}
-	read := s.readLines
 	if start, _ := in.Peek(512); strings.HasPrefix(strings.TrimSpace(string(start)), "<") {
-		read = func(url string, in io.Reader) error { return s.readXML(url, in, all) }
+		return s.readXML(in, all)
 	}
-	if err := read(url, in); err != nil {
-		return s, fmt.Errorf("sitemap: %w", err)
+	return s.readLines(in)
+}
+
+// take keeps an entry whose URL can be fetched: one bad entry does not spoil the others,
+// but counts, as it costs as much. It reports false where there is no room for it.
+func (s *reading) take(to *[]string, base, loc string) bool {
+	s.entries++
+	s.work += len(base) + len(loc)
+	if s.entries > MaxSitemapEntries || s.work > maxSitemapWork {
+		s.More = true
+		return false
 	}
-	return s, nil
+	if loc = strings.TrimSpace(loc); loc != "" {
+		if url, err := Canonical(base, loc); err == nil {
+			*to = append(*to, url)
+		}
+	}
+	return true
 }
 
 // readXML goes from entry to entry and keeps nothing else, so it takes memory for
 // one entry besides the URLs. What the root element is called does not matter: a
-// sitemap and an index differ in their entries. Bad entries count, as they cost as much.
-func (s *Sitemap) readXML(url string, in io.Reader, all *bounded) error {
+// sitemap and an index differ in their entries.
+func (s *reading) readXML(in io.Reader, all *bounded) error {
 	// It stays strict: what is no XML is most likely an error page, and worth a word.
 	raw := xml.NewDecoder(in)
 	raw.CharsetReader = charset.NewReaderLabel
 	dec := xml.NewTokenDecoder(&shallow{raw: raw, in: all})
-	for r := (room{}); ; {
+	for {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -107,38 +125,25 @@ func (s *Sitemap) readXML(url string, in io.Reader, all *bounded) error {
 			continue
 		}
 		var e struct {
-			Loc     string `xml:"loc"`
-			Lastmod string `xml:"lastmod"`
+			Loc string `xml:"loc"`
 		}
 		if err := dec.DecodeElement(&e, &start); err != nil {
 			return err
-		}
-		if !r.take(url, e.Loc) {
-			s.More = true
-			return nil
 		}
 		// One file can have both, though none should.
 		to := &s.Pages
 		if start.Name.Local == "sitemap" {
 			to = &s.Sitemaps
 		}
-		add(to, url, strings.TrimSpace(e.Loc), e.Lastmod)
+		if !s.take(to, s.url, e.Loc) {
+			return nil
+		}
 	}
 }
 
 // maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
 // images and news have four. Each takes memory until it ends.
 const maxDepth = 100
-
-// room is what a sitemap has had of what it may have.
-type room struct{ entries, work int }
-
-// take takes room for an entry, if there is any.
-func (r *room) take(base, loc string) bool {
-	r.entries++
-	r.work += len(base) + len(loc)
-	return r.entries <= MaxSitemapEntries && r.work <= maxSitemapWork
-}
 
 // shallow passes XML on as it is, and fails where it is nested too deep, or has too much.
 type shallow struct {
@@ -148,7 +153,6 @@ type shallow struct {
 	tokens int
 }
 
-// Token implements xml.TokenReader.
 func (s *shallow) Token() (xml.Token, error) {
 	s.in.token = maxToken
 	if s.tokens++; s.tokens > maxTokens {
@@ -168,41 +172,15 @@ func (s *shallow) Token() (xml.Token, error) {
 }
 
 // readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are
-// left out, as any text would be one. Bad lines count, but for those that are empty.
-func (s *Sitemap) readLines(_ string, in io.Reader) error {
+// left out, as any text would be one. Empty lines are no entries.
+func (s *reading) readLines(in io.Reader) error {
 	lines := bufio.NewScanner(in)
-	for r := (room{}); lines.Scan(); {
-		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
-			if !r.take("", string(line)) {
-				s.More = true
-				return nil
-			}
-			add(&s.Pages, "", string(line), "")
+	for lines.Scan() {
+		if line := strings.TrimSpace(lines.Text()); line != "" && !s.take(&s.Pages, "", line) {
+			return nil
 		}
 	}
 	return lines.Err()
-}
-
-// add keeps an entry whose URL can be fetched, resolved against base. One bad entry
-// does not spoil the others.
-func add(to *[]Entry, base, loc, modified string) {
-	if loc == "" {
-		return
-	}
-	if url, err := Canonical(base, loc); err == nil {
-		*to = append(*to, Entry{URL: url, Modified: moment(strings.TrimSpace(modified))})
-	}
-}
-
-// moment reads a date as the W3C's note on date and time formats has it, from a year
-// to parts of a second, or is the zero time.
-func moment(text string) time.Time {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly, "2006-01", "2006"} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at
-		}
-	}
-	return time.Time{}
 }
 
 // bounded is a reader that fails where there is too much, instead of passing
@@ -214,7 +192,6 @@ type bounded struct {
 	token int64 // how much one tag, or a text between two, may have still
 }
 
-// Read implements io.Reader. It fails where more comes than a sitemap may have.
 func (b *bounded) Read(p []byte) (n int, err error) {
 	if b.token < 0 {
 		return 0, fmt.Errorf("a tag or a text of more than %d bytes", maxToken)

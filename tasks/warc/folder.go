@@ -2,8 +2,6 @@ package warc
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -25,6 +23,10 @@ import (
 // takes those that end in .warc.gz: they do not change any more.
 const unfinished = ".open"
 
+// idle is for how long nothing may come to a file before it is finished, as when its crawl
+// has ended.
+const idle = time.Minute
+
 // Folder keeps exchanges in files of a folder: one for each name and process,
 // called NAME-TIME-ID.warc.gz. An exchange is in its file whole or not at all;
 // what a process left behind that died in the middle of one is cut off by Recover,
@@ -34,9 +36,6 @@ const unfinished = ".open"
 // know that its process lives. Files have no greatest size: Close ends them, as does a
 // minute in which nothing comes, and the next exchange begins another.
 type Folder struct {
-	// Idle is for how long nothing may come to a file before it is finished, as when its
-	// crawl has ended. The zero value means a minute.
-	Idle time.Duration
 	// Dir must exist.
 	Dir string
 	// Info is said at the beginning of each file, in its warcinfo record, such as
@@ -78,8 +77,10 @@ func (f *Folder) Add(name string, e Exchange) (filename string, at Position, err
 	if err != nil {
 		return "", at, fmt.Errorf("archive: %w", err)
 	}
-	at, err = to.append(func(w *Writer) (Position, error) { return w.WriteExchange(e) })
-	idle := cmp.Or(f.Idle, time.Minute)
+	records, err := e.records()
+	if err == nil {
+		at, err = to.append(records)
+	}
 	if to.end == nil {
 		to.end = time.AfterFunc(idle, func() { f.end(name, to) })
 	}
@@ -116,7 +117,11 @@ func (f *Folder) file(name string) (*file, error) {
 		return nil, err
 	}
 	to := &file{to: opened}
-	if _, err := to.append(func(w *Writer) (Position, error) { return w.WriteInfo(base, now, f.Info...) }); err != nil {
+	records, err := info(base, now, f.Info)
+	if err == nil {
+		_, err = to.append(records)
+	}
+	if err != nil {
 		return nil, errors.Join(err, opened.Close(), os.Remove(opened.Name()))
 	}
 	if f.files == nil {
@@ -164,14 +169,12 @@ func own(file *os.File) error {
 // file is cut back to what it was. Also where only the fsync failed: nobody knows
 // what of it is on disk then. The file is open for appending, so after a cut the
 // next record follows where that is.
-func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
-	// In memory first: what cannot be made into a record has then written nothing.
-	var b bytes.Buffer
-	at, err := write(NewWriter(&b, f.size))
+func (f *file) append(records []record) (Position, error) {
+	packed, at, err := pack(records, f.size)
 	if err != nil {
 		return at, err
 	}
-	_, err = f.to.Write(b.Bytes())
+	_, err = f.to.Write(packed)
 	if err == nil {
 		err = f.to.Sync()
 	}
@@ -180,7 +183,7 @@ func (f *file) append(write func(*Writer) (Position, error)) (Position, error) {
 		f.torn = cut != nil
 		return Position{}, errors.Join(fmt.Errorf("archive: %w", err), cut)
 	}
-	f.size += int64(b.Len())
+	f.size += int64(len(packed))
 	return at, nil
 }
 
@@ -189,8 +192,7 @@ func (f *Folder) end(name string, to *file) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.files[name] == to {
-		delete(f.files, name)
-		_ = errors.Join(to.to.Close(), finish(to.to.Name())) // else Recover does
+		_ = f.finish(name) // else Recover does
 	}
 }
 
@@ -201,11 +203,16 @@ func (f *Folder) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var failed error
-	for name, to := range f.files {
-		failed = errors.Join(failed, to.to.Close(), finish(to.to.Name()))
-		delete(f.files, name)
+	for name := range f.files {
+		failed = errors.Join(failed, f.finish(name))
 	}
 	return failed
+}
+
+func (f *Folder) finish(name string) error {
+	to := f.files[name].to
+	delete(f.files, name)
+	return errors.Join(to.Close(), finish(to.Name()))
 }
 
 // finish gives a file its final name, which says that it is whole.
@@ -264,9 +271,8 @@ func repair(path string) error {
 // that gzip's own checksum says it. What follows the first that is not is no record
 // that anybody could find. A file that cannot be read is an error, and nothing is cut
 // off it then.
-func whole(file io.Reader) (int64, error) {
-	in := &counter{in: bufio.NewReader(file)}
-	var size int64
+func whole(file io.ReadSeeker) (size int64, err error) {
+	in := bufio.NewReader(file) // of which gzip takes no byte of the record after
 	for {
 		// One record is one gzip member, as WARC 1.1 has it (annex D).
 		z, err := gzip.NewReader(in)
@@ -274,46 +280,16 @@ func whole(file io.Reader) (int64, error) {
 			z.Multistream(false)
 			_, err = io.Copy(io.Discard, z)
 		}
-		if err != nil && in.broken != nil {
-			return 0, in.broken
+		if broken, ok := errors.AsType[*fs.PathError](err); ok {
+			return 0, broken
 		}
 		if err != nil { // the end, or what is no whole record
 			return size, nil
 		}
-		size = in.n
+		read, err := file.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return 0, err
+		}
+		size = read - int64(in.Buffered())
 	}
-}
-
-// counter counts the bytes that are read, one by one where gzip asks for that,
-// so that it takes none of the record after: from a reader that cannot give single
-// bytes gzip would read ahead.
-type counter struct {
-	in     *bufio.Reader
-	n      int64
-	broken error // in reading
-}
-
-// Read implements io.Reader.
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	c.n += int64(n)
-	return n, c.note(err)
-}
-
-// ReadByte implements io.ByteReader.
-func (c *counter) ReadByte() (byte, error) {
-	b, err := c.in.ReadByte()
-	if err == nil {
-		c.n++
-	}
-	return b, c.note(err)
-}
-
-// note tells an end, which is how whole finds that it is done, from a failure, after
-// which nobody knows where the records end.
-func (c *counter) note(err error) error {
-	if err != nil && !errors.Is(err, io.EOF) {
-		c.broken = err
-	}
-	return err
 }

@@ -3,7 +3,6 @@ package warc
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/mutate"
 )
@@ -11,11 +10,7 @@ import (
 // Whatever a process left behind its whole records is cut off, and nothing of these.
 func FuzzWhole(target *testing.F) {
 	f := mutate.More(target)
-	var file bytes.Buffer
-	if _, err := NewWriter(&file, 0).WriteInfo("a.warc.gz", time.Unix(0, 0), Field{"software", "headgate"}); err != nil {
-		f.Fatal(err)
-	}
-	record := file.Bytes()
+	record := begun(target)
 	f.Add([]byte{})
 	f.Add(record)
 	f.Add(record[:len(record)/2])

@@ -2,14 +2,14 @@
 // gzip member of its own, so that a reader can start at any record and files
 // can be joined. Whoever replays archives of the web reads it.
 //
-// A [Folder] is what most programs want: it makes files, and keeps them whole
-// through crashes and full disks. A [Writer] writes records to a file of the
-// caller's. Neither reads archives: that a body was archived before is for the caller
-// to know, and becomes a revisit record.
+// A [Folder] makes the files, and keeps them whole through crashes and full disks. It
+// does not read archives: that a body was archived before is for the caller to know,
+// and becomes a revisit record.
 package warc
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha1"
 	"encoding/base32"
@@ -19,27 +19,12 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 )
-
-// Writer writes records one after the other. A record is written by one Write
-// of the file below, whole; after an error the file may end in a part of one,
-// and should be cut back to where it was. Every later call fails with the same error
-// then, as nothing may follow a broken record. It is not for several goroutines.
-//
-// A record is in memory until it is written: twice the size of its body, about.
-type Writer struct {
-	to     io.Writer
-	offset int64
-	broken error
-}
-
-// NewWriter writes to a file that is empty, or to the end of one that has so
-// many bytes already. It buffers nothing, so there is nothing to flush or to close.
-func NewWriter(to io.Writer, size int64) *Writer { return &Writer{to: to, offset: size} }
 
 // Position is where a record is: what an index, such as a CDX, has to know. A reader
 // that starts at Offset and reads Length bytes has the record whole.
@@ -61,8 +46,6 @@ type Capture struct {
 type Exchange struct {
 	// Request is what was asked: its Method, URL, Host and Header are archived.
 	Request *http.Request
-	// RequestBody is what the request sent; nil for none.
-	RequestBody []byte
 	// Response is what was answered, of which StatusCode and Header are archived.
 	Response *http.Response
 	// Body is the whole body of the answer, without transfer coding and
@@ -87,46 +70,17 @@ type Exchange struct {
 }
 
 // Field is a line of a metadata or warcinfo record. A name may come more than once.
-// A name with a colon, and either with a line break, is refused by the methods that
-// write fields.
+// A name with a colon, and either with a line break, is refused.
 type Field struct{ Name, Value string }
 
-// WriteInfo writes the record that a file should begin with: who made it, with
-// fields such as "software", "format" and "description". The file's name is for
-// readers who get it without. An error is about a field that cannot be, with nothing
-// written, or the file's own.
-func (w *Writer) WriteInfo(filename string, at time.Time, fields ...Field) (Position, error) {
+// info is the record that a file should begin with: who made it, with fields such as
+// "software", "format" and "description". The file's name is for readers who get it
+// without.
+func info(filename string, at time.Time, fields []Field) ([]record, error) {
 	block, err := fieldBlock(fields)
-	if err != nil {
-		return Position{}, err
-	}
-	r := record{kind: "warcinfo", at: at, contentType: "application/warc-fields", block: block}
+	r := record{kind: "warcinfo", id: newID(), at: at, contentType: "application/warc-fields", block: block}
 	r.add("WARC-Filename", filename)
-	return w.write(r)
-}
-
-// WriteExchange writes the answer, the request that led to it and what there is
-// to say about both: a response, a request and a metadata record. The position is the
-// answer's, by which a replay finds the exchange.
-//
-// A URL with a user or a password, or a field that cannot be, is an error with
-// nothing written. Where the file fails, some of the records may be there whole.
-func (w *Writer) WriteExchange(e Exchange) (Position, error) {
-	records, err := e.records()
-	if err != nil {
-		return Position{}, err
-	}
-	var first Position
-	for i, r := range records {
-		at, err := w.write(r)
-		if err != nil {
-			return Position{}, err
-		}
-		if i == 0 {
-			first = at
-		}
-	}
-	return first, nil
+	return []record{r}, err
 }
 
 // records are the answer's, the request's and the metadata's, of which the latter two
@@ -142,15 +96,14 @@ func (e Exchange) records() ([]record, error) {
 		return nil, err
 	}
 	response := e.response(target)
-	request := record{kind: "request", at: e.At, contentType: "application/http;msgtype=request"}
-	request.block = append(e.requestHead(), e.RequestBody...)
+	request := record{kind: "request", id: newID(), at: e.At, contentType: "application/http;msgtype=request", block: e.requestHead()}
 	request.add("WARC-Target-URI", target)
 	request.add("WARC-IP-Address", e.Address)
 	request.add("WARC-Concurrent-To", response.id)
 
 	records := []record{response, request}
 	if len(e.Metadata) > 0 {
-		metadata := record{kind: "metadata", at: e.At, contentType: "application/warc-fields", block: meta}
+		metadata := record{kind: "metadata", id: newID(), at: e.At, contentType: "application/warc-fields", block: meta}
 		metadata.add("WARC-Target-URI", target)
 		metadata.add("WARC-Concurrent-To", response.id)
 		records = append(records, metadata)
@@ -164,7 +117,6 @@ const (
 	identical   = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 )
 
-// response is the answer's record, or that of a revisit.
 func (e Exchange) response(target string) record {
 	capture, profile, truncated := Capture{newID(), e.At, digest(e.Body)}, "", e.Truncated
 	r := record{kind: "response", id: capture.ID, at: e.At, contentType: "application/http;msgtype=response"}
@@ -218,14 +170,7 @@ var secretHeaders = map[string]bool{"Authorization": true, "Cookie": true, "Prox
 // missing here.
 func (e Exchange) requestHead() []byte {
 	var b bytes.Buffer
-	method := e.Request.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	host := e.Request.Host
-	if host == "" {
-		host = e.Request.URL.Host
-	}
+	method, host := cmp.Or(e.Request.Method, http.MethodGet), cmp.Or(e.Request.Host, e.Request.URL.Host)
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, e.Request.URL.RequestURI(), host)
 	_ = e.Request.Header.WriteSubset(&b, secretHeaders) // a Buffer takes all
 	b.WriteString("\r\n")
@@ -287,7 +232,7 @@ func newID() string { return "<urn:uuid:" + uuid.NewString() + ">" }
 // or a request is that message with its own header again.
 type record struct {
 	kind        string
-	id          string // empty means a new one
+	id          string
 	at          time.Time
 	contentType string
 	fields      []Field // besides those that every record has
@@ -303,46 +248,35 @@ func (r *record) add(name, value string) {
 	}
 }
 
-// write compresses a record and writes it at once: its length must be known for the
-// Position, and a file below that fails should fail between records.
-func (w *Writer) write(r record) (Position, error) {
-	if w.broken != nil {
-		return Position{}, w.broken
-	}
-	if r.id == "" {
-		r.id = newID()
-	}
+// pack is records as they stand in a file, behind so many bytes, and where the first of
+// them does. Each is a whole gzip stream, and a file of many is one that gzip itself
+// unpacks, to the records one after the other.
+func pack(records []record, behind int64) ([]byte, Position, error) {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if err := r.writeTo(z); err != nil {
-		return Position{}, err
+	var first Position
+	for i, r := range records {
+		z := gzip.NewWriter(&b)
+		if err := errors.Join(r.writeTo(z), z.Close()); err != nil {
+			return nil, Position{}, err
+		}
+		if i == 0 {
+			first = Position{Offset: behind, Length: int64(b.Len()), ID: r.id, Capture: r.capture}
+		}
 	}
-	if err := z.Close(); err != nil {
-		return Position{}, err
-	}
-	// Each record is a whole gzip stream, and a file of many is one that gzip itself
-	// unpacks, to the records one after the other.
-	at := Position{Offset: w.offset, Length: int64(b.Len()), ID: r.id, Capture: r.capture}
-	n, err := w.to.Write(b.Bytes())
-	w.offset += int64(n)
-	if err != nil {
-		w.broken = fmt.Errorf("archive, at byte %d: %w", at.Offset, err)
-		return Position{}, w.broken
-	}
-	return at, nil
+	return b.Bytes(), first, nil
 }
 
 // writeTo writes the record: its headers, an empty line, the block, two more. The
 // block may have anything in it, as Content-Length says where it ends.
 func (r *record) writeTo(to io.Writer) error {
-	fields, err := fieldBlock(append([]Field{
+	fields, err := fieldBlock(slices.Concat([]Field{
 		{"WARC-Type", r.kind},
 		{"WARC-Record-ID", r.id},
 		{"WARC-Date", date(r.at)},
 		{"Content-Type", r.contentType},
 		{"Content-Length", fmt.Sprint(len(r.block))},
 		{"WARC-Block-Digest", digest(r.block)},
-	}, r.fields...))
+	}, r.fields))
 	if err != nil {
 		return err
 	}

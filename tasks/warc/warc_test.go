@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -26,7 +25,7 @@ func exchange(t *testing.T) Exchange {
 	req.Header.Set("Authorization", "Bearer hidden")
 	req.Header.Set("Cookie", "hidden=1")
 	return Exchange{
-		Request: req, RequestBody: []byte("sent"), At: at, Address: "192.0.2.1",
+		Request: req, At: at, Address: "192.0.2.1",
 		Response: &http.Response{StatusCode: 200, Uncompressed: true, Header: http.Header{
 			"Content-Type": {"text/html"}, "Content-Encoding": {"gzip"}, "Transfer-Encoding": {"chunked"}, "Content-Length": {"7"},
 		}},
@@ -62,6 +61,15 @@ func read(t *testing.T, file []byte, p Position) (version string, header textpro
 	return version, header, block
 }
 
+// members is the exchange as it stands behind so many bytes, and where the answer is.
+func members(e Exchange, behind int64) ([]byte, Position, error) {
+	records, err := e.records()
+	if err != nil {
+		return nil, Position{}, err
+	}
+	return pack(records, behind)
+}
+
 // positions finds where the gzip members of a file are.
 func positions(t *testing.T, file []byte) []Position {
 	t.Helper()
@@ -82,17 +90,28 @@ func positions(t *testing.T, file []byte) []Position {
 	return found
 }
 
-func TestRecords(t *testing.T) {
-	var file bytes.Buffer
-	w := NewWriter(&file, 0)
-	if _, err := w.WriteInfo("a.warc.gz", at, Field{"software", "headgate"}); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.WriteExchange(exchange(t))
+// begun is the beginning of a file.
+func begun(t testing.TB) []byte {
+	t.Helper()
+	records, err := info("a.warc.gz", at, []Field{{"software", "headgate"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := positions(t, file.Bytes())
+	file, _, err := pack(records, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestRecords(t *testing.T) {
+	file := begun(t)
+	written, got, err := members(exchange(t), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = append(file, written...)
+	all := positions(t, file)
 	if len(all) != 4 || all[1].Offset != got.Offset || all[1].Length != got.Length {
 		t.Fatalf("members at %+v, and the answer at %+v; want 4, the answer's second", all, got)
 	}
@@ -100,11 +119,11 @@ func TestRecords(t *testing.T) {
 	want := []struct{ kind, contentType, uri, block string }{
 		{"warcinfo", "application/warc-fields", "", "software: headgate\r\n"},
 		{"response", "application/http;msgtype=response", "https://h.example/a?b=1", answer},
-		{"request", "application/http;msgtype=request", "https://h.example/a?b=1", "POST /a?b=1 HTTP/1.1\r\nHost: h.example\r\nUser-Agent: headgate\r\n\r\nsent"},
+		{"request", "application/http;msgtype=request", "https://h.example/a?b=1", "POST /a?b=1 HTTP/1.1\r\nHost: h.example\r\nUser-Agent: headgate\r\n\r\n"},
 		{"metadata", "application/warc-fields", "https://h.example/a?b=1", "fetchTimeMs: 12\r\noutlink: https://h.example/x\r\n"},
 	}
 	for i, p := range all {
-		version, h, block := read(t, file.Bytes(), p)
+		version, h, block := read(t, file, p)
 		if version != "WARC/1.1" || h.Get("WARC-Type") != want[i].kind || h.Get("Content-Type") != want[i].contentType ||
 			h.Get("WARC-Target-URI") != want[i].uri || h.Get("WARC-Date") != "2026-03-01T11:00:00.123456Z" || block != want[i].block {
 			t.Errorf("record %d: %s %v\n%q\nwant %+v", i, version, h, block, want[i])
@@ -113,7 +132,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("record %d is of %q, want %q", i, h.Get("WARC-Concurrent-To"), got.ID)
 		}
 	}
-	_, h, _ := read(t, file.Bytes(), got)
+	_, h, _ := read(t, file, got)
 	if h.Get("WARC-IP-Address") != "192.0.2.1" || h.Get("WARC-Payload-Digest") != digest([]byte("<p>Hi\r\n\r\n\x00")) || h.Get("WARC-Record-ID") != got.ID {
 		t.Errorf("the answer's header is %v", h)
 	}
@@ -126,30 +145,14 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// A file is written on behind what it has.
-func TestPositionsInAFileThatIsThere(t *testing.T) {
-	var file bytes.Buffer
-	if _, err := NewWriter(&file, 0).WriteInfo("a", at); err != nil {
-		t.Fatal(err)
-	}
-	got, err := NewWriter(&file, int64(file.Len())).WriteExchange(exchange(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, h, _ := read(t, file.Bytes(), got); h.Get("WARC-Type") != "response" {
-		t.Errorf("at %+v is %v", got, h)
-	}
-}
-
 func TestTruncated(t *testing.T) {
-	var file bytes.Buffer
 	e := exchange(t)
 	e.Truncated = "length"
-	got, err := NewWriter(&file, 0).WriteExchange(e)
+	file, got, err := members(e, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, h, _ := read(t, file.Bytes(), got); h.Get("WARC-Truncated") != "length" {
+	if _, h, _ := read(t, file, got); h.Get("WARC-Truncated") != "length" {
 		t.Errorf("header %v", h)
 	}
 }
@@ -157,8 +160,8 @@ func TestTruncated(t *testing.T) {
 // What was archived before is referred to: by the record that has it, however often it is
 // met again, and in the words of WARC 1.1, 6.7.
 func TestRevisits(t *testing.T) {
-	var file bytes.Buffer
-	w, before := NewWriter(&file, 0), Capture{}
+	var file []byte
+	var before Capture
 	for _, tt := range []struct {
 		name, body, kind, profile, truncated, block string
 		status                                      int
@@ -170,19 +173,20 @@ func TestRevisits(t *testing.T) {
 		{"not modified since", "", "revisit", notModified, "", "HTTP/1.1 304 Not Modified\r\nEtag: x\r\n\r\n", 304},
 	} {
 		e := exchange(t)
-		e.At, e.Body, e.Before = e.At.Add(time.Duration(file.Len())*time.Second), []byte(tt.body), before
+		e.At, e.Body, e.Before = e.At.Add(time.Duration(len(file))*time.Second), []byte(tt.body), before
 		e.Response = &http.Response{StatusCode: tt.status, Header: http.Header{}}
 		if tt.status == http.StatusNotModified {
 			e.Response.Header = http.Header{"Etag": {"x"}, "Content-Length": {"6"}}
 		}
-		got, err := w.WriteExchange(e)
+		written, got, err := members(e, int64(len(file)))
 		if err != nil {
 			t.Fatal(err)
 		}
+		file = append(file, written...)
 		if tt.kind == "response" {
 			before = Capture{got.ID, e.At, digest(e.Body)}
 		}
-		_, h, block := read(t, file.Bytes(), got)
+		_, h, block := read(t, file, got)
 		want := map[string]string{
 			"WARC-Type": tt.kind, "WARC-Profile": tt.profile, "WARC-Truncated": tt.truncated, "WARC-Payload-Digest": before.Digest,
 			"WARC-Target-URI": "https://h.example/a?b=1", "WARC-Record-ID": got.ID, "WARC-Date": date(e.At),
@@ -210,60 +214,10 @@ func TestNothingIsWrittenOfABadExchange(t *testing.T) {
 		"two lines of address":   func(e *Exchange) { e.Address = "1\r\n2" },
 	}
 	for name, spoil := range tests {
-		var file bytes.Buffer
 		e := exchange(t)
 		spoil(&e)
-		if got, err := NewWriter(&file, 0).WriteExchange(e); err == nil || file.Len() > 0 || strings.Contains(err.Error(), "u:p") {
-			t.Errorf("%s: at %+v, %v, %d bytes; want an error and none", name, got, err, file.Len())
+		if file, got, err := members(e, 0); err == nil || len(file) > 0 || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%s: at %+v, %v, %d bytes; want an error and none", name, got, err, len(file))
 		}
 	}
-}
-
-// fullDisk takes so many bytes.
-type fullDisk struct {
-	bytes.Buffer
-	room int
-}
-
-func (d *fullDisk) Write(p []byte) (int, error) {
-	if len(p) > d.room {
-		n, _ := d.Buffer.Write(p[:d.room])
-		d.room = 0
-		return n, syscall.ENOSPC
-	}
-	d.room -= len(p)
-	return d.Buffer.Write(p)
-}
-
-// After a record that did not fit no other is written: it would stand behind a
-// broken one.
-func TestFullDisk(t *testing.T) {
-	disk := &fullDisk{room: 1000}
-	w := NewWriter(disk, 0)
-	first, err := w.WriteInfo("a", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.room = 10
-	for range 2 {
-		_, err = w.WriteExchange(exchange(t))
-		if want := fmt.Sprintf("archive, at byte %d: no space left on device", first.Length); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-		disk.room = 1000
-	}
-	if got := int64(disk.Len()); got != first.Length+10 {
-		t.Errorf("%d bytes, want %d", got, first.Length+10)
-	}
-}
-
-func ExampleWriter_WriteExchange() {
-	request, _ := http.NewRequest("GET", "https://example.com/", nil)
-	var file bytes.Buffer
-	page, err := NewWriter(&file, 0).WriteExchange(Exchange{
-		Request: request, Response: &http.Response{StatusCode: 200}, Body: []byte("hello"), At: time.Now(),
-	})
-	fmt.Println(page.Offset, err)
-	// Output:
-	// 0 <nil>
 }

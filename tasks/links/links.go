@@ -1,11 +1,22 @@
+// Package links finds where a crawl goes on: the links of a page, the URLs of
+// a sitemap, and the one form of a URL by which it is known whether it has been
+// there. It does no I/O and bounds what it takes from one text.
+//
+// What it reads is written by strangers, so nothing in it is an error that ends a
+// crawl: [FromPage] takes anything, and [ReadSitemap] keeps what came before a
+// mistake. Whether a crawl should go to a URL at all is for its caller to say, with
+// [Within] and package robots. The functions are safe for concurrent use.
 package links
 
 import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	whatwgerrors "github.com/nlnwa/whatwg-url/errors"
 	whatwg "github.com/nlnwa/whatwg-url/url"
@@ -38,7 +49,12 @@ func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
 	}
-	u, err := parse(base, reference)
+	// net/url reads by RFC 3986, which pages do not keep to: browsers take backslashes, blanks
+	// and tabs, and a crawl has to go where they go.
+	u, err := whatwg.Parse(reference)
+	if base != "" {
+		u, err = whatwg.ParseRef(base, reference)
+	}
 	if err != nil {
 		// The parser's error repeats the URL, its kind does not.
 		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))
@@ -79,16 +95,6 @@ func shown(reference string) string {
 		return "…" + reference[i:]
 	}
 	return reference
-}
-
-// parse reads a reference as browsers do, relative to a base. net/url reads by RFC
-// 3986, which pages do not keep to: browsers take backslashes, blanks and tabs, and
-// a crawl has to go where they go.
-func parse(base, reference string) (*whatwg.Url, error) {
-	if base == "" {
-		return whatwg.Parse(reference)
-	}
-	return whatwg.ParseRef(base, reference)
 }
 
 // normalizeEncoding decodes the unreserved characters of RFC 3986, writes all
@@ -144,4 +150,59 @@ func Within(text string, allowed []string) bool {
 		pattern, err := hostname.Of(pattern)
 		return err == nil && (!wild && host == pattern || wild && strings.HasSuffix(host, "."+pattern))
 	})
+}
+
+// maxSegments is how many parts a path may have, and repeats how often in a row the same
+// parts may come in it.
+const (
+	maxSegments = 30
+	repeats     = 3
+)
+
+// dated finds a year and a month in a path or a query.
+var dated = regexp.MustCompile(`(?:^|[^0-9])([12][0-9]{3})[-/](?:0?[1-9]|1[0-2])(?:[^0-9]|$)`)
+
+// Trap reports whether a URL looks like one of those that sites make without end: whose path
+// repeats itself, as /a/b/a/b/a/b does where a relative link leads further down, or has more
+// than 30 parts, and pages of a calendar that lie more than two years ahead, or before 1970.
+func Trap(text string, now time.Time) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return true
+	}
+	parts := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
+	if len(parts) > maxSegments {
+		return true
+	}
+	for length := 1; length*repeats <= len(parts); length++ {
+		for at := 0; at+length*repeats <= len(parts); at++ {
+			if repeated(parts[at:], length) {
+				return true
+			}
+		}
+	}
+	for _, found := range dated.FindAllStringSubmatch(u.EscapedPath()+"?"+u.RawQuery, -1) {
+		if year, _ := strconv.Atoi(found[1]); year < 1970 || year > now.Year()+2 {
+			return true
+		}
+	}
+	return false
+}
+
+// repeated reports whether a list begins with the same parts, so many of them, time and
+// again. Numbers and single letters do so in honest paths, too.
+func repeated(parts []string, length int) bool {
+	first := parts[:length]
+	if !slices.ContainsFunc(first, func(part string) bool {
+		_, err := strconv.Atoi(part)
+		return len(part) > 1 && err != nil
+	}) {
+		return false
+	}
+	for n := 1; n < repeats; n++ {
+		if !slices.Equal(first, parts[n*length:(n+1)*length]) {
+			return false
+		}
+	}
+	return true
 }

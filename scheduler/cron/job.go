@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -66,7 +68,6 @@ func (s *schedule) hopeless(v *view) bool {
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
 }
 
-// fail moves the state past a tick that has no job.
 func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) (bool, error) {
 	to.outcome = "failed: " + err.Error()
 	to.failed++
@@ -127,4 +128,62 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 		return jobRef{}, err
 	}
 	return jobRef{id, queue}, nil
+}
+
+// jobID is the id of one of an entry's jobs. Names have no slash, so no two
+// scopes share an id.
+func (r *Runner) jobID(name, job string) string {
+	id := name + "@" + job
+	if r.scope != defaultScope {
+		id = r.scope + "/" + id
+	}
+	return id
+}
+
+// Origin is where a job comes from.
+type Origin struct {
+	Scope, Entry string
+	// At is the tick, or the moment of the Trigger if Triggered.
+	At        time.Time
+	Triggered bool
+}
+
+// OriginOf reads the id of a job that an entry enqueued. It reports false for
+// every other id, but cannot tell one that somebody has made up in the same form.
+// The scope must have the letters of an entry's name.
+func OriginOf(id string) (o Origin, ok bool) {
+	scope, name, scoped := strings.Cut(id, "/")
+	if !scoped {
+		scope, name = defaultScope, id
+	}
+	entry, when, _ := strings.Cut(name, "@")
+	number, triggered := strings.CutPrefix(when, "run-")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || !entryName.MatchString(entry) || !entryName.MatchString(scope) {
+		return Origin{}, false
+	}
+	at := time.Unix(n, 0)
+	if triggered {
+		at = time.UnixMicro(n)
+	}
+	return Origin{scope, entry, at, triggered}, true
+}
+
+// unfinished reports whether any of the jobs still waits or runs. One that was
+// completed, archived or deleted is finished; one that asynq will try again is not.
+func (r *Runner) unfinished(jobs ...jobRef) (bool, error) {
+	for _, job := range jobs {
+		if job.id == "" {
+			continue
+		}
+		info, err := r.inspector.GetTaskInfo(job.queue, job.id)
+		switch {
+		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
+		case err != nil:
+			return false, fmt.Errorf("looking for job %s in queue %s: %w", job.id, job.queue, err)
+		case info.State != asynq.TaskStateCompleted && info.State != asynq.TaskStateArchived:
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -46,6 +46,7 @@ func (i interrupted) add(context.Context, line) error {
 	i()
 	return errors.New("UNKNOWN: redis eval error: context canceled")
 }
+func (interrupted) send(context.Context)        {}
 func (interrupted) flush(context.Context) error { return nil }
 func (interrupted) added() int                  { return 0 }
 func (interrupted) undo(context.Context) error  { return nil }

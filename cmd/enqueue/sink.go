@@ -30,6 +30,7 @@ func addEach(ctx context.Context, conf *config.Config, source *source, stdio cli
 		return err
 	}
 	defer sink.close()
+	source.input = eager{source.input, func() { sink.send(ctx) }}
 	err = fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
 	return source.finish(stdio.Out, sink.added(), err)
 }
@@ -69,9 +70,24 @@ func fill(ctx context.Context, to sink, jobs iter.Seq[line], bar *cli.Bar) error
 	return to.flush(ctx)
 }
 
+// eager does something before it reads, which may take long.
+type eager struct {
+	io.Reader
+	before func()
+}
+
+func (e eager) Read(p []byte) (int, error) {
+	e.before()
+	return e.Reader.Read(p)
+}
+
 // sink takes jobs, in their order.
 type sink interface {
+	// add takes a job, which may be added together with later ones.
 	add(context.Context, line) error
+	// send has those added that were taken. What goes wrong the next add or flush says.
+	send(context.Context)
+	// flush is the end of it.
 	flush(context.Context) error
 	added() int
 	// undo takes back everything that was added, or says what it could not.
@@ -171,12 +187,35 @@ type queues struct {
 	opener
 	rdb    redis.UniversalClient
 	client *scheduler.Client
+	taken  []line // that are to be added
+	failed error  // why some could not be
 	count  int
 	undoes [][2]string // queue and id of the jobs that undo would delete
 }
 
+// mostTaken is how many jobs are added at once.
+const mostTaken = 64
+
 func (q *queues) add(ctx context.Context, l line) error {
-	_, err := q.client.EnqueueContext(ctx, l.Task())
+	if q.taken = append(q.taken, l); len(q.taken) >= mostTaken {
+		q.send(ctx)
+	}
+	return q.failed
+}
+
+func (q *queues) send(ctx context.Context) {
+	tasks := make([]*asynq.Task, len(q.taken))
+	for i, l := range q.taken {
+		tasks[i] = l.Task()
+	}
+	for i, answer := range q.client.EnqueueAll(ctx, tasks...) {
+		q.failed = cmp.Or(q.failed, q.enqueued(q.taken[i], answer.Err))
+	}
+	q.taken = q.taken[:0]
+}
+
+// enqueued is told what became of a job.
+func (q *queues) enqueued(l line, err error) error {
 	switch {
 	case !l.ownID && q.there(l, err):
 		// The id is a fresh one: this was the second try of a command whose
@@ -207,10 +246,11 @@ func (q *queues) there(l line, err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
-// flush is the end of it: the jobs are added already.
-func (q *queues) flush(context.Context) error {
-	q.warn(q.rdb)
-	return nil
+func (q *queues) flush(ctx context.Context) error {
+	if q.send(ctx); q.failed == nil {
+		q.warn(q.rdb)
+	}
+	return q.failed
 }
 
 func (q *queues) added() int { return q.count }

@@ -61,7 +61,7 @@ func (s *source) jobs() iter.Seq[line] {
 			return
 		}
 		scanner := bufio.NewScanner(s.input)
-		scanner.Buffer(nil, maxLine)
+		scanner.Buffer(make([]byte, 64<<10), maxLine)
 		for number := 1; scanner.Scan(); number++ {
 			text := bytes.TrimSpace(scanner.Bytes())
 			if number == 1 {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -63,6 +65,44 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	}
 	end(info, err)
 	return info, err
+}
+
+// Enqueued is what became of one task of EnqueueAll: what Enqueue would have returned.
+type Enqueued struct {
+	Info *asynq.TaskInfo
+	Err  error
+}
+
+// mostEnqueued is how many tasks go in one round trip at most.
+const mostEnqueued = 64
+
+// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up
+// to 64 of them. There is an answer for each. Where the context ends or Redis is lost, some may
+// be in their queues all the same.
+func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueued {
+	answers := make([]Enqueued, 0, len(tasks))
+	for some := range slices.Chunk(tasks, mostEnqueued) {
+		answers = append(answers, c.enqueueSome(ctx, some)...)
+	}
+	return answers
+}
+
+// enqueueSome has asynq enqueue each task, which sends one script for it, and those scripts
+// wait for one another.
+func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []Enqueued {
+	answers := make([]Enqueued, len(tasks))
+	b := &batch{underway: len(tasks), waiting: make([]*inBatch, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
+		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
+	}}
+	var group sync.WaitGroup
+	for i, task := range tasks {
+		group.Go(func() {
+			defer b.end()
+			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, batchKey{}, place{b, i}), task)
+		})
+	}
+	group.Wait()
+	return answers
 }
 
 // headersKey is the context key of headers that Enqueue adds. A task's options

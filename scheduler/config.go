@@ -20,9 +20,9 @@ const (
 
 	delayedTaskCheckInterval = time.Second
 
-	// atOnce is how long asynq is to sleep between two looks at its queues: the second
+	// noPause is how long asynq is to sleep between two looks at its queues: the second
 	// waits, see bell. Zero would be its own second.
-	atOnce = time.Microsecond
+	noPause = time.Microsecond
 )
 
 // config is the program's configuration for asynq, in which putting a job back
@@ -33,7 +33,7 @@ const (
 // worker died, and never of a job on its last attempt: that it archives whatever
 // the error is, which is why queueRedis is there.
 func (s *Server) config(c asynq.Config) asynq.Config {
-	c.TaskCheckInterval = atOnce
+	c.TaskCheckInterval = noPause
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -86,6 +87,15 @@ func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 		}
 	}
 	return some
+}
+
+// priorityOf is the task's own priority, or else that of its rule. A header that is
+// no number counts as none: any producer can write one.
+func priorityOf(task *asynq.Task, rule Rule) lanes.Priority {
+	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
+		return lanes.Priority(p)
+	}
+	return rule.Priority
 }
 
 // Action is what becomes of a job that cannot have its permits: one that has to

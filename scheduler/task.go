@@ -51,12 +51,3 @@ func priorityIn(opts []asynq.Option) (p lanes.Priority, ok bool) {
 
 // formatPriority is a priority as the header has it.
 func formatPriority(p lanes.Priority) string { return strconv.Itoa(int(p)) }
-
-// priorityOf is the task's own priority, or else that of its rule. A header that is
-// no number counts as none: any producer can write one.
-func priorityOf(task *asynq.Task, rule Rule) lanes.Priority {
-	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
-		return lanes.Priority(p)
-	}
-	return rule.Priority
-}

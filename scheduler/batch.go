@@ -5,47 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
-
-// Enqueued is what became of one task of EnqueueAll: what Enqueue would have returned.
-type Enqueued struct {
-	Info *asynq.TaskInfo
-	Err  error
-}
-
-// mostEnqueued is how many tasks go in one round trip at most.
-const mostEnqueued = 64
-
-// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up
-// to 64 of them. There is an answer for each. Where the context ends or Redis is lost, some may
-// be in their queues all the same.
-func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueued {
-	answers := make([]Enqueued, 0, len(tasks))
-	for some := range slices.Chunk(tasks, mostEnqueued) {
-		answers = append(answers, c.enqueueSome(ctx, some)...)
-	}
-	return answers
-}
-
-// enqueueSome has asynq enqueue each task, which sends one script for it, and those scripts
-// wait for one another.
-func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []Enqueued {
-	answers := make([]Enqueued, len(tasks))
-	b := &batch{underway: len(tasks), waiting: make([]*inBatch, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
-		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
-	}}
-	var group sync.WaitGroup
-	for i, task := range tasks {
-		group.Go(func() {
-			defer b.end()
-			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, batchKey{}, place{b, i}), task)
-		})
-	}
-	group.Wait()
-	return answers
-}
 
 // batch sends scripts of several calls in one pipeline, in the order of the calls: as soon as
 // all that are underway wait to send one.

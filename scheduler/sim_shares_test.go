@@ -59,22 +59,24 @@ func (w *sim) judgeShares() {
 }
 
 // judgeTurns sees that of any two shares, while both wait at a meter, neither has more turns
-// than it weighs, give or take a few; and a few more where a turn of one waits for more permits.
+// than it weighs, give or take a few; and a few more where a turn of one waits for more permits:
+// one whose job comes late is several of the other's.
 // Where a lane waits for other meters, too, nobody knows.
 func (w *sim) judgeTurns(shares []simShare) {
-	most := 3.0
-	if w.has(costs) {
-		most = 6
-	}
 	several := func(l *simLane) bool { return len(l.parsed) > 1 }
 	for meter := range w.meters {
-		if slices.ContainsFunc(w.lanesAt(meter), several) {
+		lanes := w.lanesAt(meter)
+		if slices.ContainsFunc(lanes, several) {
 			continue
+		}
+		most := 3.0
+		if w.has(costs) || slices.ContainsFunc(lanes, func(l *simLane) bool { return l.parsed[0].Cost != lanes[0].parsed[0].Cost }) {
+			most = 6
 		}
 		for i, a := range shares {
 			for _, b := range shares[:i] {
 				if apart := w.apart(meter, a, b); apart > most {
-					w.breaks(w.lanesAt(meter), 0, w.now(), "at %s %s and %s are %.1f turns apart", meter, a.name, b.name, apart)
+					w.breaks(lanes, 0, w.now(), "at %s %s and %s are %.1f turns apart", meter, a.name, b.name, apart)
 				}
 			}
 		}

@@ -93,7 +93,7 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 // answer, a 5xx and a 429 are no statement, and a body that breaks off is none
 // either: what it would have forbidden may be in the rest.
 func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
-	ctx, cancel := within(ctx, DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	// The answer is kept for a day by the crawl itself, so it is asked for in full.
 	a, err := j.get(ctx, url, nil)

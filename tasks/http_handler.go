@@ -97,7 +97,9 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	start := time.Now()
 	var address string
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
+		if c.Conn != nil { // a transport of the program's own may not say
+			address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
+		}
 		connected := time.Now()
 		scheduler.Leave(ctx)
 		start = start.Add(time.Since(connected)) // which is not the other side's latency
@@ -282,9 +284,10 @@ func sameOrigin(from, to string) bool {
 // sameHost reports whether a permit for one URL's host is one for the other's: limits
 // count by hosts without ports.
 func sameHost(from, to string) bool {
-	down := strings.HasPrefix(schemeAndPort(from), "https:") && !strings.HasPrefix(schemeAndPort(to), "https:")
+	before, _, _ := strings.Cut(schemeAndPort(from), ":")
+	after, _, _ := strings.Cut(schemeAndPort(to), ":")
 	host := frontier.Host(from)
-	return !down && host != "" && host == frontier.Host(to)
+	return (before == after || after == "https") && host != "" && host == frontier.Host(to)
 }
 
 func schemeAndPort(text string) string {

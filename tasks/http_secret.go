@@ -137,26 +137,34 @@ func (s secrets) hide(text string) string {
 // hideUpTo is the first most bytes of the text, and to the end of a secret that
 // begins in them, without the secrets. So the result can be longer than most.
 func (s secrets) hideUpTo(text []byte, most int) []byte {
-	return []byte(s.hide(string(text[:s.past(text, min(most, len(text)))])))
+	most = min(most, len(text))
+	if len(s) == 0 {
+		return text[:most]
+	}
+	end := 0
+	for end < most {
+		n := 1
+		if i := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[end:]) }); i >= 0 {
+			n = len(s[i].value)
+		}
+		end += n
+	}
+	return []byte(s.hide(string(text[:end])))
 }
 
 // hideEnd is the last most bytes of the text without the secrets. Of one that begins
 // before them it has nothing: its end would not be known for one.
 func (s secrets) hideEnd(text []byte, most int) string {
-	return s.hide(string(text[s.past(text, max(0, len(text)-most)):]))
-}
-
-// past is a place in the text, or the end of the secrets that it is within.
-func (s secrets) past(text []byte, at int) int {
-	end := at
-	for i := max(0, at-s.longest()); i < at; i++ {
+	from := max(0, len(text)-most)
+	cut := from
+	for i := max(0, from-s.longest()); i < from; i++ {
 		for _, x := range s {
 			if x.begins(text[i:]) {
-				end = max(end, i+len(x.value))
+				cut = max(cut, i+len(x.value))
 			}
 		}
 	}
-	return end
+	return s.hide(string(text[cut:]))
 }
 
 // begins reports whether the text begins with the secret.

@@ -137,7 +137,9 @@ func TestHideUpTo(t *testing.T) {
 		{"a secret", 2, "a "},
 		{"a secre", 7, "a secre"},
 		{"", 5, ""},
+		{"sesese, and more", 4, "${env:R}"}, // what is within one that is hidden begins no other
 	}
+	s = append(s, secret{"sese", "${env:R}"})
 	for _, tt := range tests {
 		if got := string(s.hideUpTo([]byte(tt.text), tt.most)); got != tt.want {
 			t.Errorf("hideUpTo(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)

@@ -117,10 +117,11 @@ func (r *upstreamReader) readStructured() {
 	fields := r.header.Values("RateLimit")
 	items, _ := httpsfv.UnmarshalList(fields)
 	for i, member := range slices.Concat(policies, items) {
-		if item, ok := member.(httpsfv.Item); ok {
-			if i < len(policies) { // a quota whatever it says of it
-				r.quota(itemName(item))
-			}
+		switch item, ok := member.(httpsfv.Item); {
+		case !ok:
+		case i < len(policies):
+			r.readPolicy(item)
+		default:
 			r.readItem(item)
 		}
 	}
@@ -140,22 +141,38 @@ func (r *upstreamReader) readStructured() {
 	}
 }
 
-// readItem reads what may be used in which window, `"burst";q=100;w=60`, or `100;w=60` of
-// an old draft, and what is left, and the seconds until there is more: `"burst";r=50;t=30`.
-func (r *upstreamReader) readItem(item httpsfv.Item) {
-	read := func(parameter string, take func(q *Quota, n int64)) {
-		value, _ := item.Params.Get(parameter)
-		if n, ok := value.(int64); ok && n >= 0 {
-			take(r.quota(itemName(item)), n)
-		}
-	}
+// readPolicy reads what may be used in which window, `"burst";q=100;w=60`, or `100;w=60` of
+// an old draft. It is of a quota, whatever it says.
+func (r *upstreamReader) readPolicy(item httpsfv.Item) {
+	q := r.quota(itemName(item))
 	if n, unnamed := item.Value.(int64); unnamed && n >= 0 {
-		r.quota("").Limit = n
+		q.Limit = n
 	}
-	read("q", func(q *Quota, n int64) { q.Limit = n })
-	read("w", func(q *Quota, n int64) { q.Window = upTo(float64(n)) })
-	read("r", func(q *Quota, n int64) { q.Remaining = n })
-	read("t", func(q *Quota, n int64) { q.Reset = r.now.Add(upTo(float64(n))) })
+	if n, ok := parameter(item, "q"); ok {
+		q.Limit = n
+	}
+	if n, ok := parameter(item, "w"); ok {
+		q.Window = upTo(float64(n))
+	}
+}
+
+// readItem reads what is left, and the seconds until there is more: `"burst";r=50;t=30`. An
+// item without either is no quota.
+func (r *upstreamReader) readItem(item httpsfv.Item) {
+	if n, ok := parameter(item, "r"); ok {
+		r.quota(itemName(item)).Remaining = n
+	}
+	if n, ok := parameter(item, "t"); ok {
+		r.quota(itemName(item)).Reset = r.now.Add(upTo(float64(n)))
+	}
+}
+
+// parameter is the whole number that an item's parameter has; ok is false if it has
+// none of that name, or one that is no such number or below zero.
+func parameter(item httpsfv.Item, name string) (int64, bool) {
+	value, _ := item.Params.Get(name)
+	n, ok := value.(int64)
+	return n, ok && n >= 0
 }
 
 // itemName is the name of an item: a string or a token. Without one the quota has no

@@ -84,6 +84,10 @@ func TestReadUpstream(t *testing.T) {
 			}},
 		},
 		{
+			"parameters of the other field", 429, header(`RateLimit-Policy: "a";q=9;r=0;t=30`, `RateLimit: "a";q=2;w=5;r=3, 100`),
+			Upstream{Quotas: []Quota{{Name: "a", Limit: 9, Remaining: 3}}},
+		},
+		{
 			"nothing left, on a success", 200, header(`RateLimit: "day";r=0;t=30, minute;r=1;t=3`),
 			Upstream{Until: in(30 * time.Second), Quotas: []Quota{
 				{Name: "day", Limit: -1, Remaining: 0, Reset: in(30 * time.Second)},

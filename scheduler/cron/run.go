@@ -238,8 +238,8 @@ func (r *Runner) tendOne(ctx context.Context, s *schedule, v view) error {
 }
 
 // syncEvery bounds a sleep. Between two looks a process asks Redis nothing: it sleeps until
-// the next tick by Redis's clock, which it reckons with its own. So our clock's drift from Redis's does not add
-// up, and that a change of Redis's clock is noticed.
+// the next tick by Redis's clock, which it reckons with its own. It asks so often that our
+// clock's drift from Redis's does not add up, and that a change of Redis's clock is noticed.
 const syncEvery = 5 * time.Minute
 
 // setClock notes Redis's time. Where its clock was set back, as at a failover,

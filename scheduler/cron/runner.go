@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -181,8 +183,9 @@ func parseState(reply any) (s state, err error) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		hash[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
 	}
-	for name, field := range s.fields() {
-		text := hash[name]
+	fields := s.fields()
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		field, text := fields[name], hash[name]
 		if text == "" { // the same as absent to a move
 			continue
 		}
@@ -206,7 +209,9 @@ func parseState(reply any) (s state, err error) {
 // others, so it leaves alone what Pause and Trigger write meanwhile.
 func changes(from, to state) (changed []any) {
 	before := from.fields()
-	for name, field := range to.fields() {
+	fields := to.fields()
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		field := fields[name]
 		if text := fieldText(field); text != fieldText(before[name]) {
 			changed = append(changed, name, text)
 		}

@@ -136,6 +136,9 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 	for at := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		start, end := at.ZoneBounds()
+		if !end.IsZero() && !end.After(at) { // so it is on the last day of a leap year, where a rule goes on for ever
+			end = at.Truncate(day).Add(day)
+		}
 		label := t.nextLabel(t.firstLabel(at, start))
 		if label.IsZero() {
 			return time.Time{}
@@ -189,6 +192,9 @@ func (t *timetable) nextLabel(label time.Time) time.Time {
 	}
 	return found
 }
+
+// day is one of UTC.
+const day = 24 * time.Hour
 
 // missedAfter is how late a tick may come and still run whatever Missed says.
 // It covers a restart and a failover of Redis, to a replica whose clock differs.

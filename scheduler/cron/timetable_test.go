@@ -196,6 +196,28 @@ func drawField(rt *rapid.T, name string, low, high int) string {
 	}
 }
 
+// On the last day of a leap year Go says that a zone's stretch ends before it began, once the
+// zone's table has come to its end: 1996 in some, 2037 in others.
+func TestNextAtTheEndOfALeapYear(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "UTC"} {
+		for _, year := range []int{2028, 2040, 2096} {
+			e := Entry{Cron: "30 23 31 12 *", Zone: zone}
+			in, err := time.LoadLocation(zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eve := e.Next(time.Date(year, 12, 1, 0, 0, 0, 0, in))
+			if want := time.Date(year, 12, 31, 23, 30, 0, 0, in); !eve.Equal(want) {
+				t.Errorf("%s: %v, want %v", zone, eve, want)
+			}
+			e.Cron = "0 0 1 * *"
+			if next, want := e.Next(eve), time.Date(year+1, 1, 1, 0, 0, 0, 0, in); !next.Equal(want) {
+				t.Errorf("%s: %v, want %v", zone, next, want)
+			}
+		}
+	}
+}
+
 func TestEveryIsAnchored(t *testing.T) {
 	for _, tc := range []struct{ cron, after, want string }{
 		{"@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"},

@@ -51,10 +51,11 @@ func Canonical(base, reference string) (string, error) {
 	}
 	// net/url reads by RFC 3986, which pages do not keep to: browsers take backslashes, blanks
 	// and tabs, and a crawl has to go where they go.
-	u, err := whatwg.Parse(reference)
+	parse := whatwg.Parse
 	if base != "" {
-		u, err = whatwg.ParseRef(base, reference)
+		parse = func(reference string) (*whatwg.Url, error) { return whatwg.ParseRef(base, reference) }
 	}
+	u, err := parse(reference)
 	if err != nil {
 		// The parser's error repeats the URL, its kind does not.
 		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))

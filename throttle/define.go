@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -261,22 +262,22 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 		node = master
 	}
 	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
-	for cursor := uint64(0); ; {
-		states, next, err := node.Scan(ctx, cursor, lua.Literal(prefix)+"*", 1000).Result()
-		if err != nil {
-			return err
+	args := []any{l.Name}
+	carryAll := func() error {
+		if len(args) == 1 {
+			return nil
 		}
-		for some := range slices.Chunk(states, carryBatch) {
-			args := []any{l.Name}
-			for _, state := range some {
-				args = append(args, strings.TrimPrefix(state, prefix))
-			}
-			if _, err := r.runExtended(ctx, lua.Carry, args...); err != nil {
+		_, err := r.runExtended(ctx, lua.Carry, args...)
+		args = args[:1]
+		return err
+	}
+	scan := node.Scan(ctx, 0, lua.Literal(prefix)+"*", 1000).Iterator()
+	for scan.Next(ctx) {
+		if args = append(args, strings.TrimPrefix(scan.Val(), prefix)); len(args) > carryBatch {
+			if err := carryAll(); err != nil {
 				return err
 			}
 		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
 	}
+	return cmp.Or(scan.Err(), carryAll())
 }

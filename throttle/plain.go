@@ -39,6 +39,9 @@ func parsePlain(name, summary string) *plainLimit {
 		return p
 	}
 	n, period, capacity := number(words[1]), number(words[2]), number(words[3])
+	if min(n, period, capacity) < 1 {
+		return p // no script has written that
+	}
 	if us, _ := span(capacity, n, period); us < far/2 { // so that no TAT comes near it
 		limit := Limit{Name: name, Kind: Kind(words[0]), Rate: Rate{int(n), microseconds(period)}, Capacity: int(capacity)}
 		p.skip, p.limit, p.rate = 0, &activeLimit{Limit: limit}, words[1]+" "+words[2]

@@ -147,6 +147,9 @@ func TestPatternsStandInTheFormula(t *testing.T) {
 	if want := "condition payload.a matches payload.b: matches payload.b: want the pattern in quotes: a job does not bring its own"; reason(err) != want {
 		t.Errorf("%v: want %s", err, want)
 	}
+	if _, err := parse[When](`false && payload.a matches payload.b`); err == nil {
+		t.Error("what never runs has no other rules, want the pattern in quotes")
+	}
 }
 
 func BenchmarkKeyByHost(b *testing.B) {

@@ -28,9 +28,6 @@ type formula struct {
 	names   map[string]bool
 	byHost  bool // whether it takes the host of payload.url
 	bounded bool // whether it has a loop or a function that may make much of little
-	// foreign is a regular expression that does not stand in the formula: a short one that
-	// others write can take as long as they please.
-	foreign ast.Node
 }
 
 // compile reports what is wrong with the text, as one line. env is a struct
@@ -40,17 +37,18 @@ func compile(what, text string, env environment) (*formula, error) {
 	if f.text == "" {
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
 	}
-	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now")}
+	patterns := &ownPatterns{}
+	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
 	// As it was written it says what is wrong with it; as it runs it pays for what it does.
 	written, err := expr.Compile(f.text, options...)
 	if err != nil {
 		return nil, f.wrap(explain(err, env))
 	}
+	if patterns.foreign != nil {
+		return nil, f.wrap(fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", patterns.foreign))
+	}
 	node := written.Node()
 	ast.Walk(&node, f)
-	if f.foreign != nil {
-		return nil, f.wrap(fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", f.foreign))
-	}
 	if f.program = written; f.bounded {
 		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
 			return nil, f.wrap(explain(err, env))
@@ -166,9 +164,18 @@ func (f *formula) Visit(node *ast.Node) {
 		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
 	case *ast.BuiltinNode, *ast.PredicateNode:
 		f.bounded = true
-	case *ast.BinaryNode:
-		if _, written := n.Right.(*ast.StringNode); n.Operator == "matches" && !written {
-			f.foreign = n.Right
+	}
+}
+
+// ownPatterns finds a regular expression that does not stand in the formula: a short one that
+// others write can take as long as they please.
+type ownPatterns struct{ foreign ast.Node }
+
+// Visit is called for every part of a formula as it was written.
+func (o *ownPatterns) Visit(node *ast.Node) {
+	if n, ok := (*node).(*ast.BinaryNode); ok && n.Operator == "matches" {
+		if _, written := n.Right.(*ast.StringNode); !written {
+			o.foreign = n.Right
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Behind is a viewer who has what was read before: its place is made when look is
 // called.
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
-	s := p.reader.latest(ctx)
+	s := p.reader.latest(ctx, nil)
 	return func() error {
 		_, _, err := p.live(s, view, q)
 		return err

@@ -43,7 +43,8 @@ func New(o Options) (*Page, error) {
 
 // Close ends the streams of all who look, which http.Server's Shutdown waits for: so
 // call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
-// answered then, but views that read for their query fail. It returns nil.
+// answered then, with what was read before, but views that read for their query fail. It
+// returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	p.door.Close()

@@ -24,3 +24,12 @@ func Actions() map[string]*action { return actions }
 
 // Viewers is how many look.
 func (p *Page) Viewers() int { return int(p.viewers.Load()) }
+
+// Waits is how many jobs wait, for how many limits, as the latest turn has it, and whether
+// the next turn knows a forecast, where it need not make one.
+func (p *Page) Waits(ctx context.Context) (jobs, limits int, forecast bool) {
+	s := p.reader.latest(ctx, nil)
+	p.reader.reading.Lock()
+	defer p.reader.reading.Unlock()
+	return s.Waiting, len(s.wants), p.reader.state.forecast != nil
+}

@@ -154,13 +154,14 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Latency = time.Since(start)
-	if s.Waiting == 0 { // what comes to wait is looked at once
-		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
-	}
+	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
 	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if before == 0 || s.Waiting == 0 { // the first that waits is looked at once, and nothing outlives the last
+		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
 	}
 	err = errors.Join(
 		s.readLog(ctx),
@@ -262,12 +263,16 @@ func (s *state) readWants(ctx context.Context) error {
 	return nil
 }
 
-func (s *state) readForecast(ctx context.Context) (err error) {
-	s.forecast = nil
+func (s *state) readForecast(ctx context.Context) error {
+	var forecast *lanes.Forecast
 	if s.Waiting > 0 {
-		s.forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{})
+		var err error
+		if forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{}); err != nil {
+			return err
+		}
 	}
-	return err
+	s.forecast = forecast
+	return nil
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope

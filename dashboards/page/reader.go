@@ -388,20 +388,22 @@ type made struct {
 }
 
 // maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// forgotten are made once more. So are those that nobody has asked for in a minute.
+// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
+// forgotten.
 const maxMade = 300
 
 func (c *cache) at(place string) *made {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.made[place] == nil {
+	at := c.made[place]
+	if at == nil {
+		at = &made{}
 		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
-		if len(c.made) >= maxMade {
-			clear(c.made)
+		if len(c.made) < maxMade {
+			c.made[place] = at
 		}
-		c.made[place] = &made{}
 	}
-	c.made[place].used = now
-	return c.made[place]
+	at.used = now
+	return at
 }

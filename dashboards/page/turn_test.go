@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
@@ -168,6 +169,19 @@ func TestForecastThatFails(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if _, _, forecast := p.Waits(t.Context()); !failed || !forecast {
 			t.Errorf("a forecast failed: %v, and the one before is known: %v", failed, forecast)
+		}
+	})
+}
+
+// TestManyPlaces: of more places than are remembered only those beyond are made each time,
+// until nobody asks for the others any more.
+func TestManyPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if kept, later := page.Kept(310, 2*time.Minute); kept != 300 || later != 300 {
+			t.Errorf("%d of 310 places are remembered, and %d of others later, want 300", kept, later)
+		}
+		if kept, later := page.Kept(310, 0); kept != 300 || later != 0 {
+			t.Errorf("%d of 310 places are remembered, and %d of others at once, want 300 and none", kept, later)
 		}
 	})
 }

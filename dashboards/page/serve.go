@@ -32,7 +32,12 @@ func New(o Options) (*Page, error) {
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, o, p.queues)
-	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.refuse(w, code, "") })
+	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, r *http.Request, code int) {
+		if code == http.StatusUnauthorized {
+			p.door.SignOut(w, r) // a session that is none costs the browser a second each time
+		}
+		p.refuse(w, code, "")
+	})
 	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
 	// matters most where no cookie protects: on a page that lets in whoever is on
 	// this machine, and where a browser sends a Basic password by itself. GET is
@@ -145,7 +150,7 @@ var refused = map[int]string{
 // Guard lets in to next whom the page lets in, and tells others no more than that they may
 // not, in a line of text: for what a program serves beside the page, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.door.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, refused[code], code) })
+	return p.door.Protect(next, func(w http.ResponseWriter, _ *http.Request, code int) { http.Error(w, refused[code], code) })
 }
 
 // route answers a request that may come in. Of these pages only do and sign-out take a POST.

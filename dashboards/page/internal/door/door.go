@@ -255,7 +255,9 @@ type guesses struct {
 }
 
 func newGuesses(log *slog.Logger) *guesses {
-	g := &guesses{log: log}
+	g, start := &guesses{log: log}, time.Now()
+	// By the time that has passed: a clock that is set back locks nobody out.
+	g.waiting.Clock = func() time.Time { return start.Add(time.Since(start)) }
 	if err := g.waiting.Define(context.Background(), wrongHere, wrongInAll); err != nil {
 		panic(err) // of limits that stand above
 	}

@@ -160,7 +160,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	for _, row := range p.reader.latest(ctx).Limits {
+	for _, row := range p.reader.latest(ctx, nil).Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}

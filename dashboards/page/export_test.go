@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 // Behind is a viewer who has what was read before: its place is made when look is
 // called.
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
-	s := p.reader.latest(ctx)
+	s := p.reader.latest(ctx, nil)
 	return func() error {
 		_, _, err := p.live(s, view, q)
 		return err
@@ -24,3 +25,36 @@ func Actions() map[string]*action { return actions }
 
 // Viewers is how many look.
 func (p *Page) Viewers() int { return int(p.viewers.Load()) }
+
+// Waits is how many jobs wait, for how many limits, as the latest turn has it, and whether
+// the next turn knows a forecast, where it need not make one.
+func (p *Page) Waits(ctx context.Context) (jobs, limits int, forecast bool) {
+	s := p.reader.latest(ctx, nil)
+	p.reader.reading.Lock()
+	defer p.reader.reading.Unlock()
+	return s.Waiting, len(s.wants), p.reader.state.forecast != nil
+}
+
+// Kept is how many of so many places, each asked for in turn, are remembered for the next
+// time, and how many of others after a pause.
+func Kept(places int, pause time.Duration) (kept, later int) {
+	c, first := newCache(), map[string]*made{}
+	for i := range places {
+		first[fmt.Sprint(i)] = c.at(fmt.Sprint(i))
+	}
+	for i := range places {
+		if place := fmt.Sprint(i); c.at(place) == first[place] {
+			kept++
+		}
+	}
+	time.Sleep(pause)
+	for i := range places {
+		first[fmt.Sprint("other ", i)] = c.at(fmt.Sprint("other ", i))
+	}
+	for i := range places {
+		if place := fmt.Sprint("other ", i); c.at(place) == first[place] {
+			later++
+		}
+	}
+	return kept, later
+}

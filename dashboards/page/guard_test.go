@@ -111,10 +111,14 @@ func TestSignIn(t *testing.T) {
 		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "swordfish") {
 			t.Errorf("the session's cookie is %v", cookie)
 		}
+		guarded := p.Guard(http.NotFoundHandler())
 		session := func(value string) int {
 			r := request("GET", "/assets", nil)
 			r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
 			got := ask(p, r)
+			if cookies := ask(guarded, r).Cookies(); len(cookies) > 0 {
+				t.Errorf("session %q: beside the page the cookies are %v, want none", value, cookies)
+			}
 			if gone := len(got.Cookies()) == 1 && got.Cookies()[0].MaxAge < 0; gone != (got.StatusCode == 401) {
 				t.Errorf("session %q: %d with the cookies %v, want one that does not hold taken away", value, got.StatusCode, got.Cookies())
 			}

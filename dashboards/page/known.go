@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
@@ -27,9 +28,14 @@ type snapshot struct {
 	turn int // its number
 	// kept is what was made of it, and what views have read beside it since the last change
 	// on this page: what was read before that is not taken for this.
-	kept *cache
-	// changed is closed when something was changed on this page, and a newer one shows it.
-	changed chan struct{}
+	kept  *cache
+	asked atomic.Bool   // for a newer one
+	newer chan struct{} // is closed when that is there
+}
+
+// outdated is what is still known where nothing newer can be read, and why.
+func (s *snapshot) outdated(err error) *snapshot {
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: s.Now, Err: err, turn: s.turn, kept: s.kept, newer: make(chan struct{})}
 }
 
 // place is where a job stands, as the forecast has it.

@@ -52,7 +52,7 @@ const (
 // that view made. A page that is loaded takes the same way.
 type reader struct {
 	ctx     context.Context
-	last    atomic.Pointer[snapshot] // nil before the first
+	last    atomic.Pointer[snapshot] // never nil; the first knows nothing
 	reading sync.Mutex               // held while Redis is read
 	state   state
 }
@@ -70,64 +70,74 @@ type state struct {
 	kept    *cache
 	due     due
 	turn    int
-	changed chan struct{}
 }
 
 // due is when each is to be read again.
 type due struct{ limits, forecast, wants, survey, queues time.Time }
 
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
-	return &reader{ctx: ctx, state: state{
-		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), changed: make(chan struct{}),
+	r := &reader{ctx: ctx, state: state{
+		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), turn: 1,
 		history: series{limits: map[string]map[int64]history.Limited{}},
 	}}
+	r.last.Store(&snapshot{Now: time.Now(), turn: r.state.turn, kept: r.state.kept, newer: make(chan struct{})})
+	return r
 }
 
-// latest is what was read within the last turn, or is read now. A turn that failed counts as
-// read, so an outage is not asked about once a request.
-func (r *reader) latest(ctx context.Context) *snapshot {
-	if s := r.last.Load(); s != nil && time.Since(s.At) < turn {
+// latest is another than the one that the caller has, which was read a while ago at most, or
+// is read now. With half a turn more who loads a page while others look waits for nothing.
+// A turn that failed counts as read, so an outage is not asked about once a request.
+//
+// The first who wants a newer one has it read, and the others wait with him. Who leaves, or
+// sees the page close, waits no longer, and gets what was known.
+func (r *reader) latest(ctx context.Context, than *snapshot) *snapshot {
+	s := r.last.Load()
+	if s != than && time.Since(s.At) < turn+turn/2 {
 		return s
 	}
-	return r.read(ctx)
+	if s.asked.CompareAndSwap(false, true) {
+		go r.read(s)
+	}
+	select {
+	case <-s.newer:
+		return r.last.Load()
+	case <-ctx.Done():
+		return s.outdated(ctx.Err())
+	case <-r.ctx.Done():
+		return s.outdated(r.ctx.Err())
+	}
 }
 
-// read makes a new snapshot. Of those who want one at the same time one reads, and the
-// others wait and take what it has read. A viewer who leaves does not stop it, since
-// others may wait; readTimeout does. Its result is never nil: where Redis cannot be
-// read it has an Err and what was known before, as of the time that Redis had then.
-// asynq's Inspector knows no timeout: the turn waits for its call that is underway,
-// and with it all who need a new snapshot.
-func (r *reader) read(ctx context.Context) *snapshot {
-	before := r.last.Load()
+// read puts a newer snapshot in the place of one. A viewer who leaves does not stop it,
+// since others may wait; readTimeout does. Where Redis cannot be read the newer has an Err
+// and what was known before, as of the time that Redis had then. asynq's Inspector knows
+// no timeout: the turn waits for its call that is underway, and with it all who need a
+// new snapshot.
+func (r *reader) read(before *snapshot) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	if now := r.last.Load(); now != before {
-		return now
+	if r.last.Load() != before {
+		return // somebody else has read meanwhile
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, readTimeout)
 	defer cancel()
 	r.state.turn++
 	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
-		s = &snapshot{Now: time.Now(), At: time.Now(), Err: err, turn: r.state.turn, kept: r.state.kept, changed: r.state.changed}
-		if before != nil {
-			s.knowledge, s.Now = before.knowledge, before.Now
-		}
+		s = before.outdated(err)
+		s.turn, s.kept = r.state.turn, r.state.kept
 	}
 	r.last.Store(s)
-	return s
+	close(before.newer)
 }
 
 // again has what was changed just now read at once, and shown: who pressed a button
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	changed := r.state.changed
-	r.state.due, r.state.kept, r.state.changed = due{}, newCache(), make(chan struct{})
+	r.state.due, r.state.kept = due{}, newCache()
 	r.reading.Unlock()
-	r.read(r.ctx)
-	close(changed)
+	r.read(r.last.Load())
 }
 
 // read asks Redis for what has changed or is due. It makes a whole snapshot or fails;
@@ -144,13 +154,14 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Latency = time.Since(start)
-	if s.Waiting == 0 { // what comes to wait is looked at once
-		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
-	}
+	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
 	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if before == 0 || s.Waiting == 0 { // the first that waits is looked at once, and nothing outlives the last
+		s.due.forecast, s.due.wants = time.Time{}, time.Time{}
 	}
 	err = errors.Join(
 		s.readLog(ctx),
@@ -168,7 +179,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Says = summarize(s.knowledge, now)
-	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), turn: s.turn, kept: s.kept, changed: s.changed}, nil
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), turn: s.turn, kept: s.kept, newer: make(chan struct{})}, nil
 }
 
 // seldom reads what is due, and no more for a while: the longer, the longer that takes, so
@@ -252,12 +263,16 @@ func (s *state) readWants(ctx context.Context) error {
 	return nil
 }
 
-func (s *state) readForecast(ctx context.Context) (err error) {
-	s.forecast = nil
+func (s *state) readForecast(ctx context.Context) error {
+	var forecast *lanes.Forecast
 	if s.Waiting > 0 {
-		s.forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{})
+		var err error
+		if forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{}); err != nil {
+			return err
+		}
 	}
-	return err
+	s.forecast = forecast
+	return nil
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope
@@ -373,20 +388,22 @@ type made struct {
 }
 
 // maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// forgotten are made once more. So are those that nobody has asked for in a minute.
+// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
+// forgotten.
 const maxMade = 300
 
 func (c *cache) at(place string) *made {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.made[place] == nil {
+	at := c.made[place]
+	if at == nil {
+		at = &made{}
 		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
-		if len(c.made) >= maxMade {
-			clear(c.made)
+		if len(c.made) < maxMade {
+			c.made[place] = at
 		}
-		c.made[place] = &made{}
 	}
-	c.made[place].used = now
-	return c.made[place]
+	at.used = now
+	return at
 }

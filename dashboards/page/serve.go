@@ -32,7 +32,12 @@ func New(o Options) (*Page, error) {
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, o, p.queues)
-	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.refuse(w, code, "") })
+	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, r *http.Request, code int) {
+		if code == http.StatusUnauthorized {
+			p.door.SignOut(w, r) // a session that is none costs the browser a second each time
+		}
+		p.refuse(w, code, "")
+	})
 	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
 	// matters most where no cookie protects: on a page that lets in whoever is on
 	// this machine, and where a browser sends a Basic password by itself. GET is
@@ -43,7 +48,8 @@ func New(o Options) (*Page, error) {
 
 // Close ends the streams of all who look, which http.Server's Shutdown waits for: so
 // call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
-// answered then, but views that read for their query fail. It returns nil.
+// answered then, with what was read before, but views that read for their query fail. It
+// returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	p.door.Close()
@@ -144,7 +150,7 @@ var refused = map[int]string{
 // Guard lets in to next whom the page lets in, and tells others no more than that they may
 // not, in a line of text: for what a program serves beside the page, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.door.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, refused[code], code) })
+	return p.door.Protect(next, func(w http.ResponseWriter, _ *http.Request, code int) { http.Error(w, refused[code], code) })
 }
 
 // route answers a request that may come in. Of these pages only do and sign-out take a POST.

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -112,4 +117,41 @@ func (p pipes) look(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	return here
+}
+
+// TestSlowRedis: while Redis does not answer who looks can leave, a page can be closed, and
+// what was read just before is shown.
+func TestSlowRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := miniWorld(t)
+		var hangs atomic.Bool
+		w.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "time" && hangs.Load() {
+				time.Sleep(time.Minute)
+			}
+			return next(ctx, cmd)
+		}))
+		for name, end := range map[string]func(*page.Page, func()){
+			"who looks leaves":   func(_ *page.Page, leave func()) { leave() },
+			"the page is closed": func(p *page.Page, _ func()) { w.must(p.Close()) },
+		} {
+			hangs.Store(false)
+			p := w.page()
+			ctx, leave := context.WithCancel(t.Context())
+			go ask(p, request("GET", "/events?of=", nil).WithContext(ctx))
+			time.Sleep(time.Second / 2)
+			hangs.Store(true)
+			time.Sleep(time.Second * 3 / 4)
+			end(p, leave)
+			synctest.Wait()
+			if n := p.Viewers(); n != 0 {
+				t.Fatalf("%s, and %d look", name, n)
+			}
+			if start := time.Now(); ask(p, request("GET", "/", nil)).StatusCode != 200 || time.Since(start) > 0 {
+				t.Errorf("%s: a page is there after %s, want at once", name, time.Since(start))
+			}
+			leave()
+			time.Sleep(2 * time.Minute)
+		}
+	})
 }

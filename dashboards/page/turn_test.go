@@ -1,7 +1,9 @@
 package page_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
@@ -122,6 +125,63 @@ func TestLateSummary(t *testing.T) {
 		time.Sleep(time.Minute)
 		if text := body(t, ask(p, request("GET", "/?open=mail", nil))); !strings.Contains(text, "4,321") {
 			t.Error("permits of a summary are not on the page")
+		}
+	})
+}
+
+// TestLastOneGoes: when no job waits any more, no permits are wanted in the same turn.
+func TestLastOneGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := miniWorld(t)
+		w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
+		w.wait("last", throttle.Need{Limit: "mail", Cost: 8})
+		p := w.page()
+		if jobs, limits, _ := p.Waits(t.Context()); jobs != 1 || limits != 1 {
+			t.Fatalf("%d jobs wait for %d limits, want one for one", jobs, limits)
+		}
+		_, err := w.limiter.Forget(t.Context(), throttle.JobID{Queue: "default", ID: "last"})
+		w.must(err)
+		time.Sleep(1600 * time.Millisecond)
+		if jobs, limits, forecast := p.Waits(t.Context()); jobs != 0 || limits != 0 || forecast {
+			t.Errorf("%d jobs wait for %d limits, with a forecast: %v, want none", jobs, limits, forecast)
+		}
+	})
+}
+
+// TestForecastThatFails: what waits is judged by the last forecast where no new one can be made.
+func TestForecastThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := miniWorld(t)
+		w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
+		w.wait("last", throttle.Need{Limit: "mail", Cost: 8})
+		p := w.page()
+		if _, _, forecast := p.Waits(t.Context()); !forecast {
+			t.Fatal("there is no forecast")
+		}
+		failed := false
+		w.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "exists" {
+				failed = true
+				return errors.New("no answer")
+			}
+			return next(ctx, cmd)
+		}))
+		time.Sleep(3 * time.Second)
+		if _, _, forecast := p.Waits(t.Context()); !failed || !forecast {
+			t.Errorf("a forecast failed: %v, and the one before is known: %v", failed, forecast)
+		}
+	})
+}
+
+// TestManyPlaces: of more places than are remembered only those beyond are made each time,
+// until nobody asks for the others any more.
+func TestManyPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if kept, later := page.Kept(310, 2*time.Minute); kept != 300 || later != 300 {
+			t.Errorf("%d of 310 places are remembered, and %d of others later, want 300", kept, later)
+		}
+		if kept, later := page.Kept(310, 0); kept != 300 || later != 0 {
+			t.Errorf("%d of 310 places are remembered, and %d of others at once, want 300 and none", kept, later)
 		}
 	})
 }

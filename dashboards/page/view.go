@@ -116,7 +116,7 @@ func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
-	s := p.reader.latest(r.Context())
+	s := p.reader.latest(r.Context(), nil)
 	live, _, err := p.live(s, name, r.URL.Query())
 	if err != nil {
 		p.failRead(w, err)
@@ -167,9 +167,8 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
-	for {
-		// The newest, which need not be what woke it: one that is slow skips some.
-		s := p.reader.latest(r.Context())
+	// Each time the newest, which need not be what woke it: one that is slow skips some.
+	for s := p.reader.latest(r.Context(), nil); r.Context().Err() == nil && p.ctx.Err() == nil; s = p.reader.latest(r.Context(), s) {
 		if err := p.send(&stream, s, name, q); err != nil {
 			return
 		}
@@ -178,7 +177,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-p.ctx.Done():
 			return
-		case <-s.changed:
+		case <-s.newer:
 		case <-time.After(time.Until(s.At.Add(turn))):
 		}
 	}

@@ -193,7 +193,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "job?"+url.Values{"queue": f.Queues, "id": {f.Query}}.Encode())
 		return
 	}
-	s := p.reader.latest(r.Context())
+	s := p.reader.latest(r.Context(), nil)
 	for _, row := range s.Limits {
 		if row.Name == f.Query {
 			redirect(w, "./?"+url.Values{"open": {row.Name}}.Encode())

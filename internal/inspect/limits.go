@@ -205,17 +205,19 @@ type Known struct {
 }
 
 // ReadLimits reads the limits and their blocks: two round trips for each limit, and a third
-// where keys of it are blocked.
-func (k *Known) ReadLimits(ctx context.Context, limiter *lanes.Lanes) (err error) {
-	if k.Limits, err = limiter.Limits(ctx); err != nil {
+// where keys of it are blocked. Where that fails, what was known stays.
+func (k *Known) ReadLimits(ctx context.Context, limiter *lanes.Lanes) error {
+	limits, err := limiter.Limits(ctx)
+	if err != nil {
 		return err
 	}
-	k.Blocks = map[string][]throttle.Blocked{}
-	for _, l := range k.Limits {
-		if k.Blocks[l.Name], err = limiter.Blocks(ctx, l.Name); err != nil {
+	blocks := map[string][]throttle.Blocked{}
+	for _, l := range limits {
+		if blocks[l.Name], err = limiter.Blocks(ctx, l.Name); err != nil {
 			return err
 		}
 	}
+	k.Limits, k.Blocks = limits, blocks
 	return nil
 }
 

@@ -87,3 +87,21 @@ func TestLimitsAskLittle(t *testing.T) {
 		t.Errorf("%+v; want 20000 that wait at 10000 keys since an hour, and when the last runs", l)
 	}
 }
+
+// TestReadLimitsFails: what was known of limits stays known where they cannot be read.
+func TestReadLimitsFails(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+	if err := limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}); err != nil {
+		t.Fatal(err)
+	}
+	k := Known{}
+	if err := k.ReadLimits(t.Context(), limiter); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := k.ReadLimits(ctx, limiter); err == nil || len(k.Limits) != 1 || k.Blocks == nil {
+		t.Errorf("%v, and %d limits are known, want the one that was", err, len(k.Limits))
+	}
+}

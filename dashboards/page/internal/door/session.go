@@ -124,12 +124,6 @@ func live(session string) (user string, code int) {
 	return "", http.StatusUnauthorized
 }
 
-func (d *Door) forget(w http.ResponseWriter, r *http.Request) {
-	if _, err := r.Cookie(cookieName(r)); err == nil {
-		d.setCookie(w, r, "", -time.Second)
-	}
-}
-
 // setCookie gives the browser a session. The cookie is for this site alone, for the
 // folder of the page, and out of reach of scripts. As it is Strict, a link from another
 // site arrives without it and is shown the sign-in. Secure it is where the browser

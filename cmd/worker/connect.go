@@ -22,11 +22,19 @@ import (
 // is there: kong gives it to each Run that has it, or what it opens, among its arguments.
 type connection struct {
 	globals *cli.Globals
+	conf    *config.Config        // nil until it is loaded, once: it may be read from a pipe
 	rdb     redis.UniversalClient // nil until then
 }
 
+func (c *connection) load() (_ *config.Config, err error) {
+	if c.conf == nil {
+		c.conf, err = c.globals.Load()
+	}
+	return c.conf, err
+}
+
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
-	if conf, err = c.globals.Load(); err == nil {
+	if conf, err = c.load(); err == nil {
 		c.rdb, err = dial.Config(ctx, conf)
 	}
 	return conf, c.rdb, err

@@ -122,11 +122,11 @@ type schedulesNext struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-func (c *schedulesNext) Run(ctx context.Context, conn *connection, g *cli.Globals, stdio cli.IO) error {
+func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.N < 1 {
 		return cli.Usagef("n %d: want at least 1", c.N)
 	}
-	conf, err := g.Load()
+	conf, err := conn.load()
 	if err != nil {
 		return err
 	}

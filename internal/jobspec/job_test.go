@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,20 @@ func TestJobRoundTrip(t *testing.T) {
 			t.Fatalf("%s\n-want +got:\n%s", text, diff)
 		}
 	})
+}
+
+// What can be read can be written, as of a zone a day apart.
+func TestMomentsOfAllZones(t *testing.T) {
+	for _, at := range []string{"2030-01-01T00:00:00+24:00", "2030-01-01T00:00:00-12:30", "2030-01-01T00:00:00.5Z"} {
+		j, err := Parse([]byte(`{"type":"mine","at":"` + at + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := j.Line()
+		if err != nil || !strings.Contains(string(line), at) {
+			t.Errorf("%s is written as %s, %v", at, line, err)
+		}
+	}
 }
 
 func TestFillPrefersTheJobThenTheFlagsThenTheConfig(t *testing.T) {

@@ -121,8 +121,11 @@ type (
 // MarshalText writes "1m30s".
 func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// MarshalText writes "2026-01-02T15:04:05Z".
-func (m moment) MarshalText() ([]byte, error) { return time.Time(m).MarshalText() }
+// MarshalText writes "2026-01-02T15:04:05Z", of all that ParseTime reads: time's own refuses
+// zones a day apart.
+func (m moment) MarshalText() ([]byte, error) {
+	return time.Time(m).AppendFormat(nil, time.RFC3339Nano), nil
+}
 
 // UnmarshalJSON reads "90s".
 func (d *duration) UnmarshalJSON(text []byte) error {

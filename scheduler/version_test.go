@@ -58,6 +58,13 @@ func (st *stack) makeOld() {
 // worker of this version does not start, and changes nothing. After that it brings over
 // what waits: each job runs, in time and within its limit, whose meter goes on.
 func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
+	for _, gone := range []string{"", "lanes"} {
+		t.Run("without "+gone, func(t *testing.T) { bringOver(t, gone) })
+	}
+}
+
+// bringOver does that where a hand has deleted what is kept under a key.
+func bringOver(t *testing.T, gone string) {
 	w := &world{taken: map[string][]throttletest.Admission{}}
 	patient := func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Hour}, nil
@@ -74,7 +81,7 @@ func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
 		st.must(st.limits.HSet(ctx, scopePrefix+"meters", "api|", 3).Err()) // reserved, and nobody comes
 		limiter := throttle.New(st.limits, throttle.RedisOptions{})
 		st.must(limiter.Set(ctx, funnel("by-hand", 1, 1)))
-		st.must(st.limits.Del(ctx, scopePrefix+"summaries").Err())
+		st.must(st.limits.Del(ctx, scopePrefix+"summaries", scopePrefix+gone).Err())
 		st.must(st.limits.Set(ctx, scopePrefix+"turns", "an older worker", 6*time.Second).Err())
 		before := st.contents()
 		if err := startOf(t, st.rdb); err == nil || !strings.Contains(err.Error(), "stop them all") {

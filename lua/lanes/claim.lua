@@ -6,7 +6,7 @@
 -- of before there were versions take a claim as written here for another Redis's, and do
 -- not start.
 -- Touches: asynq (rw), called (w), contended (w), demand (w), epoch (rw), full (w),
---   jobs (w), lane (w), lanes (rw), limit (r), limits (r), meters (w), patience (w),
+--   jobs (rw), lane (w), lanes (rw), limit (r), limits (r), meters (w), patience (w),
 --   summaries (w), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] name of the asynq Redis's data
@@ -31,8 +31,13 @@ local epoch = call('GET', hg('epoch'))
 local its_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
 if its_version ~= version then
   if its_version > version or call('EXISTS', hg('turns')) == 1 then return { '', its_version } end
-  local lanes = call('ZRANGE', hg('lanes'), 0, -1)
-  for i = 1, #lanes do call('DEL', hg('lane', lanes[i]), hg('called', lanes[i])) end
+  local lanes, dropped = call('ZRANGE', hg('lanes'), 0, -1), {}
+  local records = call('HVALS', hg('jobs')) -- a lane that a hand has taken off the list is in those of its jobs
+  for i = 1, #records do lanes[#lanes + 1] = string.match(records[i], '^' .. string.rep('[^\n]*\n', 5) .. '(.+)$') end
+  for i = 1, #lanes do
+    if not dropped[lanes[i]] then call('DEL', hg('lane', lanes[i]), hg('called', lanes[i])) end
+    dropped[lanes[i]] = true
+  end
   call('DEL', hg('jobs'), hg('lanes'), hg('tickets'), hg('full'), hg('contended'))
   call('DEL', hg('meters'), hg('demand'), hg('patience'), hg('epoch'))
   local limits = call('SMEMBERS', hg('limits'))

@@ -26,8 +26,7 @@ end
 local function most_called(meters)
   local most = math.huge
   for i = 1, #meters do
-    local m = meters[i]
-    most = math.min(most, floor(m.capacity / math.max(m.cost, 1)))
+    most = math.min(most, floor(meters[i].capacity / math.max(meters[i].cost, 1)))
   end
   return most
 end

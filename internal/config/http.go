@@ -69,8 +69,10 @@ func (h HTTP) String() string {
 		networks = append(networks, n.String())
 	}
 	return inWords([][2]string{
-		{"may call", strings.Join(networks, " ")}, {"gives out", strings.Join(h.Secrets, " ")},
-		{"saves below", h.SaveDir}, {"through", h.Proxy.String()},
+		{"may call", strings.Join(networks, " ")},
+		{"gives out", strings.Join(h.Secrets, " ")},
+		{"saves below", h.SaveDir},
+		{"through", h.Proxy.String()},
 	})
 }
 

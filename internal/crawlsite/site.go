@@ -156,14 +156,15 @@ func (s *Site) answer() {
 			http.Redirect(w, r, to+r.PathValue("i"), http.StatusFound)
 		})
 	}
-	sitemap := `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
+	var sitemap strings.Builder
+	sitemap.WriteString(`<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`)
 	for i := range s.pages {
-		sitemap += fmt.Sprintf("<url><loc>http://%s%s</loc></url>", Plain, path(i))
+		fmt.Fprintf(&sitemap, "<url><loc>http://%s%s</loc></url>", Plain, path(i))
 	}
 	for at, text := range map[string]string{
 		Robots + "/robots.txt": fmt.Sprintf("User-agent: *\nDisallow: /private/\nCrawl-delay: %g\n", limits[Robots].Seconds()),
 		Plain + "/robots.txt":  "Sitemap: " + Sitemap + "\n",
-		Plain + "/sitemap.xml": sitemap + "</urlset>",
+		Plain + "/sitemap.xml": sitemap.String() + "</urlset>",
 	} {
 		s.answers.HandleFunc(at, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 	}

@@ -23,7 +23,8 @@ const (
 	// heard every heartbeat; or, where nothing is due, when something is, and
 	// every Quiet at least.
 	heartbeat = 500 * time.Millisecond
-	Quiet     = 5 * time.Second
+	// Quiet is how far apart two heartbeats are at most.
+	Quiet = 5 * time.Second
 	// standby is how much later than the end of another's lease a process tries
 	// to take it.
 	standby = 200 * time.Millisecond

@@ -113,7 +113,7 @@ var growing = map[string]func(args []any) float64{
 		made := 0.0
 		if list := reflect.ValueOf(args[0]); list.Kind() == reflect.Slice {
 			for i := range list.Len() {
-				s, _ := list.Index(i).Interface().(string)
+				s, _ := reflect.TypeAssert[string](list.Index(i))
 				made += round + float64(len(s)+len(text(args, 1)))
 			}
 		}

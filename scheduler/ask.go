@@ -188,14 +188,3 @@ func (s *Server) delay(d throttle.Decision) time.Duration {
 	}
 	return d.PutBack
 }
-
-// waste gives up permits with which a job will not begin: leases go back, all else counts
-// as used.
-func (s *Server) waste(q *asking) {
-	<-q.answered
-	if q.decision.Lease > 0 {
-		ctx, cancel := context.WithTimeout(s.base(), freeTimeout)
-		defer cancel()
-		_ = s.limiter.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
-	}
-}

@@ -110,7 +110,7 @@ func Leave(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		h.server.spacing.late(h.decision, max(0, time.Since(at)))
+		h.server.spacing.postpone(h.decision, max(0, time.Since(at)))
 	case <-ctx.Done():
 	}
 }

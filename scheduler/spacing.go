@@ -23,8 +23,8 @@ const (
 	mostLate = time.Second
 )
 
-// late is told that a call leaves later than it was to.
-func (s *spacing) late(d throttle.Decision, by time.Duration) {
+// postpone has the next call leave later, for one leaves later than it was to.
+func (s *spacing) postpone(d throttle.Decision, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	meter := throttle.Need{Limit: d.Limit, Key: d.Key}

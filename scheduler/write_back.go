@@ -28,7 +28,7 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 		return nil
 	}
 	if why, ok := q.putBacks.find(j, m.LastError); ok {
-		return answer(ctx, q.putBack(ctx, j, why, q.returning(j, why, c.Msg, m.Unique)))
+		return reply(ctx, q.putBack(ctx, j, why, q.returning(j, why, c.Msg, m.Unique)))
 	}
 	if m.LastError == asynq.ErrLeaseExpired.Error() {
 		return q.crashed(ctx, c, m)
@@ -38,8 +38,8 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	return nil
 }
 
-// answer is what asynq hears in place of its own script's answer.
-func answer(ctx context.Context, err error) *redis.Cmd {
+// reply is what asynq hears in place of its own script's answer.
+func reply(ctx context.Context, err error) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	cmd.SetVal("OK")
 	cmd.SetErr(err)
@@ -99,7 +99,7 @@ func (q *queueRedis) crashed(ctx context.Context, c *asynqdb.Call, m asynqdb.Mes
 	}
 	forgiven, err := q.db.Forgive(ctx, c.Queue, c.ID, msg, m.Unique, q.forgiven, 0)
 	if forgiven || err != nil {
-		return answer(ctx, err)
+		return reply(ctx, err)
 	}
 	if c.Script == asynqdb.ScriptArchive { // say more than asynq does
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)

@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/outage"
 )
@@ -59,11 +61,15 @@ func (s *Server) giveTurns(ctx context.Context) {
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := s.queueOutage.Watch()
 	for strange := 0; s.promotes.Load(); {
-		err := queues.Note(ctx, s.db.Check(ctx))
-		if err == nil || ctx.Err() != nil {
+		err := s.db.Check(ctx)
+		answer := err
+		if errors.Is(err, asynqdb.ErrLayout) {
+			answer = nil // Redis can be used
+		}
+		if _ = queues.Note(ctx, answer); err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if outage.Unreachable(err) == nil {
+		if outage.Unreachable(answer) == nil {
 			strange++
 		}
 		if strange > 1 {

@@ -130,7 +130,7 @@ func (r *Redis) takePlainly(ctx context.Context, needs []Need) (d Decision, ok b
 		return d, false, err
 	}
 	call := &plainCall{needs: needs, limits: limits}
-	if err := r.plainCalls.Do(ctx, call); err != nil {
+	if err := r.plainCalls.do(ctx, call); err != nil {
 		return d, false, unavailable(err)
 	}
 	return r.plainDecision(call)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/together"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -42,8 +41,8 @@ type Redis struct {
 
 	callers    *lua.Callers
 	plains     plains
-	plainCalls *together.Calls[plainCall]
-	allowCalls *together.Calls[allowCall]
+	plainCalls *together[plainCall]
+	allowCalls *together[allowCall]
 
 	mu   sync.Mutex
 	told map[string]Limit // what Define was told, by name
@@ -81,7 +80,7 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
 		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
 	}
-	r.plainCalls, r.allowCalls = together.New(r.allowPlainly), together.New(r.sendAllows)
+	r.plainCalls, r.allowCalls = &together[plainCall]{send: r.allowPlainly}, &together[allowCall]{send: r.sendAllows}
 	return r
 }
 
@@ -146,7 +145,7 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	call := &allowCall{needs: needs, holder: r.callers.Unique()}
 	return r.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
 		again := *call // the one that was made may still be under way
-		err := r.allowCalls.Do(ctx, &again)
+		err := r.allowCalls.do(ctx, &again)
 		return again.reply, again.holder, cmp.Or(err, again.err)
 	})
 }

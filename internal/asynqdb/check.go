@@ -20,8 +20,8 @@ const CheckQueue = "headgate-check-"
 
 // Check takes a job of its own in a queue of its own, puts it back and promotes it, and
 // asks asynq each time where the job is: another version may keep jobs elsewhere. An error that
-// wraps ErrLayout, or one of asynq's that it does not find the job or its queue, means that it
-// does, or that somebody took the job away meanwhile; any other says nothing about that.
+// wraps ErrLayout means that it does, or that somebody took the job away meanwhile; any other
+// says nothing about that.
 func (db DB) Check(ctx context.Context) (err error) {
 	queue := CheckQueue + rand.Text()
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)
@@ -29,6 +29,9 @@ func (db DB) Check(ctx context.Context) (err error) {
 	defer func() {
 		if gone := tasks.DeleteQueue(queue, true); info != nil { // else it may be there, or not
 			err = errors.Join(err, gone, db.Redis.Del(ctx, Key(queue, Bell)).Err())
+		}
+		if errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
+			err = fmt.Errorf("%w: %w", ErrLayout, err)
 		}
 	}()
 	if err != nil {

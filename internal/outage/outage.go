@@ -4,15 +4,12 @@ package outage
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/trouble"
 )
 
@@ -128,7 +125,7 @@ func (once) NoRetry() bool { return true }
 // answered, with whatever. That a Redis loads its data, takes no writes or has no
 // memory left is an answer, too, but no use.
 func Unreachable(err error) error {
-	if errors.Is(err, asynqdb.ErrLayout) || errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) || trouble.Of(err).Usable() {
+	if trouble.Of(err).Usable() {
 		return nil
 	}
 	return err

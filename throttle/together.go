@@ -1,7 +1,4 @@
-// Package together has calls that are made while others are under way go with the
-// next: a process that asks Redis often asks in few round trips, and one that asks
-// seldom waits for nobody.
-package together
+package throttle
 
 import (
 	"context"
@@ -10,8 +7,12 @@ import (
 	"time"
 )
 
-// Calls of one kind. Make them with New. They are safe for concurrent use.
-type Calls[T any] struct {
+// together has calls of one kind that are made while others are under way go with the
+// next: a process that asks Redis often asks in few round trips, and one that asks
+// seldom waits for nobody. It is safe for concurrent use.
+type together[T any] struct {
+	// send sends some calls, each of which it answers in place. Its context has the values
+	// of the first call's, and does not end.
 	send func(ctx context.Context, calls []*T)
 
 	mu      sync.Mutex
@@ -27,15 +28,9 @@ type waiter[T any] struct {
 	done chan struct{}
 }
 
-// New returns calls that send sends: some at a time, each of which it answers in
-// place. Its context has the values of the first call's, and does not end.
-func New[T any](send func(ctx context.Context, calls []*T)) *Calls[T] {
-	return &Calls[T]{send: send}
-}
-
 const (
-	// most bounds what Redis does at once to about a millisecond.
-	most = 64
+	// mostTogether bounds what Redis does at once to about a millisecond.
+	mostTogether = 64
 	// enough calls that wait go at once, beside those under way: Redis works while this
 	// process reads answers and asks.
 	enough = 8
@@ -44,9 +39,9 @@ const (
 	patient = 5 * time.Millisecond
 )
 
-// Do returns when the call was sent and has its answer, or when the context is over:
+// do returns when the call was sent and has its answer, or when the context is over:
 // then nobody may look at the call any more.
-func (c *Calls[T]) Do(ctx context.Context, call *T) error {
+func (c *together[T]) do(ctx context.Context, call *T) error {
 	one := &waiter[T]{ctx, call, make(chan struct{})}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, one)
@@ -65,7 +60,7 @@ func (c *Calls[T]) Do(ctx context.Context, call *T) error {
 }
 
 // sendAll sends what waits until nothing does. Who is about to ask may come along.
-func (c *Calls[T]) sendAll() {
+func (c *together[T]) sendAll() {
 	for {
 		runtime.Gosched()
 		ones := c.next()
@@ -84,10 +79,10 @@ func (c *Calls[T]) sendAll() {
 }
 
 // next takes calls that wait; the sender ends if there are none.
-func (c *Calls[T]) next() []*waiter[T] {
+func (c *together[T]) next() []*waiter[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := min(len(c.waiting), most)
+	n := min(len(c.waiting), mostTogether)
 	ones := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
 	if n == 0 {

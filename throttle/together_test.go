@@ -1,4 +1,4 @@
-package together
+package throttle
 
 import (
 	"context"
@@ -16,7 +16,7 @@ func TestCallsGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var sent [][]int
-		calls := New(func(_ context.Context, calls []*int) {
+		calls := &together[int]{send: func(_ context.Context, calls []*int) {
 			var numbers []int
 			for _, n := range calls {
 				numbers = append(numbers, *n)
@@ -26,9 +26,9 @@ func TestCallsGoTogether(t *testing.T) {
 			sent = append(sent, numbers)
 			mu.Unlock()
 			time.Sleep(time.Millisecond)
-		})
+		}}
 		do := func(n int) {
-			if err := calls.Do(t.Context(), &n); err != nil || n%10 != 0 {
+			if err := calls.do(t.Context(), &n); err != nil || n%10 != 0 {
 				t.Errorf("answer %d, %v", n, err)
 			}
 		}
@@ -51,17 +51,17 @@ func TestCallsGoTogether(t *testing.T) {
 // A call that hangs, as where Redis does, keeps others for some milliseconds only.
 func TestHungCallHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := New(func(_ context.Context, calls []*string) {
+		calls := &together[string]{send: func(_ context.Context, calls []*string) {
 			if *calls[0] == "hangs" {
 				time.Sleep(time.Hour)
 			}
-		})
+		}}
 		hangs, other := "hangs", "other"
-		go calls.Do(t.Context(), &hangs)
+		go calls.do(t.Context(), &hangs)
 		synctest.Wait()
 		time.Sleep(patient + 1)
 		began := time.Now()
-		if err := calls.Do(t.Context(), &other); err != nil || time.Since(began) != 0 {
+		if err := calls.do(t.Context(), &other); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %s, want no error at once", err, time.Since(began))
 		}
 		time.Sleep(2 * time.Hour)
@@ -74,14 +74,14 @@ func TestContextOfOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var values []any
-		calls := New(func(ctx context.Context, _ []*int) {
+		calls := &together[int]{send: func(ctx context.Context, _ []*int) {
 			time.Sleep(time.Second)
 			values = append(values, ctx.Value(key{}), ctx.Err())
-		})
+		}}
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "the first's"), time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if err := calls.Do(ctx, new(int)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
+		if err := calls.do(ctx, new(int)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		time.Sleep(time.Minute)
@@ -94,17 +94,17 @@ func TestContextOfOneCall(t *testing.T) {
 
 // Every call is sent once, whoever calls beside it.
 func TestManyCalls(t *testing.T) {
-	calls := New(func(_ context.Context, calls []*int) {
+	calls := &together[int]{send: func(_ context.Context, calls []*int) {
 		for _, n := range calls {
 			*n++
 		}
-	})
+	}}
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
 			for range 200 {
 				n := 0
-				if err := calls.Do(t.Context(), &n); err != nil || n != 1 {
+				if err := calls.do(t.Context(), &n); err != nil || n != 1 {
 					t.Errorf("sent %d times, %v", n, err)
 				}
 			}

@@ -332,7 +332,8 @@ const spreadBatch = 500
 // other.
 func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 	best := map[string]int{} // by URL of the run, the depth to which it is spread
-	var deeper, followed []frontier.Link
+	var deeper []frontier.Link
+	var followed []frontier.Find
 	for len(to) > 0 || len(deeper) > 0 {
 		for len(to) < spreadBatch && len(deeper) > 0 {
 			l := deeper[0]
@@ -341,7 +342,7 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 				return err
 			}
 			to = append(to, leads(page, l.Depth, 0)...)
-			followed, deeper = append(followed, l), deeper[1:]
+			followed, deeper = append(followed, frontier.Find{Link: l, State: frontier.Followed}), deeper[1:]
 		}
 		// A URL that is there twice is looked up again for a larger depth alone.
 		var batch []CrawlFetch
@@ -358,7 +359,8 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 		}
 		deeper = append(deeper, more...)
 	}
-	return j.Frontier.Followed(ctx, j.run, followed)
+	_, err := j.Frontier.Found(ctx, j.run, followed)
+	return err
 }
 
 // spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
@@ -367,57 +369,64 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 // to ask is a request, and wants that host's permit. Of those that the run has, or has
 // room for, it notes in best how deep they are spread.
 func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map[string]int) ([]frontier.Link, error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
-	urls := make([]frontier.Link, len(batch))
+	urls := make([]frontier.Find, len(batch))
 	for i, l := range batch {
-		urls[i] = l.link()
+		urls[i] = frontier.Find{Link: l.link(), State: frontier.Look}
 	}
-	seen, err := j.Frontier.Look(ctx, j.run, urls)
-	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
+	looks, err := j.Frontier.Found(ctx, j.run, urls)
+	if err != nil || len(looks) == 0 { // jobs of a run that is over would only cost permits
 		return nil, err
 	}
-	var found, disallowed, beyond []frontier.Link
+	var found []frontier.Find
 	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
-		if seen[i].State == frontier.Beyond {
-			beyond = append(beyond, l.link())
-			continue
+		state := frontier.Waiting
+		if looks[i] != frontier.NoRoom {
+			best[l.URL] = max(best[l.URL], l.Depth)
 		}
-		best[l.URL] = max(best[l.URL], l.Depth)
-		if seen[i].State != "" { // there is a job for it, or it needs none
-			if l.Depth > seen[i].Depth {
-				found = append(found, l.link())
+		switch looks[i] {
+		case frontier.Seen: // there is a job for it, or it needs none
+			continue
+		case frontier.NoRoom:
+			state = frontier.Beyond
+		case frontier.Unseen:
+			if state, err = j.start(ctx, l); err != nil {
+				return nil, err
 			}
-			continue
 		}
-		file, err := j.knownRobots(ctx, origin(l.URL))
-		if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
-			return nil, err
+		found = append(found, frontier.Find{Link: l.link(), State: state})
+	}
+	verdicts, err := j.Frontier.Found(ctx, j.run, found)
+	var deeper []frontier.Link
+	for i, verdict := range verdicts {
+		switch {
+		case verdict == frontier.NoRoom:
+			j.result.Beyond++
+			j.result.Reason = j.full()
+		case verdict == frontier.Deeper:
+			deeper = append(deeper, found[i].Link)
+		case verdict == frontier.Unseen && found[i].State == frontier.Waiting:
+			j.result.New++
 		}
-		if file != nil && !file.Allowed(l.URL) {
-			disallowed = append(disallowed, l.link())
-			continue
-		}
-		// The job comes before the note: see Frontier.Found. Allow gets hosts and no words such
-		// as SameHost, which would mean another host there.
-		l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
-		if err := j.enqueue(ctx, l); err != nil {
-			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
-		}
-		found = append(found, l.link())
 	}
-	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
-		return nil, err
-	}
-	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Beyond, beyond); err != nil {
-		return nil, err
-	}
-	if len(beyond) > 0 {
-		j.result.Beyond, j.result.Reason = j.result.Beyond+len(beyond), j.full()
-	}
-	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
-	j.result.New += added
 	return deeper, err
+}
+
+// start enqueues the job of a new URL, unless robots.txt is known to disallow it, and
+// returns the state that the URL has then. The job comes before the note: see
+// Frontier.Found.
+func (j *crawlJob) start(ctx context.Context, l CrawlFetch) (frontier.State, error) {
+	file, err := j.knownRobots(ctx, origin(l.URL))
+	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
+		return "", err
+	}
+	if file != nil && !file.Allowed(l.URL) {
+		return frontier.Disallowed, nil
+	}
+	// Allow gets hosts and no words such as SameHost, which would mean another host there.
+	l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
+	if err := j.enqueue(ctx, l); err != nil {
+		return "", fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
+	}
+	return frontier.Waiting, nil
 }

@@ -47,11 +47,29 @@ func done(t *testing.T, f *frontier.Frontier, run frontier.Run, url string, dept
 	return got
 }
 
-func found(t *testing.T, f *frontier.Frontier, run frontier.Run, links ...frontier.Link) (int, []frontier.Link) {
+// verdicts are a run's of URLs that were found in a state.
+func verdicts(t *testing.T, f *frontier.Frontier, run frontier.Run, state frontier.State, links []frontier.Link) []frontier.Verdict {
 	t.Helper()
-	added, deeper, err := f.Found(t.Context(), run, frontier.Waiting, links)
+	var finds []frontier.Find
+	for _, l := range links {
+		finds = append(finds, frontier.Find{Link: l, State: state})
+	}
+	verdicts, err := f.Found(t.Context(), run, finds)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return verdicts
+}
+
+func found(t *testing.T, f *frontier.Frontier, run frontier.Run, links ...frontier.Link) (added int, deeper []frontier.Link) {
+	t.Helper()
+	for i, verdict := range verdicts(t, f, run, frontier.Waiting, links) {
+		switch verdict {
+		case frontier.Unseen:
+			added++
+		case frontier.Deeper:
+			deeper = append(deeper, links[i])
+		}
 	}
 	return added, deeper
 }
@@ -188,15 +206,16 @@ func TestDepth(t *testing.T) {
 		if diff := cmp.Diff([]frontier.Link{link(7)}, deeper); diff != "" {
 			t.Error(diff)
 		}
-		if err := f.Followed(t.Context(), first, deeper); err != nil {
-			t.Fatal(err)
-		}
+		verdicts(t, f, first, frontier.Followed, deeper)
 		if _, deeper := found(t, f, first, link(7)); deeper != nil {
 			t.Errorf("followed, and %v once more", deeper)
 		}
-		seen, err := f.Look(t.Context(), first, []frontier.Link{link(0), {URL: page + "new"}})
-		if diff := cmp.Diff([]frontier.Seen{{State: frontier.Fetched, Depth: 7}, {}}, seen); diff != "" || err != nil {
-			t.Error(err, diff)
+		for range 2 { // to look changes nothing
+			got := verdicts(t, f, first, frontier.Look, []frontier.Link{link(7), link(8), {URL: page + "new"}})
+			want := []frontier.Verdict{frontier.Seen, frontier.Deeper, frontier.Unseen}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
 		}
 	})
 }
@@ -379,17 +398,15 @@ func TestARunIsBounded(t *testing.T) {
 		if added, _ := found(t, f, first, urls("a.test", 4)...); added != 2 {
 			t.Errorf("%d are new of a host that may have 3, want 2", added)
 		}
-		seen, err := f.Look(t.Context(), first, append(urls("a.test", 3), urls("b.test", 3)...))
-		want := []frontier.Seen{{frontier.Waiting, 1}, {frontier.Waiting, 1}, {State: frontier.Beyond}, {}, {}, {State: frontier.Beyond}}
-		if diff := cmp.Diff(want, seen); diff != "" || err != nil {
-			t.Error(err, diff)
+		got := verdicts(t, f, first, frontier.Look, append(urls("a.test", 3), urls("b.test", 3)...))
+		want := []frontier.Verdict{frontier.Seen, frontier.Seen, frontier.NoRoom, frontier.Unseen, frontier.Unseen, frontier.NoRoom}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
 		}
 		if added, _ := found(t, f, first, urls("b.test", 3)...); added != 2 {
 			t.Errorf("%d are new of a run that may have 5, want 2", added)
 		}
-		if _, _, err := f.Found(t.Context(), first, frontier.Beyond, urls("b.test", 3)); err != nil {
-			t.Error(err)
-		}
+		verdicts(t, f, first, frontier.Beyond, urls("b.test", 3))
 		if answer, _ := claim(t, f, first, "http://c.test/", "default/new", 0); answer != frontier.Full {
 			t.Errorf("a job beyond: %s, want %s", answer, frontier.Full)
 		}

@@ -65,11 +65,9 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 		if v.intent.IsZero() {
 			to := v.state
 			to.paused, to.last = time.Time{}, latest(v.last, v.now)
-			moved, err := r.move(ctx, name, v.state, to)
-			if err != nil {
+			if moved, err := r.move(ctx, &s, &v, to); err != nil {
 				return err
-			}
-			if moved {
+			} else if moved {
 				return r.note(ctx, name, "resumed")
 			}
 			continue
@@ -90,8 +88,7 @@ func (r *Runner) finish(ctx context.Context, s *schedule, v *view) error {
 	case v.spec == s.timetable.spec:
 		return r.tend(ctx, s, v)
 	case !v.intent.IsZero():
-		_, err := r.step(context.WithoutCancel(ctx), s, v)
-		return err
+		return r.step(context.WithoutCancel(ctx), s, v)
 	}
 	return nil
 }

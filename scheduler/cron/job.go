@@ -29,13 +29,13 @@ const (
 // The payload is made before the state is looked at once more: it is the one thing
 // here that can take any time, and what is enqueued on the ground of an old state
 // could be a job that has been done and forgotten.
-func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, error) {
+func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) error {
 	tick := v.intent
 	payload, payloadErr := r.payload(s, tick)
 	if time.Since(v.seen) > freshFor { // the payload took its time
 		err := r.refresh(ctx, s.entry.Name, v)
 		if err != nil || !v.intent.Equal(tick) {
-			return true, err
+			return err
 		}
 	}
 	// Whatever comes of it now, the tick is behind us.
@@ -52,11 +52,12 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) (bool, erro
 		if s.hopeless(v) {
 			return r.fail(ctx, s, v, to, err)
 		}
-		return false, fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
+		return fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
 	}
 	to.outcome, to.job = "enqueued", job
 	to.enqueued++
-	return r.moveView(ctx, s, v, to)
+	_, err = r.move(ctx, s, v, to)
+	return err
 }
 
 // hopeless reports whether to give up a tick that the enqueuer refuses: once it
@@ -68,15 +69,15 @@ func (s *schedule) hopeless(v *view) bool {
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
 }
 
-func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) (bool, error) {
+func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) error {
 	to.outcome = "failed: " + err.Error()
 	to.failed++
-	moved, moveErr := r.moveView(ctx, s, v, to)
+	moved, moveErr := r.move(ctx, s, v, to)
 	if moved {
 		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name,
 			"tick", to.tick.In(s.timetable.zone), "err", err)
 	}
-	return moved, moveErr
+	return moveErr
 }
 
 // payload is the entry's for a tick. One that panics fails the tick: left to

@@ -28,14 +28,7 @@ func (r *Runner) tend(ctx context.Context, s *schedule, v *view) error {
 		}
 		s.known = latest(s.known, v.last)
 		s.look = time.Time{}
-		moved, err := r.step(context.WithoutCancel(ctx), s, v)
-		if err != nil || !s.look.IsZero() {
-			return err
-		}
-		if moved {
-			continue
-		}
-		if err := r.refresh(ctx, s.entry.Name, v); err != nil {
+		if err := r.step(context.WithoutCancel(ctx), s, v); err != nil || !s.look.IsZero() {
 			return err
 		}
 	}
@@ -60,16 +53,15 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //	another replica has released it        take it back
 //	a tick is due                          tick
 //
-// It sets s.look if nothing more is due; otherwise it reports whether v is still
-// what Redis holds.
-func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
+// It sets s.look if nothing more is due.
+func (r *Runner) step(ctx context.Context, s *schedule, v *view) error {
 	switch {
 	case v.ahead(v.last) || v.ahead(v.intentAt):
 		return r.rewind(ctx, s, v)
 	case !v.intent.IsZero():
 		if ready := v.intentAt.Add(helpAfter); v.now.Before(ready) {
 			s.look = ready
-			return true, nil
+			return nil
 		}
 		if s.forgotten(v) && s.entry.Missed == MissedSkip {
 			after, tick := v.last, v.intent
@@ -77,7 +69,7 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 			if moved {
 				r.tellMissed(s, "1", after, tick)
 			}
-			return moved, err
+			return err
 		}
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
@@ -91,14 +83,15 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) (bool, error) {
 		// from being forgotten while the entry is paused or has no tick for long.
 		to := v.state
 		to.spec = s.timetable.spec
-		return r.moveView(ctx, s, v, to)
+		_, err := r.move(ctx, s, v, to)
+		return err
 	}
 	s.adopted = true
-	moved, done, err := r.tick(ctx, s, s.timetable, v)
+	done, err := r.tick(ctx, s, s.timetable, v)
 	if done {
 		s.look = s.timetable.next(v.now)
 	}
-	return moved, err
+	return err
 }
 
 // forgotten reports whether nobody can know any more if the tick that was begun has a
@@ -110,68 +103,69 @@ func (s *schedule) forgotten(v *view) bool {
 
 // rewind lets ticks count from now on again after Redis's clock was far ahead.
 // Otherwise the schedule would be silent until the clock is there again.
-func (r *Runner) rewind(ctx context.Context, s *schedule, v *view) (bool, error) {
+func (r *Runner) rewind(ctx context.Context, s *schedule, v *view) error {
 	r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on",
 		"entry", s.entry.Name, "last", v.last, "now", v.now)
 	to := v.state
 	to.last, to.intent, to.intentAt = v.now, time.Time{}, time.Time{}
 	s.known = v.now
-	return r.moveView(ctx, s, v, to)
+	_, err := r.move(ctx, s, v, to)
+	return err
 }
 
 // begin makes the state of an entry that Redis does not know: ticks count from
 // now on, or from the last that we know of if Redis has lost it.
-func (r *Runner) begin(ctx context.Context, s *schedule, v *view) (bool, error) {
+func (r *Runner) begin(ctx context.Context, s *schedule, v *view) error {
 	to := v.state
 	to.last, to.spec = s.known, s.timetable.spec
 	if to.last.IsZero() {
 		to.last = v.now
 	}
-	return r.moveView(ctx, s, v, to)
+	_, err := r.move(ctx, s, v, to)
+	return err
 }
 
 // adopt changes the state over to our timetable, once the ticks of the one
 // before are done. The new line's ticks count from now on: it must not find
 // that it has missed what it was never there for.
-func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) (bool, error) {
+func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) error {
 	if before, err := timetableOf(v.spec); err == nil {
-		moved, done, err := r.tick(ctx, s, before, v)
-		if !done || err != nil {
-			return moved, err
+		if done, err := r.tick(ctx, s, before, v); !done {
+			return err
 		}
 	}
 	to := v.state
 	to.last, to.spec = latest(v.last, v.now), s.timetable.spec
-	return r.moveView(ctx, s, v, to)
+	_, err := r.move(ctx, s, v, to)
+	return err
 }
 
 // release marks the state of an entry that was removed or disabled, so that it
 // starts anew when it comes back. Ticks that were due before are done first.
 // The state stays a while for what it counts, and for as long as the entry is paused.
-func (r *Runner) release(ctx context.Context, s *schedule, v *view) (bool, error) {
+func (r *Runner) release(ctx context.Context, s *schedule, v *view) error {
 	if s.adopted && v.spec == s.timetable.spec {
-		moved, done, err := r.tick(ctx, s, s.timetable, v)
-		if !done || err != nil {
-			return moved, err
+		if done, err := r.tick(ctx, s, s.timetable, v); !done {
+			return err
 		}
 	}
 	if v.last.IsZero() || v.spec == "" {
 		s.released, s.look = true, v.now.Add(forgetAfter)
-		return true, nil
+		return nil
 	}
 	to := v.state
 	to.spec = ""
-	return r.moveView(ctx, s, v, to)
+	_, err := r.move(ctx, s, v, to)
+	return err
 }
 
 // tick deals with the next tick that is due by a timetable: it is enqueued, or
-// the state moves past it without a job. done says that there was none; moved
-// says, as for step, whether v is still what Redis holds.
+// the state moves past it without a job. done says that there was none.
 //
 // Whether the job before is unfinished is asked before the tick is claimed. The
 // answer holds: if another replica has dealt with a tick meanwhile, the claim
 // fails and all is asked again.
-func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) (moved, done bool, err error) {
+func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) (done bool, err error) {
 	// A pause stops the clock at the moment it began: what was due before it
 	// still runs, and is not missed however long the pause lasts.
 	upTo := v.now
@@ -182,12 +176,12 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 	from := latest(v.last, s.known)
 	run, missed := dueTick(s.entry, by, from, upTo, v.now)
 	if run.IsZero() && missed.IsZero() {
-		return true, true, nil
+		return true, nil
 	}
-	running := false
+	running, moved := false, false
 	if !run.IsZero() && s.entry.Overlap == OverlapSkip {
 		if running, err = r.unfinished(v.job, v.extra); err != nil {
-			return false, false, err
+			return false, err
 		}
 	}
 	switch {
@@ -198,15 +192,15 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 	default: // the tick is ours now, or some other replica's if it was faster
 		to := v.state
 		to.intent, to.intentAt = run, v.now
-		moved, err = r.moveView(ctx, s, v, to)
+		moved, err = r.move(ctx, s, v, to)
 	}
 	if moved && !missed.IsZero() {
 		r.tellMissed(s, countTicks(by, from, missed), from, missed)
 	}
 	if moved && !v.intent.IsZero() {
-		moved, err = r.carryOut(ctx, s, v)
+		err = r.carryOut(ctx, s, v)
 	}
-	return moved, false, err
+	return false, err
 }
 
 // tellMissed logs that ticks came to light too late, and get no job.
@@ -220,5 +214,5 @@ func (r *Runner) skip(ctx context.Context, s *schedule, v *view, tick time.Time,
 	to.last, to.tick, to.outcome = tick, tick, "skipped: "+why
 	to.intent, to.intentAt = time.Time{}, time.Time{}
 	to.skipped++
-	return r.moveView(ctx, s, v, to)
+	return r.move(ctx, s, v, to)
 }

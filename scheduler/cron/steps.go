@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -49,8 +50,8 @@ func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 //	a tick was begun, earlier              carryOut its replica is gone
 //	the entry was removed here             release
 //	Redis does not know the entry          begin
+//	another replica has released it        begin    where it was
 //	the state is of another cron line      adopt    after that line's ticks
-//	another replica has released it        take it back
 //	a tick is due                          tick
 //
 // It sets s.look if nothing more is due.
@@ -74,17 +75,10 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) error {
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
 		return r.release(ctx, s, v)
-	case v.last.IsZero():
+	case v.last.IsZero(), s.adopted && v.spec == "":
 		return r.begin(ctx, s, v)
 	case !s.adopted && v.spec != s.timetable.spec:
 		return r.adopt(ctx, s, v)
-	case v.spec == "":
-		// Its config has no such entry (any more), ours does. Nobody else would keep the state
-		// from being forgotten while the entry is paused or has no tick for long.
-		to := v.state
-		to.spec = s.timetable.spec
-		_, err := r.move(ctx, s, v, to)
-		return err
 	}
 	s.adopted = true
 	done, err := r.tick(ctx, s, s.timetable, v)
@@ -114,13 +108,12 @@ func (r *Runner) rewind(ctx context.Context, s *schedule, v *view) error {
 }
 
 // begin makes the state of an entry that Redis does not know: ticks count from
-// now on, or from the last that we know of if Redis has lost it.
+// now on, or from the last that we know of if Redis has lost it. Where the config of
+// another replica has no such entry (any more) it takes the state back: nobody else would
+// keep it from being forgotten while the entry is paused or has no tick for long.
 func (r *Runner) begin(ctx context.Context, s *schedule, v *view) error {
 	to := v.state
-	to.last, to.spec = s.known, s.timetable.spec
-	if to.last.IsZero() {
-		to.last = v.now
-	}
+	to.last, to.spec = cmp.Or(v.last, s.known, v.now), s.timetable.spec
 	_, err := r.move(ctx, s, v, to)
 	return err
 }

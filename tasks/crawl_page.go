@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
@@ -261,11 +260,6 @@ func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
-	}
-	// Both names are WARC 1.1's own for such metadata, so its readers know them.
-	e.Metadata = []warc.Field{{Name: "fetchTimeMs", Value: fmt.Sprint(time.Since(e.At).Milliseconds())}}
-	if j.page.From != "" {
-		e.Metadata = append(e.Metadata, warc.Field{Name: "via", Value: j.page.From})
 	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset

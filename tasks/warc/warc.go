@@ -64,12 +64,9 @@ type Exchange struct {
 	// Body the same, the answer becomes a revisit record, which refers to that and has no
 	// body. The zero value means that there is none.
 	Before Capture
-	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink", the
-	// names that the standard knows. Without any there is no metadata record.
-	Metadata []Field
 }
 
-// Field is a line of a metadata or warcinfo record. A name may come more than once.
+// Field is a line of a warcinfo record. A name may come more than once.
 // A name with a colon, and either with a line break, is refused.
 type Field struct{ Name, Value string }
 
@@ -83,15 +80,10 @@ func info(filename string, at time.Time, fields []Field) ([]record, error) {
 	return []record{r}, err
 }
 
-// records are the answer's, the request's and the metadata's, of which the latter two
-// refer to the answer's. They are made before the first is written, so that what
-// cannot be archived leaves no part of itself.
+// records are the answer's, and the request's, which refers to that. They are made before
+// the first is written, so that what cannot be archived leaves no part of itself.
 func (e Exchange) records() ([]record, error) {
 	target, err := targetOf(e.Request.URL)
-	if err != nil {
-		return nil, err
-	}
-	meta, err := fieldBlock(e.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +92,7 @@ func (e Exchange) records() ([]record, error) {
 	request.add("WARC-Target-URI", target)
 	request.add("WARC-IP-Address", e.Address)
 	request.add("WARC-Concurrent-To", response.id)
-
-	records := []record{response, request}
-	if len(e.Metadata) > 0 {
-		metadata := record{kind: "metadata", id: newID(), at: e.At, contentType: "application/warc-fields", block: meta}
-		metadata.add("WARC-Target-URI", target)
-		metadata.add("WARC-Concurrent-To", response.id)
-		records = append(records, metadata)
-	}
-	return records, nil
+	return []record{response, request}, nil
 }
 
 // The profiles of revisit records.

@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -100,7 +99,7 @@ func Parse(text []byte, agent string) *File {
 	if p.named {
 		p.file.group = p.own
 	}
-	p.file.rules.order()
+	slices.SortStableFunc(p.file.rules.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
 	return &p.file
 }
 
@@ -204,7 +203,7 @@ func (f *File) CrawlDelay() time.Duration { return f.delay }
 // are found by the beginnings of the URL, however many there are.
 type rules struct {
 	plain   map[string]bool // by path, with a $ where it has to end there: whether it is allowed
-	lengths []int           // of the paths in plain, the longest first
+	longest int             // of the paths in plain
 	wild    []rule          // with a *, the longest first
 }
 
@@ -226,16 +225,7 @@ func (s *rules) add(r rule) {
 		s.plain = map[string]bool{}
 	}
 	s.plain[r.path] = s.plain[r.path] || r.allow
-}
-
-// order makes the rules ready, after the last was added.
-func (s *rules) order() {
-	lengths := map[int]bool{}
-	for path := range s.plain {
-		lengths[len(path)] = true
-	}
-	s.lengths = slices.SortedFunc(maps.Keys(lengths), func(a, b int) int { return cmp.Compare(b, a) })
-	slices.SortStableFunc(s.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
+	s.longest = max(s.longest, len(r.path))
 }
 
 // allow reports whether a canonical target is allowed: by the longest rule that matches,
@@ -250,10 +240,7 @@ func (s *rules) allow(target string) bool {
 	if allow, ok := s.plain[target+"$"]; ok {
 		take(len(target), allow)
 	}
-	for _, n := range s.lengths {
-		if n > len(target) {
-			continue
-		}
+	for n := min(s.longest, len(target)); n >= 0; n-- {
 		if allow, ok := s.plain[target[:n]]; ok {
 			take(n, allow)
 			break

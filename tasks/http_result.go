@@ -283,42 +283,23 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 	if a.call.MaxBody > 0 {
 		most = min(most, a.call.MaxBody)
 	}
-	body := &body{Reader: io.LimitReader(a.resp.Body, most+1)}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum), body)
-	switch {
-	case body.broken != nil:
-		result.Truncated = true
-		return "", &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(body.broken)}
+	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(a.resp.Body, most+1))
+	result.Truncated = true
+	switch _, disk := errors.AsType[*fs.PathError](err); {
+	case err != nil && !disk:
+		return "", &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(err)}
 	case n > most:
-		result.Truncated = true
 		result.Length = a.resp.ContentLength
 		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
 	case err == nil: // on disk before it has its name: no half file after a power cut
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {
-		result.Truncated = true
 		return "", fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
-	result.Length = n
+	result.Truncated, result.Length = false, n
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// body tells an error in reading from one in writing: io.Copy returns either.
-type body struct {
-	io.Reader
-	broken error
-}
-
-// Read implements io.Reader. It keeps the error of a body that broke off, which is
-// the server's and not the folder's.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err != nil && err != io.EOF {
-		b.broken = err
-	}
-	return n, err
 }
 
 // createFile makes a file that must not be there yet, and locks it for as long as

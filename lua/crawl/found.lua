@@ -21,9 +21,10 @@ local seen = hg('crawl_seen', crawl .. '|' .. run)
 local hosts = hg('crawl_hosts', crawl .. '|' .. run)
 
 local left = {}
-local function room(host, bound)
-  left[host] = left[host] or pages_left(hosts, host, bound)
-  return left[host] > 0
+local function room(host)
+  left[''] = left[''] or pages_left(hosts, '', most)
+  left[host] = left[host] or pages_left(hosts, host, most_of_host)
+  return math.min(left[''], left[host])
 end
 
 local reply = {}
@@ -34,14 +35,11 @@ for i = 6, #ARGV, 4 do
   local verdict = 'k'
   if not state and first == '=' then
     -- It was never found.
-  elseif not state and (first == 'b' or not (room('', most) and room(host, most_of_host))) then
+  elseif not state and (room(host) <= 0 or first == 'b') then
     verdict = 'b'
-    if first ~= '?' then
-      call('HINCRBY', hosts, '|b', 1)
-      -- A host without a page is not counted: a site can make up hosts without end.
-      room(host, most_of_host)
-      if left[host] < most_of_host then call('HINCRBY', hosts, host .. '|b', 1) end
-    end
+    if first ~= '?' then call('HINCRBY', hosts, '|b', 1) end
+    -- A host without a page is not counted: a site can make up hosts without end.
+    if first ~= '?' and left[host] < most_of_host then call('HINCRBY', hosts, host .. '|b', 1) end
   elseif not state then
     verdict = 'n'
     left[''], left[host] = left[''] - 1, left[host] - 1

@@ -35,9 +35,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 		err = j.do(ctx)
 	}
 	if j.result.Outcome != "" {
-		if lost := keepResult(ctx, task, j.result); lost != nil && err == nil {
-			err = fmt.Errorf("the result was not kept: %w", lost)
-		}
+		err = keepResult(ctx, task, j.result, err)
 	}
 	return presentable(err)
 }

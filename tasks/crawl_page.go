@@ -41,57 +41,76 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	defer a.resp.Body.Close()
 	j.result.Status = a.Status
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
-	// A 304 that was not asked for is a status as any other.
 	wrong := checkStatus(a.Answer, nil, a.at)
+	state := frontier.Missing
 	switch {
-	case a.Status == http.StatusNotModified && condition != nil:
-		j.result.Outcome = "unchanged"
+	case a.Status == http.StatusNotModified && condition != nil: // else it is a status as any other
+		state = frontier.Unchanged
 		// It leads where it led; the sitemaps of robots.txt are those of today.
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		page.Archived = last.Archived
-		if page.Archived.ID != "" {
-			if err := j.keep(a, page); err != nil {
-				return err
-			}
-		}
-		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(a.Status):
-		if err := j.keep(a, &frontier.Page{}); err != nil {
-			return err
-		}
-		return j.moved(ctx, a, page)
-	case wrong != nil && wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
+		state = frontier.Redirected
+	case wrong == nil:
+		state = frontier.Fetched
+	case wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
 		a.drop()
 		return wrong
-	case wrong != nil:
-		err := j.keep(a, &frontier.Page{})
-		a.drop()
-		if err != nil {
-			return err
-		}
+	}
+	if err := j.keep(ctx, a, state, page, last); err != nil {
+		return err
+	}
+	switch state {
+	case frontier.Fetched:
+		j.result.Outcome = "fetched"
+		return j.finish(ctx, state, page)
+	case frontier.Unchanged:
+		j.result.Outcome = "unchanged"
+	case frontier.Redirected:
+		j.result.Outcome = "redirected"
+		page.To, j.result.Reason = j.next(a)
+	case frontier.Missing:
 		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
-		j.result.Outcome, j.result.Reason = "missing", wrong.Error()
-		return j.finish(ctx, frontier.Missing, nil)
+		j.result.Outcome, j.result.Reason, page = "missing", wrong.Error(), nil
+	}
+	a.drop()
+	return j.finish(ctx, state, page)
+}
+
+// keep reads the answer as far as it is wanted: it writes to page where a fetched one leads
+// to, and archives all that do not ask against it, so that a replay answers the same: also
+// a redirect, that there is nothing, or that the page has not changed since it was archived.
+func (j *crawlJob) keep(ctx context.Context, a *answer, state frontier.State, page, last *frontier.Page) (err error) {
+	archived := j.Archive != nil && (state != frontier.Unchanged || page.Archived.ID != "")
+	if !archived && state != frontier.Fetched {
+		return nil
 	}
 	body, err := j.read(a)
 	if err != nil {
 		return err
 	}
-	page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
-	noIndex := j.follow(ctx, a, body, page)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if j.Archive != nil && !noIndex {
-		if last != nil {
-			page.Archived = last.Archived
-		}
-		if err := j.archive(a, body, page); err != nil {
+	noIndex := j.tags(a, nil).NoIndex // of whatever type the page is
+	if state == frontier.Fetched {
+		page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
+		noIndex = j.follow(ctx, a, body, page) || noIndex
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
-	j.result.Outcome = "fetched"
-	return j.finish(ctx, frontier.Fetched, page)
+	if !archived || noIndex {
+		return nil
+	}
+	// What has the text of a redirect or an error is not what has the page's.
+	if state != frontier.Fetched && state != frontier.Unchanged {
+		_, err = j.archive(a, body, warc.Capture{})
+		return err
+	}
+	var before warc.Capture
+	if last != nil {
+		before = last.Archived
+	}
+	page.Archived, err = j.archive(a, body, before)
+	return err
 }
 
 // conditions are the headers that ask for the page only if it has changed since
@@ -112,27 +131,22 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	return headers
 }
 
-// moved goes on at the URL that the page redirects to: as a page of its own, whose
-// host may be another and wants permits and a robots.txt of its own. Where the crawl
-// cannot follow, the result says why, and the page is done all the same.
-func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) error {
-	j.result.Outcome = "redirected"
+// next is the URL that the page redirects to: a page of its own, whose host may be another
+// and wants permits and a robots.txt of its own. Where the crawl cannot follow it is empty,
+// and the reason says why: the page is done all the same.
+func (j *crawlJob) next(a *answer) (next, reason string) {
 	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
-	a.drop()
 	switch {
 	case err != nil:
-		j.result.Reason = "it leads nowhere: " + err.Error()
+		return "", "it leads nowhere: " + err.Error()
 	case j.page.Hops >= MaxRedirects:
-		j.result.Reason = fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
+		return "", fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	case !links.Within(next, j.hosts):
-		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
+		return "", fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
 	case !j.goes(next):
-		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go there", next)
-	default:
-		j.result.Reason = "it leads to " + next
-		page.To = next
+		return "", fmt.Sprintf("it leads to %s: the crawl does not go there", next)
 	}
-	return j.finish(ctx, frontier.Redirected, page)
+	return next, "it leads to " + next
 }
 
 // read reads the body as far as is wanted. One that breaks off is an error, but one
@@ -151,7 +165,7 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 	return body, nil
 }
 
-// follow finds where the page leads to, and reports whether it asks not to be
+// follow finds where the page leads to, and reports whether its tags ask not to be
 // kept. It writes that to page, without what lies on hosts that the crawl does not go
 // to. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it.
@@ -160,7 +174,6 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
-	noIndex = j.tags(a, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
@@ -236,35 +249,18 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 	return urls
 }
 
-// keep archives an answer without a page's text, so that a replay answers the same: a
-// redirect, that there is nothing, or that the page has not changed.
-func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
-	if j.Archive == nil {
-		return nil
-	}
-	body, err := j.read(a)
-	if err != nil {
-		return err
-	}
-	if j.tags(a, nil).NoIndex {
-		return nil
-	}
-	return j.archive(a, body, page)
-}
-
-// archive keeps the answer, and writes to the result where it is, and to page what has its
+// archive keeps the answer, writes to the result where it is, and returns what has its
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: page.Archived}
+func (j *crawlJob) archive(a *answer, body []byte, before warc.Capture) (warc.Capture, error) {
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: before}
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
 	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset
-	page.Archived = at.Capture
-	return err
+	return at.Capture, err
 }
 
 // finish notes what has become of the URL, after all that it leads to has been

@@ -128,7 +128,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return presentable(err)
 	}
-	return keepResult(ctx, task, outputResult(out))
+	return keepResult(ctx, task, outputResult(out), nil)
 }
 
 // run runs a command and returns what it printed. The command is killed when its

@@ -29,15 +29,7 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	}
 	result, err := h.do(ctx, task, call)
 	if result != nil {
-		lost := keepResult(ctx, task, result)
-		if lost != nil { // the call was made all the same
-			lost = fmt.Errorf("the result of status %d was not kept: %w", result.Status, lost)
-		}
-		if lost != nil && err != nil {
-			err = fmt.Errorf("%w (and %w)", err, lost)
-		} else if lost != nil {
-			err = lost
-		}
+		err = keepResult(ctx, task, result, err)
 	}
 	return presentable(err)
 }

@@ -153,13 +153,14 @@ func (r *HTTPResult) setBody(body []byte) {
 // was done, and would be done again if the attempt failed now.
 const keepPatience = time.Minute
 
-// keepResult writes a result to its task as JSON, over that of an earlier attempt. Where
+// keepResult writes a result to its task as JSON, over that of an earlier attempt, and
+// returns the error of the job with that of the writing. Where
 // Redis takes none it tries again, until ctx ends or for as long as keepPatience. A
 // task that does not come from an asynq server has nowhere to keep it.
-func keepResult(ctx context.Context, task *asynq.Task, result any) error {
+func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {
-		return nil
+		return failed
 	}
 	text, err := marshal(result)
 	if err != nil {
@@ -169,11 +170,15 @@ func keepResult(ctx context.Context, task *asynq.Task, result any) error {
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		if _, err = writer.Write(text); err == nil {
-			return nil
+			return failed
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			lost := fmt.Errorf("the result was not kept: %w", err)
+			if failed == nil {
+				return lost
+			}
+			return fmt.Errorf("%w (and %w)", failed, lost)
 		case <-time.After(pause):
 		}
 	}

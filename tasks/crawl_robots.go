@@ -142,7 +142,7 @@ func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) e
 	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
 		return err
 	}
-	return j.Frontier.AwaitRobots(ctx, of, robotsTime)
+	return j.Frontier.HoldRobots(ctx, of, frontier.RobotsAsked, robotsTime)
 }
 
 // noRobots is the error of a robots.txt that cannot be had now. A copy counts
@@ -157,7 +157,7 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if ok { // fresh for the hour that is left of its day
 		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
 	}
-	if err := j.Frontier.NoRobots(ctx, of, robotsAgain); err != nil {
+	if err := j.Frontier.HoldRobots(ctx, of, frontier.RobotsFailed, robotsAgain); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNoRobots, why)

@@ -176,8 +176,11 @@ func Trap(text string, now time.Time) bool {
 		return true
 	}
 	for length := 1; length*repeats <= len(parts); length++ {
-		for at := 0; at+length*repeats <= len(parts); at++ {
-			if repeated(parts[at:], length) {
+		same := 0 // so many parts in a row are as those before them at this length
+		for i := length; i < len(parts); i++ {
+			if parts[i] != parts[i-length] {
+				same = 0
+			} else if same++; same >= length*(repeats-1) && slices.ContainsFunc(parts[i-length:i], word) {
 				return true
 			}
 		}
@@ -190,20 +193,9 @@ func Trap(text string, now time.Time) bool {
 	return false
 }
 
-// repeated reports whether a list begins with the same parts, so many of them, time and
-// again. Numbers and single letters do so in honest paths, too.
-func repeated(parts []string, length int) bool {
-	first := parts[:length]
-	if !slices.ContainsFunc(first, func(part string) bool {
-		_, err := strconv.Atoi(part)
-		return len(part) > 1 && err != nil
-	}) {
-		return false
-	}
-	for n := 1; n < repeats; n++ {
-		if !slices.Equal(first, parts[n*length:(n+1)*length]) {
-			return false
-		}
-	}
-	return true
+// word reports whether a part is one that no path repeats in honesty, as it does numbers and
+// single letters.
+func word(part string) bool {
+	_, err := strconv.Atoi(part)
+	return len(part) > 1 && err != nil
 }

@@ -10,14 +10,14 @@ package robots
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/percent"
 )
 
 // MaxSize is how many bytes of a file are read: what RFC 9309 asks for at
@@ -320,56 +320,18 @@ func pathOf(url string) string {
 
 // canonical writes a path with its query such that two that mean the same are
 // the same, as 2.2.2 of the RFC wants them compared: what need not be
-// percent-encoded is not, everything else is, with capital digits. A star and a
-// dollar that stand for themselves are encoded, so that in a pattern a star is
-// always a wildcard; and so is a percent sign, or it would begin what comes decoded after it.
+// percent-encoded is not, everything else is. A star and a dollar that stand for
+// themselves are encoded, so that in a pattern a star is always a wildcard.
 func canonical(path string, pattern bool) string {
-	var b strings.Builder
-	inQuery := false
-	for i := 0; i < len(path); i++ {
-		c := path[i]
-		decoded, encoded := unhex(path[i:])
-		switch {
-		case encoded && keepsMeaning(decoded, inQuery):
-			b.WriteByte(decoded)
-			i += 2
-		case encoded:
-			fmt.Fprintf(&b, "%%%02X", decoded)
-			i += 2
-		case c == '*' && pattern:
-			b.WriteByte(c)
-		case c <= ' ' || c >= 0x7f || c == '*' || c == '$' || c == '%':
-			fmt.Fprintf(&b, "%%%02X", c)
-		default:
-			inQuery = inQuery || c == '?'
-			b.WriteByte(c)
-		}
+	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
+	// The unreserved characters of RFC 3986, and such reserved ones as part nothing where
+	// they stand. So %2F in a path is no slash, and in a query it is.
+	inPath := func(c byte) bool { return percent.Alphanumeric(c) || strings.IndexByte("-._~:@!'(),;[]", c) >= 0 }
+	inQuery := func(c byte) bool { return inPath(c) || c == '/' || c == '?' }
+	path, query, ok := strings.Cut(path, "?")
+	path = percent.Normalize(path, inPath, encode)
+	if ok {
+		path += "?" + percent.Normalize(query, inQuery, encode)
 	}
-	return b.String()
-}
-
-// keepsMeaning reports whether a character means the same percent-encoded and
-// not: the unreserved ones of RFC 3986, and such reserved ones as part nothing
-// where they stand. So %2F in a path is no slash, and in a query it is.
-func keepsMeaning(c byte, inQuery bool) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return true
-	case c == '/' || c == '?':
-		return inQuery
-	}
-	return strings.IndexByte("-._~:@!'(),;[]", c) >= 0
-}
-
-// unhex is the character that a text begins with percent-encoded, if it does. A
-// percent sign alone stands for itself.
-func unhex(text string) (byte, bool) {
-	if text[0] != '%' {
-		return 0, false
-	}
-	decoded, err := url.PathUnescape(text[:min(3, len(text))])
-	if err != nil {
-		return 0, false
-	}
-	return decoded[0], true
+	return path
 }

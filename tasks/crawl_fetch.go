@@ -236,8 +236,8 @@ const (
 //
 // For crawls to show which pages have failed, the server's ErrorHandler calls Failed.
 type CrawlHandler struct {
-	// HTTP makes the calls, to the addresses that it may call, and its Observe is
-	// told of the answers. Its secrets and its folder are not used.
+	// HTTP makes the calls, to the addresses that it may call. Its secrets and its folder
+	// are not used.
 	HTTP *HTTPHandler
 	// Frontier is what the crawls have found. All workers of a crawl must share it;
 	// it need not be in the Redis of the queues.
@@ -311,7 +311,6 @@ type crawlJob struct {
 	*CrawlHandler
 	Frontier *frontier.Frontier // the handler's with its bounds
 
-	task   *asynq.Task
 	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
 	run    frontier.Run            // the one that it belongs to, after claim
 	hosts  []string                // that the crawl may go to
@@ -343,7 +342,7 @@ func (j *crawlJob) get(ctx context.Context, url string, header map[string]string
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	a, err := j.HTTP.exchange(ctx, call, call, nil)
 	if err == nil {
-		j.HTTP.observe(ctx, j.task, a.Answer)
+		tell(ctx, a.Answer)
 	}
 	return a, err
 }

@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/hostname"
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -77,10 +75,6 @@ type HTTPHandler struct {
 	// scheduler.PutBackAs where that package runs the job. Nil means that a
 	// redirected job which asks for RedirectsRequeue is archived.
 	PutBackAs func(payload []byte) error
-	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
-	// task, whose context and time it shares, and before the body is read.
-	Observe func(ctx context.Context, task *asynq.Task, a Answer)
 
 	once     sync.Once
 	shared   http.RoundTripper                        // made once: see transport

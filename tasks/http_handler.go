@@ -27,7 +27,7 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
-	result, err := h.do(ctx, task, call)
+	result, err := h.do(ctx, call)
 	if result != nil {
 		err = keepResult(ctx, task, result, err)
 	}
@@ -37,7 +37,7 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // do makes the call. It returns a result whenever there was an answer, and an
 // error unless that was the whole of an expected one. The timeout is for all of
 // it, redirects included; a deadline of asynq's that is sooner counts as well.
-func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
+func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := within(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
 
@@ -51,7 +51,7 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		if err != nil {
 			return nil, err
 		}
-		h.observe(ctx, task, a.Answer)
+		tell(ctx, a.Answer)
 		next, refused := a.next()
 		switch {
 		case next == nil:
@@ -63,14 +63,6 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		}
 		a.drop()
 		call = *next
-	}
-}
-
-// observe tells the Feedback around the handler of an answer, and Observe, if they are there.
-func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a Answer) {
-	tell(ctx, a)
-	if h.Observe != nil {
-		h.Observe(ctx, task, a)
 	}
 }
 

@@ -68,7 +68,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		j.result.Outcome = "unchanged"
 	case frontier.Redirected:
 		j.result.Outcome = "redirected"
-		page.To, j.result.Reason = j.next(a)
+		page.To, j.result.Reason = j.movedTo(a)
 	case frontier.Missing:
 		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
 		j.result.Outcome, j.result.Reason, page = "missing", wrong.Error(), nil
@@ -131,10 +131,10 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	return headers
 }
 
-// next is the URL that the page redirects to: a page of its own, whose host may be another
+// movedTo is the URL that the page redirects to: a page of its own, whose host may be another
 // and wants permits and a robots.txt of its own. Where the crawl cannot follow it is empty,
 // and the reason says why: the page is done all the same.
-func (j *crawlJob) next(a *answer) (next, reason string) {
+func (j *crawlJob) movedTo(a *answer) (next, reason string) {
 	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
 	switch {
 	case err != nil:
@@ -380,7 +380,7 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map
 		case frontier.NoRoom:
 			state = frontier.Beyond
 		case frontier.Unseen:
-			if state, err = j.start(ctx, l); err != nil {
+			if state, err = j.enqueueNew(ctx, l); err != nil {
 				return nil, err
 			}
 		}
@@ -402,10 +402,10 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map
 	return deeper, err
 }
 
-// start enqueues the job of a new URL, unless robots.txt is known to disallow it, and
+// enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it, and
 // returns the state that the URL has then. The job comes before the note: see
 // Frontier.Found.
-func (j *crawlJob) start(ctx context.Context, l CrawlFetch) (frontier.State, error) {
+func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch) (frontier.State, error) {
 	file, err := j.knownRobots(ctx, origin(l.URL))
 	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 		return "", err

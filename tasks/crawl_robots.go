@@ -46,14 +46,14 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	if file != nil || err != nil {
 		return file, err
 	}
-	asked, err := j.Frontier.AskRobots(ctx, of, robotsTime)
+	held, wait, err := j.Frontier.AskRobots(ctx, of, robotsTime)
 	switch {
 	case err != nil:
 		return nil, err
-	case asked.Failed:
+	case held == frontier.RobotsFailed:
 		return nil, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")})
-	case !asked.Ask:
-		return nil, j.putBack(min(asked.Wait, maxAwait), "another job asks for robots.txt of "+of)
+	case held != "":
+		return nil, j.putBack(min(wait, maxAwait), "another job asks for robots.txt of "+of)
 	}
 	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err

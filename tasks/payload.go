@@ -52,8 +52,8 @@ func decodeStrict[P any](payload []byte, into *P) error {
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
 	}
-	var read P
-	of := reflect.ValueOf(&read).Elem()
+	var decoded P
+	of := reflect.ValueOf(&decoded).Elem()
 	var names []string
 	for i := range of.NumField() {
 		name, _, _ := strings.Cut(of.Type().Field(i).Tag.Get("json"), ",")
@@ -84,7 +84,7 @@ func decodeStrict[P any](payload []byte, into *P) error {
 			return err
 		}
 	}
-	*into = read
+	*into = decoded
 	return nil
 }
 

@@ -379,16 +379,6 @@ func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, te
 	return wrapRobots(origin, err)
 }
 
-// Asked is what a job is to do about a robots.txt that is not known.
-type Asked struct {
-	// Ask is whether the job is to ask for it.
-	Ask bool
-	// Wait is how long to wait, if not: for the job that asks, or after one that
-	// got no answer.
-	Wait   time.Duration
-	Failed bool // whether it is the latter
-}
-
 // RobotsHold is what keeps others from asking, for a while.
 type RobotsHold string
 
@@ -400,18 +390,19 @@ const (
 
 // AskRobots says who asks for an origin's robots.txt: one job at a time. Who does
 // has the time given for it; after that the next may ask, for it may have died. It
-// takes one round trip for that job and two for the others.
-func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (a Asked, err error) {
+// takes one round trip for that job and two for the others: those hear what holds them,
+// and for how long.
+func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (held RobotsHold, wait time.Duration, err error) {
 	key := f.key("robots_busy", origin)
-	if a.Ask, err = f.rdb.SetNX(ctx, key, string(RobotsAsked), within).Result(); err != nil || a.Ask {
-		return a, wrapRobots(origin, err)
+	if ask, err := f.rdb.SetNX(ctx, key, string(RobotsAsked), within).Result(); err != nil || ask {
+		return "", 0, wrapRobots(origin, err)
 	}
 	pipe := f.rdb.Pipeline()
-	state, wait := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	why, left := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return a, wrapRobots(origin, err)
+		return "", 0, wrapRobots(origin, err)
 	}
-	return Asked{Wait: max(0, wait.Val()), Failed: state.Val() == string(RobotsFailed)}, nil
+	return cmp.Or(RobotsHold(why.Val()), RobotsAsked), max(0, left.Val()), nil
 }
 
 // HoldRobots has nobody ask for so long: all wait for a job that asks elsewhere, where a

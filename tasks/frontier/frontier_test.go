@@ -316,11 +316,11 @@ func TestRobots(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		f, ctx := frontier.New(rdb, ""), t.Context()
 		const origin = "http://a.test"
-		want := func(what string, want frontier.Asked) {
+		want := func(what string, want frontier.RobotsHold, wantWait time.Duration) {
 			t.Helper()
-			got, err := f.AskRobots(ctx, origin, time.Minute)
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
-				t.Errorf("%s: %v %s", what, err, diff)
+			got, wait, err := f.AskRobots(ctx, origin, time.Minute)
+			if got != want || wait != wantWait || err != nil {
+				t.Errorf("%s: %q for %s, %v; want %q for %s", what, got, wait, err, want, wantWait)
 			}
 		}
 		must := func(err error) {
@@ -329,16 +329,16 @@ func TestRobots(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("the first", frontier.Asked{Ask: true})
-		want("the second", frontier.Asked{Wait: time.Minute})
+		want("the first", "", 0)
+		want("the second", frontier.RobotsAsked, time.Minute)
 		time.Sleep(time.Minute)
-		want("when the first has died", frontier.Asked{Ask: true})
+		want("when the first has died", "", 0)
 		must(f.HoldRobots(ctx, origin, frontier.RobotsFailed, 30*time.Second))
-		want("after no answer", frontier.Asked{Wait: 30 * time.Second, Failed: true})
+		want("after no answer", frontier.RobotsFailed, 30*time.Second)
 		must(f.HoldRobots(ctx, origin, frontier.RobotsAsked, 10*time.Second))
-		want("when it is elsewhere", frontier.Asked{Wait: 10 * time.Second})
+		want("when it is elsewhere", frontier.RobotsAsked, 10*time.Second)
 		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
-		want("after an answer", frontier.Asked{Ask: true})
+		want("after an answer", "", 0)
 
 		check := func(what string, wantOK, fresh bool) {
 			t.Helper()

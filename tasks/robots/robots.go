@@ -45,7 +45,6 @@ type File struct {
 	Sitemaps []string
 
 	group
-	nothing bool // whether nothing may be fetched
 }
 
 // group is what the file says to some crawlers, in all of its groups for them: the RFC
@@ -67,7 +66,7 @@ type group struct {
 func FromAnswer(status int, body []byte, agent string) *File {
 	switch {
 	case status >= http.StatusInternalServerError:
-		return &File{nothing: true}
+		return Parse([]byte("User-agent: *\nDisallow: /\n"), agent)
 	case status >= 200 && status < 300:
 		return Parse(body, agent)
 	}
@@ -88,17 +87,16 @@ func Parse(text []byte, agent string) *File {
 		text = text[:1+bytes.LastIndexAny(text, "\r\n")]
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	p := parser{agent: Token(agent), sitemaps: map[string]bool{}}
+	own := Token(agent)
+	p := parser{groups: map[string]*group{own: nil}, sitemaps: map[string]bool{}}
+	p.groups["*"] = &group{}
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line, _, _ = strings.Cut(line, "#")
 		if key, value, ok := strings.Cut(line, ":"); ok {
 			p.line(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
 		}
 	}
-	p.file.group = p.all
-	if p.named {
-		p.file.group = p.own
-	}
+	p.file.group = *cmp.Or(p.groups[own], p.groups["*"])
 	slices.SortStableFunc(p.file.rules.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
 	return &p.file
 }
@@ -107,14 +105,12 @@ func Parse(text []byte, agent string) *File {
 // for all of these. A name after a rule begins a new list of crawlers. Rules before
 // the first name are nobody's.
 type parser struct {
-	agent    string // in lower case
 	file     File
 	sitemaps map[string]bool
 
-	own, all group    // what is said to the crawler, and to those that are not named
-	named    bool     // whether it is
-	to       []*group // whom the next rule is for
-	ruled    bool     // whether there has been a rule for them
+	groups map[string]*group // of the crawler, nil until it is named, and of those that are not
+	to     []*group          // whom the next rule is for
+	ruled  bool              // whether there has been a rule for them
 }
 
 // line takes in one line, split into its key, in lower case, and its value. A key that
@@ -125,13 +121,14 @@ func (p *parser) line(key, value string) {
 		if p.ruled {
 			p.to, p.ruled = nil, false
 		}
-		of := &p.all
-		switch token := Token(value); {
-		case token == "*":
-		case token != "" && token == p.agent:
-			of, p.named = &p.own, true
-		default:
+		token := Token(value)
+		of, known := p.groups[token]
+		if !known || token == "" {
 			return
+		}
+		if of == nil {
+			of = &group{}
+			p.groups[token] = of
 		}
 		if !slices.Contains(p.to, of) {
 			p.to = append(p.to, of)
@@ -191,7 +188,7 @@ func (f *File) Allowed(url string) bool {
 	if target == "/robots.txt" {
 		return true
 	}
-	return !f.nothing && f.rules.allow(target)
+	return f.rules.allow(target)
 }
 
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the

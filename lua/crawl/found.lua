@@ -1,5 +1,4 @@
--- Notes URLs that a crawl has found: new ones, and a larger depth of known ones. Or
--- it only looks what is known of them.
+-- Notes URLs that a crawl has found, or looks what is known of them.
 -- Touches: crawl (r), crawl_hosts (rw), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
@@ -17,8 +16,7 @@
 local crawl, run, life = ARGV[1], ARGV[2], ARGV[3]
 local most, most_of_host = tonumber(ARGV[4]), tonumber(ARGV[5])
 if call('HGET', hg('crawl', crawl), 'run') ~= run then return '' end
-local seen = hg('crawl_seen', crawl .. '|' .. run)
-local hosts = hg('crawl_hosts', crawl .. '|' .. run)
+local seen, hosts = hg('crawl_seen', crawl .. '|' .. run), hg('crawl_hosts', crawl .. '|' .. run)
 
 local left = {}
 local function room(host)

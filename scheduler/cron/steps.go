@@ -40,51 +40,68 @@ func (r *Runner) tend(ctx context.Context, s *schedule, v *view) error {
 // must have been set back since.
 func (v *view) ahead(t time.Time) bool { return t.After(v.now.Add(maxAhead)) }
 
-// step takes a schedule one step further. What is to be done follows from the
-// state alone, in this order, so it does not matter which replica was at work
-// before and where it stopped:
-//
-//	the state is of the future             rewind   Redis's clock was wrong
-//	a tick was begun, less than 3 s ago    wait     its replica is at it
-//	a tick was begun, long ago             skip     where late ones do not run
-//	a tick was begun, earlier              carryOut its replica is gone
-//	the entry was removed here             release
-//	Redis does not know the entry          begin
-//	another replica has released it        begin    where it was
-//	the state is of another cron line      adopt    after that line's ticks
-//	a tick is due                          tick
-//
-// It sets s.look if nothing more is due.
+// step takes a schedule one step further, and sets s.look if nothing more is due. What is
+// to be done follows from the state alone, in this order, so it does not matter which
+// replica was at work before and where it stopped.
 func (r *Runner) step(ctx context.Context, s *schedule, v *view) error {
+	to := v.state
 	switch {
 	case v.ahead(v.last) || v.ahead(v.intentAt):
-		return r.rewind(ctx, s, v)
-	case !v.intent.IsZero():
-		if ready := v.intentAt.Add(helpAfter); v.now.Before(ready) {
-			s.look = ready
-			return nil
+		// Otherwise the schedule would be silent until Redis's clock is there again.
+		r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on",
+			"entry", s.entry.Name, "last", v.last, "now", v.now)
+		to.last, to.intent, to.intentAt = v.now, time.Time{}, time.Time{}
+		s.known = v.now
+	case !v.intent.IsZero() && v.now.Before(v.intentAt.Add(helpAfter)): // its replica is at it
+		s.look = v.intentAt.Add(helpAfter)
+		return nil
+	case !v.intent.IsZero() && s.forgotten(v) && s.entry.Missed == MissedSkip:
+		after, tick := v.last, v.intent
+		moved, err := r.skip(ctx, s, v, tick, "missed")
+		if moved {
+			r.tellMissed(s, "1", after, tick)
 		}
-		if s.forgotten(v) && s.entry.Missed == MissedSkip {
-			after, tick := v.last, v.intent
-			moved, err := r.skip(ctx, s, v, tick, "missed")
-			if moved {
-				r.tellMissed(s, "1", after, tick)
-			}
-			return err
-		}
+		return err
+	case !v.intent.IsZero(): // its replica is gone
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
-		return r.release(ctx, s, v)
+		// The entry was removed or disabled here: marked as that it starts anew when it comes
+		// back. Ticks that were due before are done first. The state stays a while for what it
+		// counts, and for as long as the entry is paused.
+		if s.adopted && v.spec == s.timetable.spec {
+			if done, err := r.tick(ctx, s, s.timetable, v); !done {
+				return err
+			}
+		}
+		if v.last.IsZero() || v.spec == "" {
+			s.released, s.look = true, v.now.Add(forgetAfter)
+			return nil
+		}
+		to.spec = ""
 	case v.last.IsZero(), s.adopted && v.spec == "":
-		return r.begin(ctx, s, v)
+		// Redis does not know the entry: ticks count from now on, or from the last that we know
+		// of if Redis has lost it. Or the config of another replica has no such entry (any more):
+		// nobody else would keep the state from being forgotten while the entry is paused or has
+		// no tick for long.
+		to.last, to.spec = cmp.Or(v.last, s.known, v.now), s.timetable.spec
 	case !s.adopted && v.spec != s.timetable.spec:
-		return r.adopt(ctx, s, v)
+		// The state is of another cron line, whose ticks are done first. The new line's count
+		// from now on: it must not find that it has missed what it was never there for.
+		if before, err := timetableOf(v.spec); err == nil {
+			if done, err := r.tick(ctx, s, before, v); !done {
+				return err
+			}
+		}
+		to.last, to.spec = latest(v.last, v.now), s.timetable.spec
+	default:
+		s.adopted = true
+		done, err := r.tick(ctx, s, s.timetable, v)
+		if done {
+			s.look = s.timetable.next(v.now)
+		}
+		return err
 	}
-	s.adopted = true
-	done, err := r.tick(ctx, s, s.timetable, v)
-	if done {
-		s.look = s.timetable.next(v.now)
-	}
+	_, err := r.move(ctx, s, v, to)
 	return err
 }
 
@@ -93,63 +110,6 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) error {
 func (s *schedule) forgotten(v *view) bool {
 	const long = retainFor - freshFor
 	return v.now.Sub(v.intentAt) > long && time.Since(s.tried) > long
-}
-
-// rewind lets ticks count from now on again after Redis's clock was far ahead.
-// Otherwise the schedule would be silent until the clock is there again.
-func (r *Runner) rewind(ctx context.Context, s *schedule, v *view) error {
-	r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on",
-		"entry", s.entry.Name, "last", v.last, "now", v.now)
-	to := v.state
-	to.last, to.intent, to.intentAt = v.now, time.Time{}, time.Time{}
-	s.known = v.now
-	_, err := r.move(ctx, s, v, to)
-	return err
-}
-
-// begin makes the state of an entry that Redis does not know: ticks count from
-// now on, or from the last that we know of if Redis has lost it. Where the config of
-// another replica has no such entry (any more) it takes the state back: nobody else would
-// keep it from being forgotten while the entry is paused or has no tick for long.
-func (r *Runner) begin(ctx context.Context, s *schedule, v *view) error {
-	to := v.state
-	to.last, to.spec = cmp.Or(v.last, s.known, v.now), s.timetable.spec
-	_, err := r.move(ctx, s, v, to)
-	return err
-}
-
-// adopt changes the state over to our timetable, once the ticks of the one
-// before are done. The new line's ticks count from now on: it must not find
-// that it has missed what it was never there for.
-func (r *Runner) adopt(ctx context.Context, s *schedule, v *view) error {
-	if before, err := timetableOf(v.spec); err == nil {
-		if done, err := r.tick(ctx, s, before, v); !done {
-			return err
-		}
-	}
-	to := v.state
-	to.last, to.spec = latest(v.last, v.now), s.timetable.spec
-	_, err := r.move(ctx, s, v, to)
-	return err
-}
-
-// release marks the state of an entry that was removed or disabled, so that it
-// starts anew when it comes back. Ticks that were due before are done first.
-// The state stays a while for what it counts, and for as long as the entry is paused.
-func (r *Runner) release(ctx context.Context, s *schedule, v *view) error {
-	if s.adopted && v.spec == s.timetable.spec {
-		if done, err := r.tick(ctx, s, s.timetable, v); !done {
-			return err
-		}
-	}
-	if v.last.IsZero() || v.spec == "" {
-		s.released, s.look = true, v.now.Add(forgetAfter)
-		return nil
-	}
-	to := v.state
-	to.spec = ""
-	_, err := r.move(ctx, s, v, to)
-	return err
 }
 
 // tick deals with the next tick that is due by a timetable: it is enqueued, or

@@ -31,7 +31,7 @@ const (
 // could be a job that has been done and forgotten.
 func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) error {
 	tick := v.intent
-	payload, payloadErr := r.payload(s, tick)
+	payload, err := r.payload(s, tick)
 	if time.Since(v.seen) > freshFor { // the payload took its time
 		err := r.refresh(ctx, s.entry.Name, v)
 		if err != nil || !v.intent.Equal(tick) {
@@ -42,22 +42,29 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) error {
 	to := v.state
 	to.last, to.tick = tick, tick
 	to.intent, to.intentAt = time.Time{}, time.Time{}
-	if payloadErr != nil {
-		return r.fail(ctx, s, v, to, fmt.Errorf("payload: %w", payloadErr))
-	}
-	id := r.jobID(s.entry.Name, unixText(tick))
-	s.tried = time.Now()
-	job, err := r.enqueue(ctx, s.entry, id, payload, s.delay(id))
 	if err != nil {
-		if s.hopeless(v) {
-			return r.fail(ctx, s, v, to, err)
+		err = fmt.Errorf("payload: %w", err)
+	} else {
+		id := r.jobID(s.entry.Name, unixText(tick))
+		s.tried = time.Now()
+		var job jobRef
+		if job, err = r.enqueue(ctx, s.entry, id, payload, s.delay(id)); err == nil {
+			to.outcome, to.job = "enqueued", job
+			to.enqueued++
+		} else if !s.hopeless(v) {
+			return fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
 		}
-		return fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
 	}
-	to.outcome, to.job = "enqueued", job
-	to.enqueued++
-	_, err = r.move(ctx, s, v, to)
-	return err
+	if err != nil {
+		to.outcome = "failed: " + err.Error()
+		to.failed++
+	}
+	moved, moveErr := r.move(ctx, s, v, to)
+	if moved && err != nil {
+		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name,
+			"tick", to.tick.In(s.timetable.zone), "err", err)
+	}
+	return moveErr
 }
 
 // hopeless reports whether to give up a tick that the enqueuer refuses: once it
@@ -67,17 +74,6 @@ func (r *Runner) carryOut(ctx context.Context, s *schedule, v *view) error {
 func (s *schedule) hopeless(v *view) bool {
 	late := v.now.Sub(v.intent) > missedAfter
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
-}
-
-func (r *Runner) fail(ctx context.Context, s *schedule, v *view, to state, err error) error {
-	to.outcome = "failed: " + err.Error()
-	to.failed++
-	moved, moveErr := r.move(ctx, s, v, to)
-	if moved {
-		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name,
-			"tick", to.tick.In(s.timetable.zone), "err", err)
-	}
-	return moveErr
 }
 
 // payload is the entry's for a tick. One that panics fails the tick: left to

@@ -340,9 +340,5 @@ func (j *crawlJob) get(ctx context.Context, url string, header map[string]string
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	maps.Copy(headers, header)
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
-	a, err := j.HTTP.exchange(ctx, call, call, nil)
-	if err == nil {
-		tell(ctx, a.Answer)
-	}
-	return a, err
+	return j.HTTP.exchange(ctx, call, call, nil)
 }

@@ -51,7 +51,6 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		if err != nil {
 			return nil, err
 		}
-		tell(ctx, a.Answer)
 		next, refused := a.next()
 		switch {
 		case next == nil:
@@ -71,8 +70,8 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
 }
 
-// exchange makes one request: open is the call with its secrets, which are hidden in
-// the error.
+// exchange makes one request, and tells Feedback of the answer: open is the call with its
+// secrets, which are hidden in the error.
 func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*answer, error) {
 	req, err := open.request(ctx)
 	if err != nil {
@@ -103,6 +102,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}
 	resp.Body = endsWith(ctx, resp.Body)
 	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	tell(ctx, heard)
 	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at, address: address}, nil
 }
 

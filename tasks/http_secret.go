@@ -177,7 +177,8 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// hiddenError is an error in whose text secrets are shown as their references.
+// hiddenError is an error in whose text secrets are shown as their references, or one that
+// says what becomes of a job besides what its text tells.
 type hiddenError struct {
 	text string
 	err  error

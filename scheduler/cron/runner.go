@@ -35,11 +35,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// defaultScope has no part in the ids of jobs. They are what they were before
-// there were scopes in them, so that old and new replicas agree on them while
-// a program is updated.
-const defaultScope = "default"
-
 // Runner enqueues the ticks of its entries. Any number of processes may run
 // one with the same entries on one Redis. Its methods may be called at the
 // same time, also while it runs.

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -143,9 +143,6 @@ func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
 func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, r) }
 
-// token is what RFC 9110 lets a method or the name of a header be (5.6.2).
-var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
 // fromBody lists the headers that Go's client sets itself, silently dropping
 // what it is given: better an error than a call other than the payload says.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
@@ -157,7 +154,8 @@ func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err
 	}
-	if r.Method != "" && !token.MatchString(r.Method) {
+	// A method is a token like the name of a header (RFC 9110, 5.6.2).
+	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
 		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
 	}
 	if err := validateHeaders(r.Headers); err != nil {
@@ -192,7 +190,7 @@ func (r HTTPRequest) Validate() error {
 // another thing for a file than for the result, and so is what it may be.
 func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
-		if !token.MatchString(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("keep_headers: name %q: want letters, digits and hyphens such as ETag", name)
 		}
 	}
@@ -289,7 +287,7 @@ func validateHeaders(headers map[string]string) error {
 	given := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical := http.CanonicalHeaderKey(name)
-		if !token.MatchString(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("headers: name %q: want letters, digits and hyphens such as Content-Type", name)
 		}
 		if other, twice := given[canonical]; twice {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -193,6 +195,5 @@ func (e *hiddenError) Unwrap() error { return e.err }
 // other than tabs: what can be sent and cannot smuggle in a second header. Secrets
 // are held to it, too.
 func validHeaderValue(value string) bool {
-	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
-	return utf8.ValidString(value) && !strings.ContainsFunc(value, control)
+	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }

@@ -101,15 +101,15 @@ func (j *crawlJob) keep(ctx context.Context, a *answer, state frontier.State, pa
 		return nil
 	}
 	// What has the text of a redirect or an error is not what has the page's.
-	if state != frontier.Fetched && state != frontier.Unchanged {
-		_, err = j.archive(a, body, warc.Capture{})
-		return err
-	}
 	var before warc.Capture
-	if last != nil {
+	text := state == frontier.Fetched || state == frontier.Unchanged
+	if text && last != nil {
 		before = last.Archived
 	}
-	page.Archived, err = j.archive(a, body, before)
+	capture, err := j.archive(a, body, before)
+	if text {
+		page.Archived = capture
+	}
 	return err
 }
 

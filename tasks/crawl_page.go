@@ -176,7 +176,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	}
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
-		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
+		found, err := links.ReadSitemap(j.page.URL, endingReader{ctx, bytes.NewReader(body)})
 		switch {
 		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
@@ -209,14 +209,14 @@ func (j *crawlJob) tags(a *answer, body []byte) links.Page {
 	return links.FromPage(j.page.URL, a.resp.Header.Get("Content-Type"), a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
 }
 
-// until is a reader that fails once the context has ended: of what is packed a thousand-
+// endingReader is a reader that fails once the context has ended: of what is packed a thousand-
 // fold it can take seconds to see the end.
-type until struct {
+type endingReader struct {
 	ctx context.Context
 	in  io.Reader
 }
 
-func (u until) Read(p []byte) (int, error) {
+func (u endingReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -54,7 +54,14 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		next, refused := a.next()
 		switch {
 		case next == nil:
-			return h.finish(a, start, refused)
+			// A wrong status counts for more than a body that breaks off: that is in the result.
+			wrong := checkStatus(a.Answer, a.call.Expect, a.at)
+			result, err := h.read(a, start, wrong == nil)
+			if wrong != nil {
+				wrong.Redirect = refused
+				err = wrong.ends(a.resp.Header)
+			}
+			return result, err
 		case call.Redirects == RedirectsRequeue:
 			result, _ := h.read(a, start, false)
 			moved := &RedirectError{Status: a.Status, From: call.URL, Next: *next}
@@ -122,18 +129,6 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 		req.Header.Set(name, value)
 	}
 	return req, nil
-}
-
-// finish reads a final answer and says what becomes of the job. A wrong status counts
-// for more than a body that breaks off: that is in the result.
-func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
-	wrong := checkStatus(a.Answer, a.call.Expect, a.at)
-	result, err := h.read(a, start, wrong == nil)
-	if wrong == nil {
-		return result, err
-	}
-	wrong.Redirect = redirect
-	return result, wrong.ends(a.resp.Header)
 }
 
 // RedirectError ends the run of a job that asked for RedirectsRequeue: what is

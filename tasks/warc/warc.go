@@ -26,11 +26,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Position is where a record is: what an index, such as a CDX, has to know. A reader
-// that starts at Offset and reads Length bytes has the record whole.
+// Position is where a record is: a reader that starts there reads one gzip member.
 type Position struct {
-	Offset, Length int64  // of its gzip member, in bytes
-	ID             string // its WARC-Record-ID
+	Offset int64  // of that, in bytes
+	ID     string // its WARC-Record-ID
 	// Capture is what has the payload: this record, or that which a revisit refers to.
 	Capture Capture
 }
@@ -237,17 +236,13 @@ func (r *record) add(name, value string) {
 // unpacks, to the records one after the other.
 func pack(records []record, behind int64) ([]byte, Position, error) {
 	var b bytes.Buffer
-	var first Position
-	for i, r := range records {
+	for _, r := range records {
 		z := gzip.NewWriter(&b)
 		if err := errors.Join(r.writeTo(z), z.Close()); err != nil {
 			return nil, Position{}, err
 		}
-		if i == 0 {
-			first = Position{Offset: behind, Length: int64(b.Len()), ID: r.id, Capture: r.capture}
-		}
 	}
-	return b.Bytes(), first, nil
+	return b.Bytes(), Position{behind, records[0].id, records[0].capture}, nil
 }
 
 // writeTo writes the record: its headers, an empty line, the block, two more. The

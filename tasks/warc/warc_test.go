@@ -36,10 +36,11 @@ func exchange(t *testing.T) Exchange {
 // read reads the record that begins at a position, by that alone.
 func read(t *testing.T, file []byte, p Position) (version string, header textproto.MIMEHeader, block string) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(file[p.Offset : p.Offset+p.Length]))
+	z, err := gzip.NewReader(bytes.NewReader(file[p.Offset:]))
 	if err != nil {
 		t.Fatal(err)
 	}
+	z.Multistream(false)
 	r := textproto.NewReader(bufio.NewReader(z))
 	version, err = r.ReadLine()
 	if err != nil {
@@ -84,7 +85,7 @@ func positions(t *testing.T, file []byte) []Position {
 		if _, err := io.Copy(io.Discard, z); err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, Position{Offset: start, Length: int64(len(file)-in.Len()) - start})
+		found = append(found, Position{Offset: start})
 	}
 	return found
 }
@@ -111,7 +112,7 @@ func TestRecords(t *testing.T) {
 	}
 	file = append(file, written...)
 	all := positions(t, file)
-	if len(all) != 3 || all[1].Offset != got.Offset || all[1].Length != got.Length {
+	if len(all) != 3 || all[1].Offset != got.Offset {
 		t.Fatalf("members at %+v, and the answer at %+v; want 3, the answer's second", all, got)
 	}
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Type: text/html\r\n\r\n<p>Hi\r\n\r\n\x00"

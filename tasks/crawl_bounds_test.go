@@ -132,15 +132,21 @@ func TestAJobReadsFewRobots(t *testing.T) {
 	})
 }
 
-// pipelines hears of each pipeline of a client.
-type pipelines func(cmds []redis.Cmder)
+// commands hears of each command and each pipeline of a client.
+type commands func(cmds ...redis.Cmder)
 
-func (pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (commands) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (hear pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (hear commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		hear(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (hear commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		hear(cmds)
+		hear(cmds...)
 		return next(ctx, cmds)
 	}
 }
@@ -174,17 +180,18 @@ func TestPagesAreSpreadOneAfterTheOther(t *testing.T) {
 		c.handler.MaxPages = 12
 		var mu sync.Mutex
 		read, inARow, most, twice := map[string]int{}, 0, 0, 0
-		c.rdb.AddHook(pipelines(func(cmds []redis.Cmder) {
+		c.rdb.AddHook(commands(func(cmds ...redis.Cmder) {
 			mu.Lock()
 			defer mu.Unlock()
-			if args := cmds[0].Args(); len(args) == 3 && strings.HasSuffix(fmt.Sprint(args[1]), ":crawl_pages:it") {
+			args := cmds[0].Args()
+			if len(args) == 3 && strings.HasSuffix(fmt.Sprint(args[1]), ":crawl_pages:it") {
 				page := fmt.Sprint(args[2])
 				if read[page]++; read[page] == 2 { // not to be fetched, but to be spread anew
 					twice++
 					inARow++
 					most = max(most, inARow)
 				}
-			} else if len(cmds) > 2 {
+			} else if len(args) > 20 {
 				inARow = 0 // it looks URLs up
 			}
 		}))

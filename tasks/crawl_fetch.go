@@ -49,36 +49,36 @@ const (
 //	 "allow": ["same-host", "*.example.org"]}
 type CrawlFetch struct {
 	// Crawl is the crawl's name. A URL is fetched once in each run of a crawl.
-	Crawl string `json:"crawl"`
+	Crawl string `json:"crawl" want:"a name such as \"docs\""`
 	// URL is absolute, http or https, without a user and password or a secret.
 	// The crawl knows it in its canonical form: see links.Canonical.
-	URL string `json:"url"`
+	URL string `json:"url" want:"a text such as \"https://example.com/\""`
 	// Depth is how many links further the crawl may go from here, up to MaxDepth.
 	// With the zero value it fetches the page alone, where it redirects to, too.
-	Depth int `json:"depth,omitempty"`
+	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
 	// Allow lists the hosts that the crawl may go to: SameHost and SameSite are
 	// URL's, "example.com" is that host, "*.example.com" all below it. The zero
 	// value means SameHost. URL itself is fetched in any case.
-	Allow []string `json:"allow,omitempty"`
+	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
 	// Run is the crawl's run: texts of which the later is the larger, such as
 	// moments. A job of a later run joins the one in progress, or begins its own
 	// if that is over. The zero value means a run of its own.
-	Run string `json:"run,omitempty"`
+	Run string `json:"run,omitempty" want:"a text such as \"2026-01-02\""`
 	// Anew has the job begin its run although another is in progress, whose jobs
 	// then fetch nothing more. It wants a Run: without one each attempt of the job
 	// would begin another.
-	Anew bool `json:"anew,omitempty"`
+	Anew bool `json:"anew,omitempty" want:"true or false"`
 	// Sitemap is whether URL is a sitemap.
-	Sitemap bool `json:"sitemap,omitempty"`
+	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
 	// Nested is how many sitemaps list one another up to this one, up to MaxNested.
-	Nested int `json:"nested,omitempty"`
+	Nested int `json:"nested,omitempty" want:"a number of sitemaps"`
 	// From is the URL that led to this one: the crawl itself enqueued the job,
 	// as a part of Run.
-	From string `json:"from,omitempty"`
+	From string `json:"from,omitempty" want:"a URL"`
 	// Hops is how many redirects have led to URL, up to MaxRedirects.
-	Hops int `json:"hops,omitempty"`
+	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// Robots is the origin whose robots.txt URL is, where a redirect led to it.
-	Robots string `json:"robots,omitempty"`
+	Robots string `json:"robots,omitempty" want:"an origin such as \"https://example.com\""`
 }
 
 // NewCrawlFetch is a task that fetches the page. A page has the ID of CrawlFetch.ID,
@@ -103,26 +103,7 @@ func (c CrawlFetch) ID() string {
 }
 
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
-func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
-	var read CrawlFetch
-	err := decodeStrict(payload,
-		field{"crawl", &read.Crawl, `a name such as "docs"`},
-		field{"url", &read.URL, `a text such as "https://example.com/"`},
-		field{"depth", &read.Depth, `a number of links such as 3`},
-		field{"allow", &read.Allow, `a list such as ["same-host", "*.example.com"]`},
-		field{"run", &read.Run, `a text such as "2026-01-02"`},
-		field{"anew", &read.Anew, `true or false`},
-		field{"sitemap", &read.Sitemap, `true or false`},
-		field{"nested", &read.Nested, `a number of sitemaps`},
-		field{"from", &read.From, `a URL`},
-		field{"hops", &read.Hops, `a number of redirects`},
-		field{"robots", &read.Robots, `an origin such as "https://example.com"`},
-	)
-	if err == nil {
-		*c = read
-	}
-	return err
-}
+func (c *CrawlFetch) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, c) }
 
 // Names of crawls and runs are parts of Redis keys, in which | and line breaks mean
 // something, and of IDs and file names.
@@ -255,8 +236,8 @@ const (
 //
 // For crawls to show which pages have failed, the server's ErrorHandler calls Failed.
 type CrawlHandler struct {
-	// HTTP makes the calls, to the addresses that it may call, and its Observe is
-	// told of the answers. Its secrets and its folder are not used.
+	// HTTP makes the calls, to the addresses that it may call. Its secrets and its folder
+	// are not used.
 	HTTP *HTTPHandler
 	// Frontier is what the crawls have found. All workers of a crawl must share it;
 	// it need not be in the Redis of the queues.
@@ -330,7 +311,6 @@ type crawlJob struct {
 	*CrawlHandler
 	Frontier *frontier.Frontier // the handler's with its bounds
 
-	task   *asynq.Task
 	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
 	run    frontier.Run            // the one that it belongs to, after claim
 	hosts  []string                // that the crawl may go to
@@ -360,9 +340,5 @@ func (j *crawlJob) get(ctx context.Context, url string, header map[string]string
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	maps.Copy(headers, header)
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
-	a, err := j.HTTP.exchange(ctx, call, call, nil)
-	if err == nil {
-		j.HTTP.observe(ctx, j.task, a.Answer)
-	}
-	return a, err
+	return j.HTTP.exchange(ctx, call, call, nil)
 }

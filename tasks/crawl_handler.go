@@ -35,9 +35,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 		err = j.do(ctx)
 	}
 	if j.result.Outcome != "" {
-		if lost := keepResult(ctx, task, j.result); lost != nil && err == nil {
-			err = fmt.Errorf("the result was not kept: %w", lost)
-		}
+		err = keepResult(ctx, task, j.result, err)
 	}
 	return presentable(err)
 }
@@ -49,7 +47,7 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &crawlJob{CrawlHandler: h, task: task, page: page, robots: map[string]*robots.File{}}
+	j := &crawlJob{CrawlHandler: h, page: page, robots: map[string]*robots.File{}}
 	j.page.URL, err = links.Canonical("", page.URL)
 	j.hosts = j.page.Hosts()
 	j.page.Run = cmp.Or(page.Run, time.Now().UTC().Format("20060102T150405.000"))

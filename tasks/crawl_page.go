@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
@@ -42,57 +41,76 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	defer a.resp.Body.Close()
 	j.result.Status = a.Status
 	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
-	// A 304 that was not asked for is a status as any other.
 	wrong := checkStatus(a.Answer, nil, a.at)
+	state := frontier.Missing
 	switch {
-	case a.Status == http.StatusNotModified && condition != nil:
-		j.result.Outcome = "unchanged"
+	case a.Status == http.StatusNotModified && condition != nil: // else it is a status as any other
+		state = frontier.Unchanged
 		// It leads where it led; the sitemaps of robots.txt are those of today.
 		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
 		page.Archived = last.Archived
-		if page.Archived.ID != "" {
-			if err := j.keep(a, page); err != nil {
-				return err
-			}
-		}
-		return j.finish(ctx, frontier.Unchanged, page)
 	case redirects(a.Status):
-		if err := j.keep(a, &frontier.Page{}); err != nil {
-			return err
-		}
-		return j.moved(ctx, a, page)
-	case wrong != nil && wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
+		state = frontier.Redirected
+	case wrong == nil:
+		state = frontier.Fetched
+	case wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
 		a.drop()
 		return wrong
-	case wrong != nil:
-		err := j.keep(a, &frontier.Page{})
-		a.drop()
-		if err != nil {
-			return err
-		}
+	}
+	if err := j.keep(ctx, a, state, page, last); err != nil {
+		return err
+	}
+	switch state {
+	case frontier.Fetched:
+		j.result.Outcome = "fetched"
+		return j.finish(ctx, state, page)
+	case frontier.Unchanged:
+		j.result.Outcome = "unchanged"
+	case frontier.Redirected:
+		j.result.Outcome = "redirected"
+		page.To, j.result.Reason = j.movedTo(a)
+	case frontier.Missing:
 		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
-		j.result.Outcome, j.result.Reason = "missing", wrong.Error()
-		return j.finish(ctx, frontier.Missing, nil)
+		j.result.Outcome, j.result.Reason, page = "missing", wrong.Error(), nil
+	}
+	a.drop()
+	return j.finish(ctx, state, page)
+}
+
+// keep reads the answer as far as it is wanted: it writes to page where a fetched one leads
+// to, and archives all that do not ask against it, so that a replay answers the same: also
+// a redirect, that there is nothing, or that the page has not changed since it was archived.
+func (j *crawlJob) keep(ctx context.Context, a *answer, state frontier.State, page, last *frontier.Page) (err error) {
+	archived := j.Archive != nil && (state != frontier.Unchanged || page.Archived.ID != "")
+	if !archived && state != frontier.Fetched {
+		return nil
 	}
 	body, err := j.read(a)
 	if err != nil {
 		return err
 	}
-	page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
-	noIndex := j.follow(ctx, a, body, page)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if j.Archive != nil && !noIndex {
-		if last != nil {
-			page.Archived = last.Archived
-		}
-		if err := j.archive(a, body, page); err != nil {
+	noIndex := j.tags(a, nil).NoIndex // of whatever type the page is
+	if state == frontier.Fetched {
+		page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
+		noIndex = j.follow(ctx, a, body, page) || noIndex
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
-	j.result.Outcome = "fetched"
-	return j.finish(ctx, frontier.Fetched, page)
+	if !archived || noIndex {
+		return nil
+	}
+	// What has the text of a redirect or an error is not what has the page's.
+	var before warc.Capture
+	text := state == frontier.Fetched || state == frontier.Unchanged
+	if text && last != nil {
+		before = last.Archived
+	}
+	capture, err := j.archive(a, body, before)
+	if text {
+		page.Archived = capture
+	}
+	return err
 }
 
 // conditions are the headers that ask for the page only if it has changed since
@@ -113,27 +131,22 @@ func conditions(last *frontier.Page, run string) map[string]string {
 	return headers
 }
 
-// moved goes on at the URL that the page redirects to: as a page of its own, whose
-// host may be another and wants permits and a robots.txt of its own. Where the crawl
-// cannot follow, the result says why, and the page is done all the same.
-func (j *crawlJob) moved(ctx context.Context, a *answer, page *frontier.Page) error {
-	j.result.Outcome = "redirected"
+// movedTo is the URL that the page redirects to: a page of its own, whose host may be another
+// and wants permits and a robots.txt of its own. Where the crawl cannot follow it is empty,
+// and the reason says why: the page is done all the same.
+func (j *crawlJob) movedTo(a *answer) (next, reason string) {
 	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
-	a.drop()
 	switch {
 	case err != nil:
-		j.result.Reason = "it leads nowhere: " + err.Error()
+		return "", "it leads nowhere: " + err.Error()
 	case j.page.Hops >= MaxRedirects:
-		j.result.Reason = fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
+		return "", fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	case !links.Within(next, j.hosts):
-		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
+		return "", fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
 	case !j.goes(next):
-		j.result.Reason = fmt.Sprintf("it leads to %s: the crawl does not go there", next)
-	default:
-		j.result.Reason = "it leads to " + next
-		page.To = next
+		return "", fmt.Sprintf("it leads to %s: the crawl does not go there", next)
 	}
-	return j.finish(ctx, frontier.Redirected, page)
+	return next, "it leads to " + next
 }
 
 // read reads the body as far as is wanted. One that breaks off is an error, but one
@@ -152,7 +165,7 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 	return body, nil
 }
 
-// follow finds where the page leads to, and reports whether it asks not to be
+// follow finds where the page leads to, and reports whether its tags ask not to be
 // kept. It writes that to page, without what lies on hosts that the crawl does not go
 // to. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it.
@@ -161,10 +174,9 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
-	noIndex = j.tags(a, nil).NoIndex // of whatever type the page is
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
-		found, err := links.ReadSitemap(j.page.URL, until{ctx, bytes.NewReader(body)})
+		found, err := links.ReadSitemap(j.page.URL, endingReader{ctx, bytes.NewReader(body)})
 		switch {
 		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
@@ -197,14 +209,14 @@ func (j *crawlJob) tags(a *answer, body []byte) links.Page {
 	return links.FromPage(j.page.URL, a.resp.Header.Get("Content-Type"), a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
 }
 
-// until is a reader that fails once the context has ended: of what is packed a thousand-
+// endingReader is a reader that fails once the context has ended: of what is packed a thousand-
 // fold it can take seconds to see the end.
-type until struct {
+type endingReader struct {
 	ctx context.Context
 	in  io.Reader
 }
 
-func (u until) Read(p []byte) (int, error) {
+func (u endingReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -237,40 +249,18 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 	return urls
 }
 
-// keep archives an answer without a page's text, so that a replay answers the same: a
-// redirect, that there is nothing, or that the page has not changed.
-func (j *crawlJob) keep(a *answer, page *frontier.Page) error {
-	if j.Archive == nil {
-		return nil
-	}
-	body, err := j.read(a)
-	if err != nil {
-		return err
-	}
-	if j.tags(a, nil).NoIndex {
-		return nil
-	}
-	return j.archive(a, body, page)
-}
-
-// archive keeps the answer, and writes to the result where it is, and to page what has its
+// archive keeps the answer, writes to the result where it is, and returns what has its
 // text: one that is archived already is not archived again. The moment is that of the
 // request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, page *frontier.Page) error {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: page.Archived}
+func (j *crawlJob) archive(a *answer, body []byte, before warc.Capture) (warc.Capture, error) {
+	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: before}
 	// WARC's word for a body that was cut because it is long.
 	if j.result.Truncated {
 		e.Truncated = "length"
 	}
-	// Both names are WARC 1.1's own for such metadata, so its readers know them.
-	e.Metadata = []warc.Field{{Name: "fetchTimeMs", Value: fmt.Sprint(time.Since(e.At).Milliseconds())}}
-	if j.page.From != "" {
-		e.Metadata = append(e.Metadata, warc.Field{Name: "via", Value: j.page.From})
-	}
 	file, at, err := j.Archive.Add(j.page.Crawl, e)
 	j.result.File, j.result.Offset = file, at.Offset
-	page.Archived = at.Capture
-	return err
+	return at.Capture, err
 }
 
 // finish notes what has become of the URL, after all that it leads to has been
@@ -332,7 +322,8 @@ const spreadBatch = 500
 // other.
 func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 	best := map[string]int{} // by URL of the run, the depth to which it is spread
-	var deeper, followed []frontier.Link
+	var deeper []frontier.Link
+	var followed []frontier.Find
 	for len(to) > 0 || len(deeper) > 0 {
 		for len(to) < spreadBatch && len(deeper) > 0 {
 			l := deeper[0]
@@ -341,7 +332,7 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 				return err
 			}
 			to = append(to, leads(page, l.Depth, 0)...)
-			followed, deeper = append(followed, l), deeper[1:]
+			followed, deeper = append(followed, frontier.Find{Link: l, State: frontier.Followed}), deeper[1:]
 		}
 		// A URL that is there twice is looked up again for a larger depth alone.
 		var batch []CrawlFetch
@@ -358,7 +349,8 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 		}
 		deeper = append(deeper, more...)
 	}
-	return j.Frontier.Followed(ctx, j.run, followed)
+	_, err := j.Frontier.Found(ctx, j.run, followed)
+	return err
 }
 
 // spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
@@ -367,57 +359,64 @@ func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
 // to ask is a request, and wants that host's permit. Of those that the run has, or has
 // room for, it notes in best how deep they are spread.
 func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map[string]int) ([]frontier.Link, error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
-	urls := make([]frontier.Link, len(batch))
+	urls := make([]frontier.Find, len(batch))
 	for i, l := range batch {
-		urls[i] = l.link()
+		urls[i] = frontier.Find{Link: l.link(), State: frontier.Look}
 	}
-	seen, err := j.Frontier.Look(ctx, j.run, urls)
-	if err != nil || seen == nil { // jobs of a run that is over would only cost permits
+	looks, err := j.Frontier.Found(ctx, j.run, urls)
+	if err != nil || len(looks) == 0 { // jobs of a run that is over would only cost permits
 		return nil, err
 	}
-	var found, disallowed, beyond []frontier.Link
+	var found []frontier.Find
 	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
-		if seen[i].State == frontier.Beyond {
-			beyond = append(beyond, l.link())
-			continue
+		state := frontier.Waiting
+		if looks[i] != frontier.NoRoom {
+			best[l.URL] = max(best[l.URL], l.Depth)
 		}
-		best[l.URL] = max(best[l.URL], l.Depth)
-		if seen[i].State != "" { // there is a job for it, or it needs none
-			if l.Depth > seen[i].Depth {
-				found = append(found, l.link())
+		switch looks[i] {
+		case frontier.Seen: // there is a job for it, or it needs none
+			continue
+		case frontier.NoRoom:
+			state = frontier.Beyond
+		case frontier.Unseen:
+			if state, err = j.enqueueNew(ctx, l); err != nil {
+				return nil, err
 			}
-			continue
 		}
-		file, err := j.knownRobots(ctx, origin(l.URL))
-		if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
-			return nil, err
+		found = append(found, frontier.Find{Link: l.link(), State: state})
+	}
+	verdicts, err := j.Frontier.Found(ctx, j.run, found)
+	var deeper []frontier.Link
+	for i, verdict := range verdicts {
+		switch {
+		case verdict == frontier.NoRoom:
+			j.result.Beyond++
+			j.result.Reason = j.full()
+		case verdict == frontier.Deeper:
+			deeper = append(deeper, found[i].Link)
+		case verdict == frontier.Unseen && found[i].State == frontier.Waiting:
+			j.result.New++
 		}
-		if file != nil && !file.Allowed(l.URL) {
-			disallowed = append(disallowed, l.link())
-			continue
-		}
-		// The job comes before the note: see Frontier.Found. Allow gets hosts and no words such
-		// as SameHost, which would mean another host there.
-		l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
-		if err := j.enqueue(ctx, l); err != nil {
-			return nil, fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
-		}
-		found = append(found, l.link())
 	}
-	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Disallowed, disallowed); err != nil {
-		return nil, err
-	}
-	if _, _, err := j.Frontier.Found(ctx, j.run, frontier.Beyond, beyond); err != nil {
-		return nil, err
-	}
-	if len(beyond) > 0 {
-		j.result.Beyond, j.result.Reason = j.result.Beyond+len(beyond), j.full()
-	}
-	added, deeper, err := j.Frontier.Found(ctx, j.run, frontier.Waiting, found)
-	j.result.New += added
 	return deeper, err
+}
+
+// enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it, and
+// returns the state that the URL has then. The job comes before the note: see
+// Frontier.Found.
+func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch) (frontier.State, error) {
+	file, err := j.knownRobots(ctx, origin(l.URL))
+	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
+		return "", err
+	}
+	if file != nil && !file.Allowed(l.URL) {
+		return frontier.Disallowed, nil
+	}
+	// Allow gets hosts and no words such as SameHost, which would mean another host there.
+	l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
+	if err := j.enqueue(ctx, l); err != nil {
+		return "", fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
+	}
+	return frontier.Waiting, nil
 }

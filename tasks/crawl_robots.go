@@ -46,14 +46,14 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	if file != nil || err != nil {
 		return file, err
 	}
-	asked, err := j.Frontier.AskRobots(ctx, of, robotsTime)
+	held, wait, err := j.Frontier.AskRobots(ctx, of, robotsTime)
 	switch {
 	case err != nil:
 		return nil, err
-	case asked.Failed:
+	case held == frontier.RobotsFailed:
 		return nil, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")})
-	case !asked.Ask:
-		return nil, j.putBack(min(asked.Wait, maxAwait), "another job asks for robots.txt of "+of)
+	case held != "":
+		return nil, j.putBack(min(wait, maxAwait), "another job asks for robots.txt of "+of)
 	}
 	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) e
 	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
 		return err
 	}
-	return j.Frontier.AwaitRobots(ctx, of, robotsTime)
+	return j.Frontier.HoldRobots(ctx, of, frontier.RobotsAsked, robotsTime)
 }
 
 // noRobots is the error of a robots.txt that cannot be had now. A copy counts
@@ -157,7 +157,7 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if ok { // fresh for the hour that is left of its day
 		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
 	}
-	if err := j.Frontier.NoRobots(ctx, of, robotsAgain); err != nil {
+	if err := j.Frontier.HoldRobots(ctx, of, frontier.RobotsFailed, robotsAgain); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errNoRobots, why)

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -128,7 +129,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return presentable(err)
 	}
-	return keepResult(ctx, task, outputResult(out))
+	return keepResult(ctx, task, outputResult(out), nil)
 }
 
 // run runs a command and returns what it printed. The command is killed when its
@@ -136,13 +137,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // Close; of all but Close the context's cause tells. All that it started is killed
 // with it, also when it ended well: nobody would know of it afterwards.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
-	timeout, most := c.Timeout, c.MaxOutput
-	if timeout <= 0 {
-		timeout = DefaultCommandTimeout
-	}
-	if most <= 0 {
-		most = DefaultMaxOutput
-	}
+	timeout, most := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	late := fmt.Errorf("no end within %s", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()

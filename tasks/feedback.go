@@ -132,10 +132,10 @@ func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) err
 	}
 	switch status.Status {
 	case http.StatusTooManyRequests:
-		return &refusedError{err, scheduler.Blocked(told)}
+		return &hiddenError{err.Error(), errors.Join(err, scheduler.Blocked(told))}
 	case http.StatusServiceUnavailable, http.StatusForbidden:
 		if !told.IsZero() {
-			return &refusedError{err, scheduler.Blocked(told)}
+			return &hiddenError{err.Error(), errors.Join(err, scheduler.Blocked(told))}
 		}
 		if status.Status == http.StatusServiceUnavailable {
 			if err := scheduler.Overloaded(ctx); err != nil {
@@ -143,7 +143,8 @@ func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) err
 			}
 		}
 		if !status.Until.IsZero() {
-			return &refusedError{err, scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))}
+			again := scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))
+			return &hiddenError{err.Error(), errors.Join(err, again)}
 		}
 	}
 	f.shut(ctx, told)
@@ -220,12 +221,6 @@ func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 }
 
 func (f *Feedback) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
-
-// refusedError is a call's error that speaks of the moment.
-type refusedError struct{ error, blocked error }
-
-func (e *refusedError) Error() string   { return e.error.Error() }
-func (e *refusedError) Unwrap() []error { return []error{e.error, e.blocked} }
 
 // delayLife is how long a Crawl-delay holds, as robots.txt does.
 const delayLife = 24 * time.Hour

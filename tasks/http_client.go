@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/hostname"
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -77,10 +75,6 @@ type HTTPHandler struct {
 	// scheduler.PutBackAs where that package runs the job. Nil means that a
 	// redirected job which asks for RedirectsRequeue is archived.
 	PutBackAs func(payload []byte) error
-	// Observe is told of every answer, redirects included, as soon as its
-	// header is there. Nil means nobody is, but for a Feedback around the handler. It is called from the goroutine of the
-	// task, whose context and time it shares, and before the body is read.
-	Observe func(ctx context.Context, task *asynq.Task, a Answer)
 
 	once     sync.Once
 	shared   http.RoundTripper                        // made once: see transport
@@ -111,41 +105,34 @@ type answer struct {
 // call to call. It is used without an http.Client, which would follow redirects
 // and say its URLs in errors, secrets included. It is made with the first call, so
 // that the zero value of the handler is of use.
-func (h *HTTPHandler) transport() http.RoundTripper {
-	h.once.Do(func() {
-		h.shared = h.Transport
-		if h.shared == nil {
-			h.shared = h.newTransport()
-		}
-	})
-	return h.shared
-}
-
-// newTransport is for a worker, which calls few hosts from many goroutines: Go
+//
+// It is for a worker, which calls few hosts from many goroutines: Go
 // keeps 2 idle connections to a host, so that most calls would open a new one,
 // and reads up to 10 MB of headers. Nothing is taken from the environment: a
 // proxy there would hide from the guard where calls go. Go unpacks gzip here, so
 // that every bound on bodies is one on what they unpack to. A call has no timeout
 // here: its context has, which goes on while the body is read.
-func (h *HTTPHandler) newTransport() *http.Transport {
-	// The guard is asked for each address that a name has, after it was looked up.
-	dialer := &net.Dialer{
-		Timeout:  30 * time.Second,
-		Control:  h.control,
-		Resolver: h.resolver,
-	}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		Proxy:                  h.Proxy,
-		TLSClientConfig:        h.TLS.Clone(),
-		TLSHandshakeTimeout:    10 * time.Second,
-		ForceAttemptHTTP2:      true, // which setting the two above turns off
-		ExpectContinueTimeout:  time.Second,
-		IdleConnTimeout:        90 * time.Second,
-		MaxIdleConns:           512,
-		MaxIdleConnsPerHost:    64,
-		MaxResponseHeaderBytes: 256 << 10, // of which a result keeps what was asked for
-	}
+func (h *HTTPHandler) transport() http.RoundTripper {
+	h.once.Do(func() {
+		if h.shared = h.Transport; h.shared != nil {
+			return
+		}
+		// The guard is asked for each address that a name has, after it was looked up.
+		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control, Resolver: h.resolver}
+		h.shared = &http.Transport{
+			DialContext:            dialer.DialContext,
+			Proxy:                  h.Proxy,
+			TLSClientConfig:        h.TLS.Clone(),
+			TLSHandshakeTimeout:    10 * time.Second,
+			ForceAttemptHTTP2:      true, // which setting the two above turns off
+			ExpectContinueTimeout:  time.Second,
+			IdleConnTimeout:        90 * time.Second,
+			MaxIdleConns:           512,
+			MaxIdleConnsPerHost:    64,
+			MaxResponseHeaderBytes: 256 << 10, // of which a result keeps what was asked for
+		}
+	})
+	return h.shared
 }
 
 // AddressError refuses to connect to an address that is not public. It is a

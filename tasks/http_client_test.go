@@ -35,25 +35,29 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestObserveSeesEveryAnswer(t *testing.T) {
+// Feedback hears of every answer, redirects that are followed included.
+func TestFeedbackHearsEveryAnswer(t *testing.T) {
 	h := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(time.Second)
 		resp := &http.Response{StatusCode: 200, Header: header("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"), Body: http.NoBody, Request: r}
 		if r.URL.Path == "/" {
-			resp.StatusCode, resp.Header = 302, header("Location: /end")
+			resp.StatusCode, resp.Header = 302, header("Location: /end", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 5")
 		}
 		return resp, nil
 	})}
 	var seen []Answer
 	var of *asynq.Task
-	h.Observe = func(_ context.Context, task *asynq.Task, a Answer) { seen, of = append(seen, a), task }
+	f := &Feedback{Told: func(_ context.Context, task *asynq.Task, a Answer) time.Time {
+		seen, of = append(seen, a), task
+		return time.Time{}
+	}}
 	task, err := NewHTTPRequest(HTTPRequest{URL: "http://h/", Redirects: RedirectsSameHost})
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if err := h.ProcessTask(t.Context(), task); err != nil {
+		if err := f.Middleware(h).ProcessTask(t.Context(), task); err != nil {
 			t.Fatal(err)
 		}
 		if len(seen) != 2 || of != task {

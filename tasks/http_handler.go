@@ -27,17 +27,9 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	if err != nil {
 		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
 	}
-	result, err := h.do(ctx, task, call)
+	result, err := h.do(ctx, call)
 	if result != nil {
-		lost := keepResult(ctx, task, result)
-		if lost != nil { // the call was made all the same
-			lost = fmt.Errorf("the result of status %d was not kept: %w", result.Status, lost)
-		}
-		if lost != nil && err != nil {
-			err = fmt.Errorf("%w (and %w)", err, lost)
-		} else if lost != nil {
-			err = lost
-		}
+		err = keepResult(ctx, task, result, err)
 	}
 	return presentable(err)
 }
@@ -45,7 +37,7 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 // do makes the call. It returns a result whenever there was an answer, and an
 // error unless that was the whole of an expected one. The timeout is for all of
 // it, redirects included; a deadline of asynq's that is sooner counts as well.
-func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest) (*HTTPResult, error) {
+func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := within(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
 
@@ -59,11 +51,17 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 		if err != nil {
 			return nil, err
 		}
-		h.observe(ctx, task, a.Answer)
 		next, refused := a.next()
 		switch {
 		case next == nil:
-			return h.finish(a, start, refused)
+			// A wrong status counts for more than a body that breaks off: that is in the result.
+			wrong := checkStatus(a.Answer, a.call.Expect, a.at)
+			result, err := h.read(a, start, wrong == nil)
+			if wrong != nil {
+				wrong.Redirect = refused
+				err = wrong.ends(a.resp.Header)
+			}
+			return result, err
 		case call.Redirects == RedirectsRequeue:
 			result, _ := h.read(a, start, false)
 			moved := &RedirectError{Status: a.Status, From: call.URL, Next: *next}
@@ -74,21 +72,13 @@ func (h *HTTPHandler) do(ctx context.Context, task *asynq.Task, call HTTPRequest
 	}
 }
 
-// observe tells the Feedback around the handler of an answer, and Observe, if they are there.
-func (h *HTTPHandler) observe(ctx context.Context, task *asynq.Task, a Answer) {
-	tell(ctx, a)
-	if h.Observe != nil {
-		h.Observe(ctx, task, a)
-	}
-}
-
 // within bounds the time of a call, and says so where it is over.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
 }
 
-// exchange makes one request: open is the call with its secrets, which are hidden in
-// the error.
+// exchange makes one request, and tells Feedback of the answer: open is the call with its
+// secrets, which are hidden in the error.
 func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*answer, error) {
 	req, err := open.request(ctx)
 	if err != nil {
@@ -119,6 +109,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}
 	resp.Body = endsWith(ctx, resp.Body)
 	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	tell(ctx, heard)
 	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at, address: address}, nil
 }
 
@@ -138,18 +129,6 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 		req.Header.Set(name, value)
 	}
 	return req, nil
-}
-
-// finish reads a final answer and says what becomes of the job. A wrong status counts
-// for more than a body that breaks off: that is in the result.
-func (h *HTTPHandler) finish(a *answer, start time.Time, redirect error) (*HTTPResult, error) {
-	wrong := checkStatus(a.Answer, a.call.Expect, a.at)
-	result, err := h.read(a, start, wrong == nil)
-	if wrong == nil {
-		return result, err
-	}
-	wrong.Redirect = redirect
-	return result, wrong.ends(a.resp.Header)
 }
 
 // RedirectError ends the run of a job that asked for RedirectsRequeue: what is

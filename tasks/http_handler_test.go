@@ -57,7 +57,7 @@ func processBy(t *testing.T, h *HTTPHandler, call HTTPRequest) error {
 // fetch makes the call.
 func (h *HTTPHandler) fetch(t *testing.T, call HTTPRequest) (*HTTPResult, error) {
 	t.Helper()
-	return h.do(t.Context(), nil, call)
+	return h.do(t.Context(), call)
 }
 
 func TestCallIsSentAsWritten(t *testing.T) {
@@ -226,7 +226,7 @@ func TestTimeouts(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.task)
 				defer cancel()
 				start := time.Now()
-				_, err := hang.do(ctx, nil, HTTPRequest{URL: "http://h", Timeout: tt.own})
+				_, err := hang.do(ctx, HTTPRequest{URL: "http://h", Timeout: tt.own})
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v, want a deadline exceeded", err)
 				}

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -49,42 +49,42 @@ const (
 // where that would begin a reference; Literal writes text of others so.
 type HTTPRequest struct {
 	// Method is sent as it is written. The zero value means GET.
-	Method string `json:"method,omitempty"`
+	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
 	// URL is absolute, http or https, without a user and password: these go
 	// into the header Authorization, from a secret.
-	URL string `json:"url"`
+	URL string `json:"url" want:"a text such as \"https://example.com/path\""`
 	// Headers are sent as they are but for secrets; Host names another host
 	// than URL's. A User-Agent that is not given is "headgate".
-	Headers map[string]string `json:"headers,omitempty"`
+	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
 	// Body is sent as UTF-8 text.
-	Body string `json:"body,omitempty"`
+	Body string `json:"body,omitempty" want:"a text"`
 	// Timeout is how long the call may take, redirects and reading the answer
 	// included. In JSON it is a text such as "10s". The zero value means
 	// DefaultTimeout.
-	Timeout time.Duration `json:"-"`
+	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any
 	// 2xx.
-	Expect []int `json:"expect,omitempty"`
+	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
 	// Redirects is what becomes of an answer that redirects, unless its status
 	// is expected. The zero value means RedirectsOff.
-	Redirects Redirects `json:"redirects,omitempty"`
+	Redirects Redirects `json:"redirects,omitempty" want:"\"off\", \"same-host\" or \"requeue\""`
 	// Hops is how many redirects have led to URL, up to MaxRedirects: a job
 	// that goes on at another URL counts them here.
-	Hops int `json:"hops,omitempty"`
+	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the answer to keep in the result.
-	KeepHeaders []string `json:"keep_headers,omitempty"`
+	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
 	// Save is where to put the body of an expected answer, instead of into the
 	// result: a path below the worker's folder for bodies. A folder, which is
 	// there or ends in a slash, gets a file named by the body's SHA-256.
-	Save string `json:"save,omitempty"`
+	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
 	// MaxBody is how many bytes of the body are wanted. In the result it is at
 	// most MaxResultBody, and the zero value means DefaultResultBody; of a saved
 	// body it is how long that may be, and the zero value means as long as the
 	// worker allows.
-	MaxBody int64 `json:"max_body,omitempty"`
+	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 	// OnMaxBody is what becomes of a longer body in the result. The zero value
 	// means OnMaxBodyTruncate. A longer body is never saved: that is an error.
-	OnMaxBody OnMaxBody `json:"on_max_body,omitempty"`
+	OnMaxBody OnMaxBody `json:"on_max_body,omitempty" want:"\"truncate\" or \"fail\""`
 }
 
 // OnMaxBody is what becomes of a body that is longer than wanted.
@@ -141,38 +141,7 @@ func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
-func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
-	var read HTTPRequest
-	var timeout *string
-	err := decodeStrict(payload,
-		field{"method", &read.Method, `a text such as "GET"`},
-		field{"url", &read.URL, `a text such as "https://example.com/path"`},
-		field{"headers", &read.Headers, `an object of texts such as {"Accept": "text/html"}`},
-		field{"body", &read.Body, `a text`},
-		field{"timeout", &timeout, `a text such as "10s"`},
-		field{"expect", &read.Expect, `a list of statuses such as [200, 404]`},
-		field{"redirects", &read.Redirects, `"off", "same-host" or "requeue"`},
-		field{"hops", &read.Hops, `a number of redirects`},
-		field{"keep_headers", &read.KeepHeaders, `a list of names such as ["ETag"]`},
-		field{"save", &read.Save, `a path such as "pages/"`},
-		field{"max_body", &read.MaxBody, `a number of bytes such as 65536`},
-		field{"on_max_body", &read.OnMaxBody, `"truncate" or "fail"`},
-	)
-	if err != nil {
-		return err
-	}
-	if timeout != nil {
-		read.Timeout, err = time.ParseDuration(*timeout)
-		if err != nil || read.Timeout <= 0 {
-			return fmt.Errorf(`timeout %q: want a duration above zero such as "10s" or "1m30s"`, *timeout)
-		}
-	}
-	*r = read
-	return nil
-}
-
-// token is what RFC 9110 lets a method or the name of a header be (5.6.2).
-var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, r) }
 
 // fromBody lists the headers that Go's client sets itself, silently dropping
 // what it is given: better an error than a call other than the payload says.
@@ -185,7 +154,8 @@ func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err
 	}
-	if r.Method != "" && !token.MatchString(r.Method) {
+	// A method is a token like the name of a header (RFC 9110, 5.6.2).
+	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
 		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
 	}
 	if err := validateHeaders(r.Headers); err != nil {
@@ -220,7 +190,7 @@ func (r HTTPRequest) Validate() error {
 // another thing for a file than for the result, and so is what it may be.
 func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
-		if !token.MatchString(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("keep_headers: name %q: want letters, digits and hyphens such as ETag", name)
 		}
 	}
@@ -317,7 +287,7 @@ func validateHeaders(headers map[string]string) error {
 	given := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical := http.CanonicalHeaderKey(name)
-		if !token.MatchString(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("headers: name %q: want letters, digits and hyphens such as Content-Type", name)
 		}
 		if other, twice := given[canonical]; twice {

@@ -153,13 +153,14 @@ func (r *HTTPResult) setBody(body []byte) {
 // was done, and would be done again if the attempt failed now.
 const keepPatience = time.Minute
 
-// keepResult writes a result to its task as JSON, over that of an earlier attempt. Where
+// keepResult writes a result to its task as JSON, over that of an earlier attempt, and
+// returns the error of the job with that of the writing. Where
 // Redis takes none it tries again, until ctx ends or for as long as keepPatience. A
 // task that does not come from an asynq server has nowhere to keep it.
-func keepResult(ctx context.Context, task *asynq.Task, result any) error {
+func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {
-		return nil
+		return failed
 	}
 	text, err := marshal(result)
 	if err != nil {
@@ -169,11 +170,15 @@ func keepResult(ctx context.Context, task *asynq.Task, result any) error {
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		if _, err = writer.Write(text); err == nil {
-			return nil
+			return failed
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			lost := fmt.Errorf("the result was not kept: %w", err)
+			if failed == nil {
+				return lost
+			}
+			return fmt.Errorf("%w (and %w)", failed, lost)
 		case <-time.After(pause):
 		}
 	}
@@ -283,42 +288,23 @@ func (h *HTTPHandler) write(root *os.Root, name string, a *answer, result *HTTPR
 	if a.call.MaxBody > 0 {
 		most = min(most, a.call.MaxBody)
 	}
-	body := &body{Reader: io.LimitReader(a.resp.Body, most+1)}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum), body)
-	switch {
-	case body.broken != nil:
-		result.Truncated = true
-		return "", &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(body.broken)}
+	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(a.resp.Body, most+1))
+	result.Truncated = true
+	switch _, disk := errors.AsType[*fs.PathError](err); {
+	case err != nil && !disk:
+		return "", &NetworkError{URL: a.URL, Status: a.Status, Err: a.secrets.hideIn(err)}
 	case n > most:
-		result.Truncated = true
 		result.Length = a.resp.ContentLength
 		return "", fmt.Errorf("%w: %w", &BodyError{URL: a.URL, Most: most, Length: result.Length}, asynq.SkipRetry)
 	case err == nil: // on disk before it has its name: no half file after a power cut
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {
-		result.Truncated = true
 		return "", fmt.Errorf("save %q: %w", a.call.Save, err)
 	}
-	result.Length = n
+	result.Truncated, result.Length = false, n
 	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// body tells an error in reading from one in writing: io.Copy returns either.
-type body struct {
-	io.Reader
-	broken error
-}
-
-// Read implements io.Reader. It keeps the error of a body that broke off, which is
-// the server's and not the folder's.
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err != nil && err != io.EOF {
-		b.broken = err
-	}
-	return n, err
 }
 
 // createFile makes a file that must not be there yet, and locks it for as long as

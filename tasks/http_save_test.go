@@ -103,7 +103,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	n, err := f.saveFile.Write(p[:min(len(p), f.room)])
 	f.room -= n
 	if err == nil && n < len(p) {
-		err = syscall.ENOSPC
+		err = &fs.PathError{Op: "write", Path: "a", Err: syscall.ENOSPC}
 	}
 	return n, err
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/headgate/headgate/internal/redact"
 )
@@ -137,39 +140,26 @@ func (s secrets) hide(text string) string {
 // hideUpTo is the first most bytes of the text, and to the end of a secret that
 // begins in them, without the secrets. So the result can be longer than most.
 func (s secrets) hideUpTo(text []byte, most int) []byte {
-	most = min(most, len(text))
-	if len(s) == 0 {
-		return text[:most]
-	}
-	end := 0
-	for end < most {
-		n := 1
-		if i := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[end:]) }); i >= 0 {
-			n = len(s[i].value)
-		}
-		end += n
-	}
-	return []byte(s.hide(string(text[:end])))
+	return []byte(s.hide(string(text[:s.past(text, most)])))
 }
 
 // hideEnd is the last most bytes of the text without the secrets. Of one that begins
 // before them it has nothing: its end would not be known for one.
 func (s secrets) hideEnd(text []byte, most int) string {
-	from := max(0, len(text)-most)
-	cut := from
-	for i := max(0, from-s.longest()); i < from; i++ {
-		for _, x := range s {
-			if x.begins(text[i:]) {
-				cut = max(cut, i+len(x.value))
-			}
-		}
-	}
-	return s.hide(string(text[cut:]))
+	return s.hide(string(text[s.past(text, len(text)-most):]))
 }
 
-// begins reports whether the text begins with the secret.
-func (s secret) begins(text []byte) bool {
-	return len(text) >= len(s.value) && string(text[:len(s.value)]) == s.value
+// past is the place in the text, or the end of the secret that it is in.
+func (s secrets) past(text []byte, place int) int {
+	at := 0
+	for at < min(place, len(text)) {
+		n := 1
+		if i := slices.IndexFunc(s, func(x secret) bool { return bytes.HasPrefix(text[at:], []byte(x.value)) }); i >= 0 {
+			n = len(s[i].value)
+		}
+		at += n
+	}
+	return at
 }
 
 // longest is the length of the longest secret in bytes, 0 where there is none.
@@ -189,7 +179,8 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// hiddenError is an error in whose text secrets are shown as their references.
+// hiddenError is an error in whose text secrets are shown as their references, or one that
+// says what becomes of a job besides what its text tells.
 type hiddenError struct {
 	text string
 	err  error
@@ -204,6 +195,5 @@ func (e *hiddenError) Unwrap() error { return e.err }
 // other than tabs: what can be sent and cannot smuggle in a second header. Secrets
 // are held to it, too.
 func validHeaderValue(value string) bool {
-	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
-	return utf8.ValidString(value) && !strings.ContainsFunc(value, control)
+	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }

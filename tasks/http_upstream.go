@@ -109,6 +109,14 @@ func (r *upstreamReader) quota(name string) *Quota {
 	return r.quotas[name]
 }
 
+// What the parameters of an item say of a quota: `"burst";q=100;w=60`, or `100;w=60` of an old
+// draft, of what may be used in which window, and `"burst";r=50;t=30` of what is left, and the
+// seconds until there is more.
+var (
+	policyParts = map[string]string{"q": "limit", "w": "window"}
+	limitParts  = map[string]string{"r": "remaining", "t": "reset"}
+)
+
 // readStructured reads the fields of draft-ietf-httpapi-ratelimit-headers, both
 // as lists of named items and as the draft had them up to its seventh version:
 // "limit=100, remaining=50, reset=5".
@@ -117,16 +125,22 @@ func (r *upstreamReader) readStructured() {
 	fields := r.header.Values("RateLimit")
 	items, _ := httpsfv.UnmarshalList(fields)
 	for i, member := range slices.Concat(policies, items) {
-		switch item, ok := member.(httpsfv.Item); {
-		case !ok:
-		case i < len(policies):
-			r.readPolicy(item)
-		default:
-			r.readItem(item)
+		item, ok := member.(httpsfv.Item)
+		if !ok {
+			continue
+		}
+		name, parts := itemName(item), limitParts
+		if i < len(policies) { // which is of a quota, whatever it says
+			r.quota(name)
+			r.setNumber(name, "limit", item.Value)
+			parts = policyParts
+		}
+		for parameter, part := range parts {
+			value, _ := item.Params.Get(parameter)
+			r.setNumber(name, part, value)
 		}
 	}
-	// The old form is no list. Members that are no whole number, such as a list of
-	// windows, are passed over.
+	// The old form is no list.
 	dict, err := httpsfv.UnmarshalDictionary(fields)
 	if err != nil || len(items) > 0 {
 		return
@@ -134,45 +148,17 @@ func (r *upstreamReader) readStructured() {
 	for _, key := range dict.Names() {
 		member, _ := dict.Get(key)
 		if item, ok := member.(httpsfv.Item); ok {
-			if n, ok := item.Value.(int64); ok {
-				r.set("", key, strconv.FormatInt(n, 10))
-			}
+			r.setNumber("", key, item.Value)
 		}
 	}
 }
 
-// readPolicy reads what may be used in which window, `"burst";q=100;w=60`, or `100;w=60` of
-// an old draft. It is of a quota, whatever it says.
-func (r *upstreamReader) readPolicy(item httpsfv.Item) {
-	q := r.quota(itemName(item))
-	if n, unnamed := item.Value.(int64); unnamed && n >= 0 {
-		q.Limit = n
+// setNumber takes a part of a quota that is a whole number. What is none, such as a name or a
+// list of windows, is passed over.
+func (r *upstreamReader) setNumber(name, part string, value any) {
+	if n, ok := value.(int64); ok {
+		r.set(name, part, strconv.FormatInt(n, 10))
 	}
-	if n, ok := parameter(item, "q"); ok {
-		q.Limit = n
-	}
-	if n, ok := parameter(item, "w"); ok {
-		q.Window = upTo(float64(n))
-	}
-}
-
-// readItem reads what is left, and the seconds until there is more: `"burst";r=50;t=30`. An
-// item without either is no quota.
-func (r *upstreamReader) readItem(item httpsfv.Item) {
-	if n, ok := parameter(item, "r"); ok {
-		r.quota(itemName(item)).Remaining = n
-	}
-	if n, ok := parameter(item, "t"); ok {
-		r.quota(itemName(item)).Reset = r.now.Add(upTo(float64(n)))
-	}
-}
-
-// parameter is the whole number that an item's parameter has; ok is false if it has
-// none of that name, or one that is no such number or below zero.
-func parameter(item httpsfv.Item, name string) (int64, bool) {
-	value, _ := item.Params.Get(name)
-	n, ok := value.(int64)
-	return n, ok && n >= 0
 }
 
 // itemName is the name of an item: a string or a token. Without one the quota has no
@@ -222,6 +208,8 @@ func (r *upstreamReader) set(name, part, text string) {
 		r.quota(name).Limit = n
 	case "remaining":
 		r.quota(name).Remaining = n
+	case "window":
+		r.quota(name).Window = upTo(float64(n))
 	}
 }
 

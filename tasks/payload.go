@@ -5,24 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 )
 
-// payload is what a type of task has, but for commands.
-type payload[P any] interface {
-	*P
-	json.Unmarshaler
-	Validate() error
-}
-
 // parse reads a payload of one of the two kinds strictly, and reports what is wrong with it.
-func parse[P any, R payload[P]](payload []byte) (of P, err error) {
-	if err = R(&of).UnmarshalJSON(payload); err == nil {
-		err = R(&of).Validate()
+func parse[P interface{ Validate() error }](payload []byte) (of P, err error) {
+	if err = decodeStrict(payload, &of); err == nil {
+		err = of.Validate()
 	}
 	return of, err
 }
@@ -40,22 +35,15 @@ func newTask(typename string, of interface{ Validate() error }, opts []asynq.Opt
 	return asynq.NewTask(typename, text, opts...), nil
 }
 
-// field is one field of a payload: where its value goes and, for the error
-// when a value does not fit, what would be right.
-type field struct {
-	name string
-	into any    // a pointer to a zero value; a JSON null leaves it so
-	want string // completes "want …", with an example
-}
-
-// decodeStrict reads a payload, one JSON object, into its fields. It does not
+// decodeStrict reads a payload, one JSON object, into a struct. Of its fields the tag json
+// has the name, and want what would be right where a value does not fit. It does not
 // use json.Decoder.DisallowUnknownFields, which takes "URL" for "url", lets a
 // second value of a field win, and does not show the value that is wrong.
 //
 // The whole is read once before, without looking at fields: so what is no JSON is
 // told as that, wherever it is, and nothing can stand behind the object. After an
-// error some of the fields may be filled; callers decode into a copy.
-func decodeStrict(payload []byte, fields ...field) error {
+// error the struct is as it was.
+func decodeStrict[P any](payload []byte, into *P) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
 	}
@@ -64,14 +52,22 @@ func decodeStrict(payload []byte, fields ...field) error {
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
 	}
+	var decoded P
+	of := reflect.ValueOf(&decoded).Elem()
+	var names []string
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Type().Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), fieldNames(fields))
+		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), strings.Join(names, ", "))
 	}
 	// The second value would win, and whoever wrote the payload may mean the first.
-	seen := make(map[any]bool, len(fields))
+	seen := map[string]bool{}
 	for dec.More() {
-		name, err := dec.Token()
+		token, err := dec.Token()
+		name, _ := token.(string)
 		if seen[name] {
 			return fmt.Errorf("field %q is given twice: want it once", name)
 		}
@@ -80,25 +76,37 @@ func decodeStrict(payload []byte, fields ...field) error {
 		if err := errors.Join(err, dec.Decode(&value)); err != nil {
 			return fmt.Errorf("payload is not JSON: %w", err)
 		}
-		// Few enough to look at one after the other.
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		i := slices.Index(names, name)
 		if i < 0 {
-			return fmt.Errorf("unknown field %q: want one of %s", name, fieldNames(fields))
+			return fmt.Errorf("unknown field %q: want one of %s", name, strings.Join(names, ", "))
 		}
-		if err := json.Unmarshal(value, fields[i].into); err != nil {
-			return fmt.Errorf("%s %s: want %s", fields[i].name, shorten(value), fields[i].want)
+		if err := decodeField(value, name, of.Type().Field(i).Tag.Get("want"), of.Field(i).Addr().Interface()); err != nil {
+			return err
 		}
 	}
+	*into = decoded
 	return nil
 }
 
-// fieldNames lists the fields, for errors, in their order in the code.
-func fieldNames(fields []field) string {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.name
+// decodeField reads the value of a field. A JSON null leaves it as it is. A duration is a
+// text such as "10s".
+func decodeField(value []byte, name, want string, into any) error {
+	var text *string
+	duration, ok := into.(*time.Duration)
+	if ok {
+		into = &text
 	}
-	return strings.Join(names, ", ")
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("%s %s: want %s", name, shorten(value), want)
+	}
+	if text == nil {
+		return nil
+	}
+	var err error
+	if *duration, err = time.ParseDuration(*text); err != nil || *duration <= 0 {
+		return fmt.Errorf(`%s %q: want a duration above zero such as "10s" or "1m30s"`, name, *text)
+	}
+	return nil
 }
 
 // shorten is the start of a JSON value, enough to recognise it in an error: 60

@@ -25,20 +25,14 @@ local depth, job, life, patience = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local most, most_of_host = tonumber(ARGV[10]), tonumber(ARGV[11])
 local about = hg('crawl', crawl)
 
-local current = call('HGET', about, 'run')
+local current = call('HGET', about, 'run') or ''
 if current ~= run then
-  if current and kind == '' then return { current, 'old', 0 } end
-  local begins = not current
-  if current and run > current then
-    local waiting = tonumber(call('HGET', hg('crawl_hosts', crawl .. '|' .. current), '|w') or 0)
-    local last = tonumber(call('ZSCORE', hg('crawls'), crawl) or 0)
-    begins = kind == 'anew' or waiting == 0 or last < now_us - patience * 1000
-  end
-  if begins then
-    if current then
-      call('UNLINK', hg('crawl_seen', crawl .. '|' .. current))
-      call('UNLINK', hg('crawl_hosts', crawl .. '|' .. current))
-    end
+  if current ~= '' and kind == '' then return { current, 'old', 0 } end
+  local seen, hosts = hg('crawl_seen', crawl .. '|' .. current), hg('crawl_hosts', crawl .. '|' .. current)
+  local waiting = tonumber(call('HGET', hosts, '|w') or 0)
+  local last = tonumber(call('ZSCORE', hg('crawls'), crawl) or 0)
+  if run > current and (kind == 'anew' or waiting == 0 or last < now_us - patience * 1000) then
+    call('UNLINK', seen, hosts)
     call('HSET', about, 'run', run, 'began', int(now_us))
     -- A page that a run meets moves on from crawl_before to crawl_pages, so what is left
     -- there after so long has been met by none.
@@ -54,8 +48,7 @@ if current ~= run then
   end
 end
 
-local seen = hg('crawl_seen', crawl .. '|' .. current)
-local hosts = hg('crawl_hosts', crawl .. '|' .. current)
+local seen, hosts = hg('crawl_seen', crawl .. '|' .. current), hg('crawl_hosts', crawl .. '|' .. current)
 call('ZREMRANGEBYSCORE', hg('crawls'), 0, int(now_us - life * 1000))
 call('PEXPIRE', about, life)
 

@@ -59,17 +59,21 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 		if err := r.refresh(ctx, name, &v); err != nil || v.paused.IsZero() {
 			return err
 		}
-		if err := r.finish(ctx, &s, &v); err != nil {
+		switch {
+		case v.spec == s.timetable.spec:
+			err = r.tend(ctx, &s, &v)
+		case !v.intent.IsZero(): // its replica may be gone; other ticks are left to those who run that line
+			err = r.step(context.WithoutCancel(ctx), &s, &v)
+		}
+		if err != nil {
 			return err
 		}
 		if v.intent.IsZero() {
 			to := v.state
 			to.paused, to.last = time.Time{}, latest(v.last, v.now)
-			moved, err := r.move(ctx, name, v.state, to)
-			if err != nil {
+			if moved, err := r.move(ctx, &s, &v, to); err != nil {
 				return err
-			}
-			if moved {
+			} else if moved {
 				return r.note(ctx, name, "resumed")
 			}
 			continue
@@ -80,20 +84,6 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 		case <-time.After(max(s.look.Sub(v.now), time.Second)):
 		}
 	}
-}
-
-// finish does what was due before a pause. The ticks of a cron line that is
-// not ours are left to those who run it, but not a tick that was begun: its
-// replica may be gone.
-func (r *Runner) finish(ctx context.Context, s *schedule, v *view) error {
-	switch {
-	case v.spec == s.timetable.spec:
-		return r.tend(ctx, s, v)
-	case !v.intent.IsZero():
-		_, err := r.step(context.WithoutCancel(ctx), s, v)
-		return err
-	}
-	return nil
 }
 
 // Trigger enqueues a job of the entry at once, beside its ticks, and gives the

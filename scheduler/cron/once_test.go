@@ -137,8 +137,10 @@ func TestMoveComparesLastAndIntent(t *testing.T) {
 		r := newReplica(t, m, newJobQueue(), nil, nil)
 		move := func(from, to state, want bool) {
 			t.Helper()
-			if moved, err := r.move(t.Context(), "sweep", from, to); moved != want || err != nil {
-				t.Errorf("moved is %v, %v; want %v", moved, err, want)
+			v := view{state: from}
+			moved, err := r.move(t.Context(), &schedule{entry: Entry{Name: "sweep"}}, &v, to)
+			if moved != want || err != nil || moved != (v.state == to) {
+				t.Errorf("moved is %v, %v, to %+v; want %v", moved, err, v.state, want)
 			}
 		}
 		var none state

@@ -102,36 +102,23 @@ func (e Entry) Validate() error {
 	wrong(!missedWords.Has(int(e.Missed)), "missed", e.Missed.String(), "must be one of "+missedWords.String())
 	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
 	wrong(!overlapWords.Has(int(e.Overlap)), "overlap", e.Overlap.String(), "must be one of "+overlapWords.String())
-	return errors.Join(append(errs, e.validateOptions()...)...)
+	for _, option := range e.Options {
+		hint, bad := unfit[option.Type()]
+		wrong(bad, "options", option.String(), hint)
+		wrong(option.Type() == asynq.GroupOpt && e.Jitter > 0, "options", option.String(),
+			"must go, or jitter must: asynq never aggregates a delayed job")
+	}
+	return errors.Join(errs...)
 }
 
-// validateOptions refuses the options that only fit a single job, or that the
-// runner sets itself.
-func (e Entry) validateOptions() []error {
-	var errs []error
-	for _, option := range e.Options {
-		hint := ""
-		switch option.Type() {
-		case asynq.TaskIDOpt:
-			hint = "must go: the id of a job is its scope, entry and tick"
-		case asynq.QueueOpt:
-			hint = "must go: name the queue in queue"
-		case asynq.ProcessAtOpt, asynq.ProcessInOpt:
-			hint = "must go: cron says when, and jitter delays the job"
-		case asynq.DeadlineOpt:
-			hint = "must go: a fixed moment does not fit every tick, use timeout"
-		case asynq.UniqueOpt:
-			hint = "must go: use overlap: skip"
-		case asynq.GroupOpt:
-			if e.Jitter > 0 {
-				hint = "must go, or jitter must: asynq never aggregates a delayed job"
-			}
-		}
-		if hint != "" {
-			errs = append(errs, &EntryError{e.Name, "options", option.String(), hint})
-		}
-	}
-	return errs
+// unfit are options that only fit a single job, or that the runner sets itself.
+var unfit = map[asynq.OptionType]string{
+	asynq.TaskIDOpt:    "must go: the id of a job is its scope, entry and tick",
+	asynq.QueueOpt:     "must go: name the queue in queue",
+	asynq.ProcessAtOpt: "must go: cron says when, and jitter delays the job",
+	asynq.ProcessInOpt: "must go: cron says when, and jitter delays the job",
+	asynq.DeadlineOpt:  "must go: a fixed moment does not fit every tick, use timeout",
+	asynq.UniqueOpt:    "must go: use overlap: skip",
 }
 
 // newSchedules reads entries, and reports all that is wrong with any of them. A name

@@ -35,11 +35,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// defaultScope has no part in the ids of jobs. They are what they were before
-// there were scopes in them, so that old and new replicas agree on them while
-// a program is updated.
-const defaultScope = "default"
-
 // Runner enqueues the ticks of its entries. Any number of processes may run
 // one with the same entries on one Redis. Its methods may be called at the
 // same time, also while it runs.
@@ -285,32 +280,25 @@ func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
 // forgetAfter is how long the state of a removed entry is kept that is not paused.
 const forgetAfter = 30 * 24 * time.Hour
 
-// move replaces the state from by to, if nobody else has moved it meanwhile, and
-// reports whether it did. All that a replica does to a state but Pause and Trigger
-// is a move: it is what makes one of them win.
+// move moves the state on, and v with it, if nobody else has meanwhile, and reports
+// whether it did. Otherwise v is read again. All that a replica does to a state but Pause
+// and Trigger is a move: it is what makes one of them win.
 // A state without a spec is that of an entry which was removed: it is
 // forgotten after a while unless it is paused, and any other move makes it stay.
-func (r *Runner) move(ctx context.Context, name string, from, to state) (bool, error) {
-	forget := 0
+func (r *Runner) move(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
+	name, seen, forget := s.entry.Name, time.Now(), 0
 	if to.spec == "" {
 		forget = int(forgetAfter / time.Second)
 	}
-	args := append([]any{name, unixText(from.last), unixText(from.intent), forget}, changes(from, to)...)
+	args := append([]any{name, unixText(v.last), unixText(v.intent), forget}, changes(v.state, to)...)
 	moved, err := lua.CronMove.Run(ctx, r.rdb, []string{r.prefix()}, args...).Bool()
 	if err != nil {
 		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
 	}
-	return moved, nil
-}
-
-// moveView moves the state on, and v with it. It reports false when another
-// replica was faster, so that v is out of date.
-func (r *Runner) moveView(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
-	seen := time.Now()
-	moved, err := r.move(ctx, s.entry.Name, v.state, to)
-	if moved {
-		v.state, v.seen = to, seen
-		s.known = latest(s.known, to.last)
+	if !moved {
+		return false, r.refresh(ctx, name, v)
 	}
-	return moved, err
+	v.state, v.seen = to, seen
+	s.known = latest(s.known, to.last)
+	return true, nil
 }

@@ -163,7 +163,10 @@ func (t *timetable) next(after time.Time) time.Time {
 func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
-	if start.IsZero() || t.everyHour() {
+	// What ticks in each hour of a day has no fixed times: nothing of a gap is made up for, and
+	// both of a doubled hour tick.
+	const all = 1<<24 - 1
+	if start.IsZero() || t.fields.Hour&all == all {
 		return label
 	}
 	_, before := start.Add(-time.Second).Zone()
@@ -172,14 +175,6 @@ func (t *timetable) firstLabel(at, start time.Time) time.Time {
 		return resume
 	}
 	return label
-}
-
-// everyHour reports whether the schedule ticks in each hour of a day. Such a one
-// has no fixed times: nothing of a gap is made up for, and both of a doubled hour
-// tick.
-func (t *timetable) everyHour() bool {
-	const all = 1<<24 - 1
-	return t.fields.Hour&all == all
 }
 
 // nextLabel finds the first matching label at or after the given one. robfig/cron gives up

@@ -25,9 +25,7 @@ func TestHostsBeyondAreNotKept(t *testing.T) {
 				links = append(links, frontier.Link{URL: fmt.Sprintf("http://h%d-%d.test/", batch, i)})
 			}
 			found(t, f, first, links...)
-			if _, _, err := f.Found(t.Context(), first, frontier.Beyond, links[1:]); err != nil {
-				t.Fatal(err)
-			}
+			verdicts(t, f, first, frontier.Beyond, links[1:])
 		}
 		p, _, err := f.Progress(t.Context(), "it")
 		want := []frontier.HostCounts{{Host: "a.test", Counts: frontier.Counts{Found: 2, Waiting: 2, Beyond: 2}}}

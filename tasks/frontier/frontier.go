@@ -15,10 +15,15 @@
 package frontier
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net/url"
@@ -31,6 +36,7 @@ import (
 
 	"github.com/headgate/headgate/internal/hostname"
 	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/tasks/warc"
 )
 
 // life is how long a crawl is known after its last job. That covers a crawl which is
@@ -60,9 +66,6 @@ const (
 	// many as it may have, each time that they were.
 	Beyond State = "b"
 )
-
-// states are those that a URL can be in.
-var states = []State{Waiting, Fetched, Unchanged, Redirected, Missing, Disallowed, Failed}
 
 // Frontier is the frontier of all crawls of a scope. It is safe for concurrent
 // use, by any number of processes. Its methods take one round trip each, if they do
@@ -159,95 +162,50 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (run Run, answer string, 
 	return Run{c.Crawl, name}, answer, int(n), nil
 }
 
-// Seen is what is known of a URL.
-type Seen struct {
-	State State // empty for one that is new, and Beyond for one that the run has no room for
-	Depth int
+// Find is a URL that was found, and the state that it has if it is new. Three are for
+// finds alone: Beyond has a new one counted and not noted, Look has nothing noted, and
+// Followed says that the links of a fetched page have been followed to the depth.
+type Find struct {
+	Link
+	State State
 }
 
-// Look tells what is known of URLs, in their order, and changes nothing. links must
-// not be empty. Of a run that is over it returns nil: what that leads to is fetched no
-// more.
-func (f *Frontier) Look(ctx context.Context, run Run, links []Link) ([]Seen, error) {
-	fields := make([]string, len(links))
-	for i, l := range links {
-		fields[i] = Digest(l.URL)
-	}
-	// What the run may find still, in all and on each host.
-	left := map[string]int{"": f.most}
-	for _, l := range links {
-		left[Host(l.URL)] = f.mostOfHost
-	}
-	hosts := slices.Collect(maps.Keys(left))
-	var counted []string
-	for _, host := range hosts {
-		for _, state := range states {
-			counted = append(counted, host+"|"+string(state))
-		}
-	}
-	of := run.Crawl + "|" + run.Name
-	pipe := f.rdb.Pipeline()
-	current := pipe.HGet(ctx, f.key("crawl", run.Crawl), "run")
-	counts := pipe.HMGet(ctx, f.key("crawl_hosts", of), counted...)
-	values := pipe.HMGet(ctx, f.key("crawl_seen", of), fields...)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
-	}
-	if current.Val() != run.Name {
+// States of a Find.
+const (
+	Look     State = "?"
+	Followed State = "="
+)
+
+// Verdict is what a run says of a URL that was found.
+type Verdict byte
+
+// The verdicts.
+const (
+	Unseen Verdict = 'n' // it is new
+	NoRoom Verdict = 'b' // it is new, and the run has as many as it may have
+	Seen   Verdict = 'k' // it is known, with that depth or a larger one
+	Deeper Verdict = 'd' // it is known with a smaller depth
+)
+
+// Found notes URLs, and returns what was known of each; of those that are known it notes
+// a larger depth. It is for after the jobs of new ones were enqueued: a job that is
+// enqueued twice is refused, a URL that is noted and has no job would never be fetched.
+// Those that have been fetched by now with a smaller depth, or redirected, are Deeper: they
+// are Followed once their links are, and a worker that dies before it does that again.
+// Where the run is over it notes and returns nothing: what that leads to is fetched no more.
+func (f *Frontier) Found(ctx context.Context, run Run, found []Find) ([]Verdict, error) {
+	if len(found) == 0 {
 		return nil, nil
 	}
-	for i, value := range counts.Val() {
-		text, _ := value.(string)
-		n, _ := strconv.Atoi(text)
-		left[hosts[i/len(states)]] -= n
-	}
-	seen := make([]Seen, len(links))
-	for i, value := range values.Val() {
-		host := Host(links[i].URL)
-		if text, ok := value.(string); ok && text != "" {
-			depth, _, _ := strings.Cut(text[1:], "|")
-			seen[i].State = State(text[:1])
-			seen[i].Depth, _ = strconv.Atoi(depth)
-		} else if left[""] <= 0 || left[host] <= 0 {
-			seen[i].State = Beyond
-		} else {
-			left[""]--
-			left[host]--
-		}
-	}
-	return seen, nil
-}
-
-// Found notes URLs, each in the state that it has if it is new, and says how many
-// were; of those that are known it notes a larger depth. It is for after
-// the jobs of new ones were enqueued: a job that is enqueued twice is refused, a
-// URL that is noted and has no job would never be fetched. Those that have been
-// fetched by now with a smaller depth, or redirected, are left to Followed, and
-// returned. Where the run is over it notes nothing, and none is new. New ones that the
-// run has no room for, or in the state Beyond, are counted and not noted.
-func (f *Frontier) Found(ctx context.Context, run Run, state State, links []Link) (added int, deeper []Link, err error) {
-	if len(links) == 0 {
-		return 0, nil, nil
-	}
 	args := []any{run.Crawl, run.Name, life.Milliseconds(), f.most, f.mostOfHost}
-	for _, l := range links {
-		args = append(args, Digest(l.URL), Host(l.URL), l.Depth, string(state))
+	for _, l := range found {
+		args = append(args, Digest(l.URL), Host(l.URL), l.Depth, string(l.State))
 	}
-	reply, err := lua.CrawlFound.Run(ctx, f.rdb, f.keys(), args...).Int64Slice()
+	reply, err := lua.CrawlFound.Run(ctx, f.rdb, f.keys(), args...).Text()
 	if err != nil {
-		return 0, nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
+		return nil, fmt.Errorf("crawl %s: %w", run.Crawl, err)
 	}
-	for _, i := range reply[1:] {
-		deeper = append(deeper, links[i])
-	}
-	return max(0, int(reply[0])), deeper, nil
-}
-
-// Followed notes to which depth the links of fetched pages have been followed. It
-// is for after that: a worker that dies before it has them followed once more.
-func (f *Frontier) Followed(ctx context.Context, run Run, links []Link) error {
-	_, _, err := f.Found(ctx, run, "=", links)
-	return err
+	return []Verdict(reply), nil
 }
 
 // Done notes what has become of a URL whose links were followed to the link's
@@ -291,6 +249,83 @@ func Host(text string) string {
 	}
 	host, _ := hostname.Of(u.Hostname())
 	return host
+}
+
+// Page is what is kept of a page beyond its job: what a recrawl asks with, and
+// where the page leads to, for a run in which it has not changed or a shorter
+// way to it is found. Its text is not kept. It outlives its run, and is replaced by
+// what a later run finds. When no run has met it for 90 to 180 days it goes, with the
+// first that begins then. Of one that would take more than maxKept bytes no links are kept,
+// and nothing to ask with: the next run fetches it anew.
+type Page struct {
+	Run      string   `json:"run"` // that fetched it
+	ETag     string   `json:"etag,omitempty"`
+	Modified string   `json:"modified,omitempty"` // its Last-Modified
+	Links    []string `json:"links,omitempty"`
+	Sitemaps []string `json:"sitemaps,omitempty"` // that its origin's robots.txt names
+	Nested   []string `json:"nested,omitempty"`   // sitemaps that it lists, being one itself
+	Level    int      `json:"level,omitempty"`    // how many sitemaps list one another up to it, without itself
+	To       string   `json:"to,omitempty"`       // where it redirects
+	// Archived is where the archive has the page's text, if it has.
+	Archived warc.Capture `json:"archived,omitzero"`
+}
+
+// maxKept is how many bytes Redis keeps of a page, which has all of them for months: room
+// for ten thousand links of any length that people give them.
+const maxKept = 1 << 20
+
+// encode packs the page: links repeat themselves, and gzip makes a fraction of them.
+func (p *Page) encode() ([]byte, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := pack(text)
+	if len(kept) > maxKept {
+		return (&Page{Run: p.Run, Level: p.Level, To: p.To, Archived: p.Archived}).encode()
+	}
+	return kept, err
+}
+
+func pack(text []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(text)
+	err = errors.Join(err, z.Close())
+	return b.Bytes(), err
+}
+
+func unpack(kept []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(kept))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// Page is what was kept of a page of the crawl in any of its runs, and nil for
+// nothing. What cannot be read any more is an error.
+func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
+	pipe := f.rdb.Pipeline()
+	now := pipe.HGet(ctx, f.key("crawl_pages", crawl), Digest(url))
+	before := pipe.HGet(ctx, f.key("crawl_before", crawl), Digest(url))
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
+	}
+	kept := cmp.Or(now.Val(), before.Val())
+	if kept == "" {
+		return nil, nil
+	}
+	// That is nothing an answer of the site could cause, so it is not passed over.
+	var p Page
+	text, err := unpack([]byte(kept))
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("crawl %s: what is kept of %s: %w", crawl, url, err)
+	}
+	return &p, nil
 }
 
 // Counts is how many URLs a crawl has found, and what has become of them. Found is

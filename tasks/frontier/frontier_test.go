@@ -47,11 +47,29 @@ func done(t *testing.T, f *frontier.Frontier, run frontier.Run, url string, dept
 	return got
 }
 
-func found(t *testing.T, f *frontier.Frontier, run frontier.Run, links ...frontier.Link) (int, []frontier.Link) {
+// verdicts are a run's of URLs that were found in a state.
+func verdicts(t *testing.T, f *frontier.Frontier, run frontier.Run, state frontier.State, links []frontier.Link) []frontier.Verdict {
 	t.Helper()
-	added, deeper, err := f.Found(t.Context(), run, frontier.Waiting, links)
+	var finds []frontier.Find
+	for _, l := range links {
+		finds = append(finds, frontier.Find{Link: l, State: state})
+	}
+	verdicts, err := f.Found(t.Context(), run, finds)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return verdicts
+}
+
+func found(t *testing.T, f *frontier.Frontier, run frontier.Run, links ...frontier.Link) (added int, deeper []frontier.Link) {
+	t.Helper()
+	for i, verdict := range verdicts(t, f, run, frontier.Waiting, links) {
+		switch verdict {
+		case frontier.Unseen:
+			added++
+		case frontier.Deeper:
+			deeper = append(deeper, links[i])
+		}
 	}
 	return added, deeper
 }
@@ -188,15 +206,16 @@ func TestDepth(t *testing.T) {
 		if diff := cmp.Diff([]frontier.Link{link(7)}, deeper); diff != "" {
 			t.Error(diff)
 		}
-		if err := f.Followed(t.Context(), first, deeper); err != nil {
-			t.Fatal(err)
-		}
+		verdicts(t, f, first, frontier.Followed, deeper)
 		if _, deeper := found(t, f, first, link(7)); deeper != nil {
 			t.Errorf("followed, and %v once more", deeper)
 		}
-		seen, err := f.Look(t.Context(), first, []frontier.Link{link(0), {URL: page + "new"}})
-		if diff := cmp.Diff([]frontier.Seen{{State: frontier.Fetched, Depth: 7}, {}}, seen); diff != "" || err != nil {
-			t.Error(err, diff)
+		for range 2 { // to look changes nothing
+			got := verdicts(t, f, first, frontier.Look, []frontier.Link{link(7), link(8), {URL: page + "new"}})
+			want := []frontier.Verdict{frontier.Seen, frontier.Deeper, frontier.Unseen}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
 		}
 	})
 }
@@ -297,11 +316,11 @@ func TestRobots(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		f, ctx := frontier.New(rdb, ""), t.Context()
 		const origin = "http://a.test"
-		want := func(what string, want frontier.Asked) {
+		want := func(what string, want frontier.RobotsHold, wantWait time.Duration) {
 			t.Helper()
-			got, err := f.AskRobots(ctx, origin, time.Minute)
-			if diff := cmp.Diff(want, got); diff != "" || err != nil {
-				t.Errorf("%s: %v %s", what, err, diff)
+			got, wait, err := f.AskRobots(ctx, origin, time.Minute)
+			if got != want || wait != wantWait || err != nil {
+				t.Errorf("%s: %q for %s, %v; want %q for %s", what, got, wait, err, want, wantWait)
 			}
 		}
 		must := func(err error) {
@@ -310,16 +329,16 @@ func TestRobots(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("the first", frontier.Asked{Ask: true})
-		want("the second", frontier.Asked{Wait: time.Minute})
+		want("the first", "", 0)
+		want("the second", frontier.RobotsAsked, time.Minute)
 		time.Sleep(time.Minute)
-		want("when the first has died", frontier.Asked{Ask: true})
-		must(f.NoRobots(ctx, origin, 30*time.Second))
-		want("after no answer", frontier.Asked{Wait: 30 * time.Second, Failed: true})
-		must(f.AwaitRobots(ctx, origin, 10*time.Second))
-		want("when it is elsewhere", frontier.Asked{Wait: 10 * time.Second})
+		want("when the first has died", "", 0)
+		must(f.HoldRobots(ctx, origin, frontier.RobotsFailed, 30*time.Second))
+		want("after no answer", frontier.RobotsFailed, 30*time.Second)
+		must(f.HoldRobots(ctx, origin, frontier.RobotsAsked, 10*time.Second))
+		want("when it is elsewhere", frontier.RobotsAsked, 10*time.Second)
 		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
-		want("after an answer", frontier.Asked{Ask: true})
+		want("after an answer", "", 0)
 
 		check := func(what string, wantOK, fresh bool) {
 			t.Helper()
@@ -379,17 +398,15 @@ func TestARunIsBounded(t *testing.T) {
 		if added, _ := found(t, f, first, urls("a.test", 4)...); added != 2 {
 			t.Errorf("%d are new of a host that may have 3, want 2", added)
 		}
-		seen, err := f.Look(t.Context(), first, append(urls("a.test", 3), urls("b.test", 3)...))
-		want := []frontier.Seen{{frontier.Waiting, 1}, {frontier.Waiting, 1}, {State: frontier.Beyond}, {}, {}, {State: frontier.Beyond}}
-		if diff := cmp.Diff(want, seen); diff != "" || err != nil {
-			t.Error(err, diff)
+		got := verdicts(t, f, first, frontier.Look, append(urls("a.test", 3), urls("b.test", 3)...))
+		want := []frontier.Verdict{frontier.Seen, frontier.Seen, frontier.NoRoom, frontier.Unseen, frontier.Unseen, frontier.NoRoom}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
 		}
 		if added, _ := found(t, f, first, urls("b.test", 3)...); added != 2 {
 			t.Errorf("%d are new of a run that may have 5, want 2", added)
 		}
-		if _, _, err := f.Found(t.Context(), first, frontier.Beyond, urls("b.test", 3)); err != nil {
-			t.Error(err)
-		}
+		verdicts(t, f, first, frontier.Beyond, urls("b.test", 3))
 		if answer, _ := claim(t, f, first, "http://c.test/", "default/new", 0); answer != frontier.Full {
 			t.Errorf("a job beyond: %s, want %s", answer, frontier.Full)
 		}

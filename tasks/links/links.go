@@ -22,6 +22,7 @@ import (
 	whatwg "github.com/nlnwa/whatwg-url/url"
 
 	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/percent"
 )
 
 // MaxURL is how long a URL may be, in bytes of its canonical form. Longer ones are
@@ -66,7 +67,7 @@ func Canonical(base, reference string) (string, error) {
 	case u.Username() != "" || u.Password() != "":
 		return "", errors.New("URL with user or password: want it without")
 	}
-	text := normalizeEncoding(u.Href(true))
+	text := percent.Normalize(u.Href(true), unreserved, brace)
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
@@ -98,44 +99,14 @@ func shown(reference string) string {
 	return reference
 }
 
-// normalizeEncoding decodes the unreserved characters of RFC 3986, writes all
-// other percent-encoding with capital digits, and encodes a percent sign that
-// stands for itself, which net/url does not take. All other characters have been
-// encoded where they must be by the parser before.
-func normalizeEncoding(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '%':
-		case '{', '}': // so that nothing found looks like the reference to a secret
-			fmt.Fprintf(&b, "%%%02X", text[i])
-			continue
-		default:
-			b.WriteByte(text[i])
-			continue
-		}
-		code := text[i:min(i+3, len(text))]
-		c, err := url.PathUnescape(code)
-		switch {
-		case err != nil:
-			b.WriteString("%25")
-			continue
-		case unreserved(c[0]):
-			b.WriteByte(c[0])
-		default:
-			b.WriteString(strings.ToUpper(code))
-		}
-		i += 2
-	}
-	return b.String()
-}
-
 // unreserved reports whether a character means the same encoded and not, by RFC 3986
 // 2.3, but for the dot: decoded, it could become a part of the path that has to be
 // resolved.
-func unreserved(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_~", c) >= 0
-}
+func unreserved(c byte) bool { return percent.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
+
+// brace has nothing that is found look like the reference to a secret. All other characters
+// have been encoded where they must be by the parser before.
+func brace(c byte) bool { return c == '{' || c == '}' }
 
 // Within reports whether the URL's host is one of those allowed: "example.com"
 // is that host alone, "*.example.com" all below it and not that host itself. How it is
@@ -176,8 +147,11 @@ func Trap(text string, now time.Time) bool {
 		return true
 	}
 	for length := 1; length*repeats <= len(parts); length++ {
-		for at := 0; at+length*repeats <= len(parts); at++ {
-			if repeated(parts[at:], length) {
+		same := 0 // so many parts in a row are as those before them at this length
+		for i := length; i < len(parts); i++ {
+			if parts[i] != parts[i-length] {
+				same = 0
+			} else if same++; same >= length*(repeats-1) && slices.ContainsFunc(parts[i-length:i], word) {
 				return true
 			}
 		}
@@ -190,20 +164,9 @@ func Trap(text string, now time.Time) bool {
 	return false
 }
 
-// repeated reports whether a list begins with the same parts, so many of them, time and
-// again. Numbers and single letters do so in honest paths, too.
-func repeated(parts []string, length int) bool {
-	first := parts[:length]
-	if !slices.ContainsFunc(first, func(part string) bool {
-		_, err := strconv.Atoi(part)
-		return len(part) > 1 && err != nil
-	}) {
-		return false
-	}
-	for n := 1; n < repeats; n++ {
-		if !slices.Equal(first, parts[n*length:(n+1)*length]) {
-			return false
-		}
-	}
-	return true
+// word reports whether a part is one that no path repeats in honesty, as it does numbers and
+// single letters.
+func word(part string) bool {
+	_, err := strconv.Atoi(part)
+	return len(part) > 1 && err != nil
 }

@@ -104,15 +104,20 @@ func (s *reading) take(to *[]string, base, loc string) bool {
 	return true
 }
 
-// readXML goes from entry to entry and keeps nothing else, so it takes memory for
-// one entry besides the URLs. What the root element is called does not matter: a
-// sitemap and an index differ in their entries.
+// readXML goes from tag to tag and keeps the text of a loc right within an entry, and
+// nothing else, so it takes memory for one entry besides the URLs. What the root element is
+// called does not matter: a sitemap and an index differ in their entries, and one file can
+// have both, though none should.
 func (s *reading) readXML(in io.Reader, all *bounded) error {
 	// It stays strict: what is no XML is most likely an error page, and worth a word.
-	raw := xml.NewDecoder(in)
-	raw.CharsetReader = charset.NewReaderLabel
-	dec := xml.NewTokenDecoder(&shallow{raw: raw, in: all})
-	for {
+	dec := xml.NewDecoder(in)
+	dec.CharsetReader = charset.NewReaderLabel
+	var to *[]string // of the entry that it is in
+	var loc []byte
+	var depth, entry int // of elements, and of that entry
+	var reads bool       // whether it is in its loc
+	for range maxTokens {
+		all.token = maxToken
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -120,56 +125,39 @@ func (s *reading) readXML(in io.Reader, all *bounded) error {
 		if err != nil {
 			return err
 		}
-		start, ok := token.(xml.StartElement)
-		if !ok || start.Name.Local != "url" && start.Name.Local != "sitemap" {
-			continue
-		}
-		var e struct {
-			Loc string `xml:"loc"`
-		}
-		if err := dec.DecodeElement(&e, &start); err != nil {
-			return err
-		}
-		// One file can have both, though none should.
-		to := &s.Pages
-		if start.Name.Local == "sitemap" {
-			to = &s.Sitemaps
-		}
-		if !s.take(to, s.url, e.Loc) {
-			return nil
+		switch token := token.(type) {
+		case xml.StartElement:
+			depth++
+			switch name := token.Name.Local; {
+			case depth > maxDepth:
+				return fmt.Errorf("XML is nested more than %d deep", maxDepth)
+			case to == nil && name == "url":
+				to, entry, loc = &s.Pages, depth, nil
+			case to == nil && name == "sitemap":
+				to, entry, loc = &s.Sitemaps, depth, nil
+			case to != nil && depth == entry+1 && name == "loc":
+				reads, loc = true, nil
+			}
+		case xml.CharData:
+			if reads && depth == entry+1 {
+				loc = append(loc, token...)
+			}
+		case xml.EndElement:
+			if reads = reads && depth > entry+1; to != nil && depth == entry {
+				if !s.take(to, s.url, string(loc)) {
+					return nil
+				}
+				to = nil
+			}
+			depth--
 		}
 	}
+	return fmt.Errorf("more than %d tags", maxTokens)
 }
 
 // maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
 // images and news have four. Each takes memory until it ends.
 const maxDepth = 100
-
-// shallow passes XML on as it is, and fails where it is nested too deep, or has too much.
-type shallow struct {
-	raw    *xml.Decoder
-	in     *bounded // that raw reads
-	depth  int
-	tokens int
-}
-
-func (s *shallow) Token() (xml.Token, error) {
-	s.in.token = maxToken
-	if s.tokens++; s.tokens > maxTokens {
-		return nil, fmt.Errorf("more than %d tags", maxTokens)
-	}
-	token, err := s.raw.RawToken()
-	switch token.(type) {
-	case xml.StartElement:
-		s.depth++
-	case xml.EndElement:
-		s.depth--
-	}
-	if s.depth > maxDepth {
-		return nil, fmt.Errorf("XML is nested more than %d deep", maxDepth)
-	}
-	return token, err
-}
 
 // readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are
 // left out, as any text would be one. Empty lines are no entries.

@@ -10,15 +10,14 @@ package robots
 import (
 	"bytes"
 	"cmp"
-	"fmt"
-	"maps"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/percent"
 )
 
 // MaxSize is how many bytes of a file are read: what RFC 9309 asks for at
@@ -46,7 +45,6 @@ type File struct {
 	Sitemaps []string
 
 	group
-	nothing bool // whether nothing may be fetched
 }
 
 // group is what the file says to some crawlers, in all of its groups for them: the RFC
@@ -68,7 +66,7 @@ type group struct {
 func FromAnswer(status int, body []byte, agent string) *File {
 	switch {
 	case status >= http.StatusInternalServerError:
-		return &File{nothing: true}
+		return Parse([]byte("User-agent: *\nDisallow: /\n"), agent)
 	case status >= 200 && status < 300:
 		return Parse(body, agent)
 	}
@@ -89,18 +87,17 @@ func Parse(text []byte, agent string) *File {
 		text = text[:1+bytes.LastIndexAny(text, "\r\n")]
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	p := parser{agent: Token(agent), sitemaps: map[string]bool{}}
+	own := Token(agent)
+	p := parser{groups: map[string]*group{own: nil}, sitemaps: map[string]bool{}}
+	p.groups["*"] = &group{}
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line, _, _ = strings.Cut(line, "#")
 		if key, value, ok := strings.Cut(line, ":"); ok {
 			p.line(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
 		}
 	}
-	p.file.group = p.all
-	if p.named {
-		p.file.group = p.own
-	}
-	p.file.rules.order()
+	p.file.group = *cmp.Or(p.groups[own], p.groups["*"])
+	slices.SortStableFunc(p.file.rules.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
 	return &p.file
 }
 
@@ -108,14 +105,12 @@ func Parse(text []byte, agent string) *File {
 // for all of these. A name after a rule begins a new list of crawlers. Rules before
 // the first name are nobody's.
 type parser struct {
-	agent    string // in lower case
 	file     File
 	sitemaps map[string]bool
 
-	own, all group    // what is said to the crawler, and to those that are not named
-	named    bool     // whether it is
-	to       []*group // whom the next rule is for
-	ruled    bool     // whether there has been a rule for them
+	groups map[string]*group // of the crawler, nil until it is named, and of those that are not
+	to     []*group          // whom the next rule is for
+	ruled  bool              // whether there has been a rule for them
 }
 
 // line takes in one line, split into its key, in lower case, and its value. A key that
@@ -126,13 +121,14 @@ func (p *parser) line(key, value string) {
 		if p.ruled {
 			p.to, p.ruled = nil, false
 		}
-		of := &p.all
-		switch token := Token(value); {
-		case token == "*":
-		case token != "" && token == p.agent:
-			of, p.named = &p.own, true
-		default:
+		token := Token(value)
+		of, known := p.groups[token]
+		if !known || token == "" {
 			return
+		}
+		if of == nil {
+			of = &group{}
+			p.groups[token] = of
 		}
 		if !slices.Contains(p.to, of) {
 			p.to = append(p.to, of)
@@ -192,7 +188,7 @@ func (f *File) Allowed(url string) bool {
 	if target == "/robots.txt" {
 		return true
 	}
-	return !f.nothing && f.rules.allow(target)
+	return f.rules.allow(target)
 }
 
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the
@@ -204,7 +200,7 @@ func (f *File) CrawlDelay() time.Duration { return f.delay }
 // are found by the beginnings of the URL, however many there are.
 type rules struct {
 	plain   map[string]bool // by path, with a $ where it has to end there: whether it is allowed
-	lengths []int           // of the paths in plain, the longest first
+	longest int             // of the paths in plain
 	wild    []rule          // with a *, the longest first
 }
 
@@ -226,16 +222,7 @@ func (s *rules) add(r rule) {
 		s.plain = map[string]bool{}
 	}
 	s.plain[r.path] = s.plain[r.path] || r.allow
-}
-
-// order makes the rules ready, after the last was added.
-func (s *rules) order() {
-	lengths := map[int]bool{}
-	for path := range s.plain {
-		lengths[len(path)] = true
-	}
-	s.lengths = slices.SortedFunc(maps.Keys(lengths), func(a, b int) int { return cmp.Compare(b, a) })
-	slices.SortStableFunc(s.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
+	s.longest = max(s.longest, len(r.path))
 }
 
 // allow reports whether a canonical target is allowed: by the longest rule that matches,
@@ -250,10 +237,7 @@ func (s *rules) allow(target string) bool {
 	if allow, ok := s.plain[target+"$"]; ok {
 		take(len(target), allow)
 	}
-	for _, n := range s.lengths {
-		if n > len(target) {
-			continue
-		}
+	for n := min(s.longest, len(target)); n >= 0; n-- {
 		if allow, ok := s.plain[target[:n]]; ok {
 			take(n, allow)
 			break
@@ -333,56 +317,18 @@ func pathOf(url string) string {
 
 // canonical writes a path with its query such that two that mean the same are
 // the same, as 2.2.2 of the RFC wants them compared: what need not be
-// percent-encoded is not, everything else is, with capital digits. A star and a
-// dollar that stand for themselves are encoded, so that in a pattern a star is
-// always a wildcard; and so is a percent sign, or it would begin what comes decoded after it.
+// percent-encoded is not, everything else is. A star and a dollar that stand for
+// themselves are encoded, so that in a pattern a star is always a wildcard.
 func canonical(path string, pattern bool) string {
-	var b strings.Builder
-	inQuery := false
-	for i := 0; i < len(path); i++ {
-		c := path[i]
-		decoded, encoded := unhex(path[i:])
-		switch {
-		case encoded && keepsMeaning(decoded, inQuery):
-			b.WriteByte(decoded)
-			i += 2
-		case encoded:
-			fmt.Fprintf(&b, "%%%02X", decoded)
-			i += 2
-		case c == '*' && pattern:
-			b.WriteByte(c)
-		case c <= ' ' || c >= 0x7f || c == '*' || c == '$' || c == '%':
-			fmt.Fprintf(&b, "%%%02X", c)
-		default:
-			inQuery = inQuery || c == '?'
-			b.WriteByte(c)
-		}
+	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
+	// The unreserved characters of RFC 3986, and such reserved ones as part nothing where
+	// they stand. So %2F in a path is no slash, and in a query it is.
+	inPath := func(c byte) bool { return percent.Alphanumeric(c) || strings.IndexByte("-._~:@!'(),;[]", c) >= 0 }
+	inQuery := func(c byte) bool { return inPath(c) || c == '/' || c == '?' }
+	path, query, ok := strings.Cut(path, "?")
+	path = percent.Normalize(path, inPath, encode)
+	if ok {
+		path += "?" + percent.Normalize(query, inQuery, encode)
 	}
-	return b.String()
-}
-
-// keepsMeaning reports whether a character means the same percent-encoded and
-// not: the unreserved ones of RFC 3986, and such reserved ones as part nothing
-// where they stand. So %2F in a path is no slash, and in a query it is.
-func keepsMeaning(c byte, inQuery bool) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return true
-	case c == '/' || c == '?':
-		return inQuery
-	}
-	return strings.IndexByte("-._~:@!'(),;[]", c) >= 0
-}
-
-// unhex is the character that a text begins with percent-encoded, if it does. A
-// percent sign alone stands for itself.
-func unhex(text string) (byte, bool) {
-	if text[0] != '%' {
-		return 0, false
-	}
-	decoded, err := url.PathUnescape(text[:min(3, len(text))])
-	if err != nil {
-		return 0, false
-	}
-	return decoded[0], true
+	return path
 }

@@ -26,11 +26,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Position is where a record is: what an index, such as a CDX, has to know. A reader
-// that starts at Offset and reads Length bytes has the record whole.
+// Position is where a record is: a reader that starts there reads one gzip member.
 type Position struct {
-	Offset, Length int64  // of its gzip member, in bytes
-	ID             string // its WARC-Record-ID
+	Offset int64  // of that, in bytes
+	ID     string // its WARC-Record-ID
 	// Capture is what has the payload: this record, or that which a revisit refers to.
 	Capture Capture
 }
@@ -64,12 +63,9 @@ type Exchange struct {
 	// Body the same, the answer becomes a revisit record, which refers to that and has no
 	// body. The zero value means that there is none.
 	Before Capture
-	// Metadata is about the exchange, such as "fetchTimeMs" and "outlink", the
-	// names that the standard knows. Without any there is no metadata record.
-	Metadata []Field
 }
 
-// Field is a line of a metadata or warcinfo record. A name may come more than once.
+// Field is a line of a warcinfo record. A name may come more than once.
 // A name with a colon, and either with a line break, is refused.
 type Field struct{ Name, Value string }
 
@@ -83,15 +79,10 @@ func info(filename string, at time.Time, fields []Field) ([]record, error) {
 	return []record{r}, err
 }
 
-// records are the answer's, the request's and the metadata's, of which the latter two
-// refer to the answer's. They are made before the first is written, so that what
-// cannot be archived leaves no part of itself.
+// records are the answer's, and the request's, which refers to that. They are made before
+// the first is written, so that what cannot be archived leaves no part of itself.
 func (e Exchange) records() ([]record, error) {
 	target, err := targetOf(e.Request.URL)
-	if err != nil {
-		return nil, err
-	}
-	meta, err := fieldBlock(e.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +91,7 @@ func (e Exchange) records() ([]record, error) {
 	request.add("WARC-Target-URI", target)
 	request.add("WARC-IP-Address", e.Address)
 	request.add("WARC-Concurrent-To", response.id)
-
-	records := []record{response, request}
-	if len(e.Metadata) > 0 {
-		metadata := record{kind: "metadata", id: newID(), at: e.At, contentType: "application/warc-fields", block: meta}
-		metadata.add("WARC-Target-URI", target)
-		metadata.add("WARC-Concurrent-To", response.id)
-		records = append(records, metadata)
-	}
-	return records, nil
+	return []record{response, request}, nil
 }
 
 // The profiles of revisit records.
@@ -253,17 +236,13 @@ func (r *record) add(name, value string) {
 // unpacks, to the records one after the other.
 func pack(records []record, behind int64) ([]byte, Position, error) {
 	var b bytes.Buffer
-	var first Position
-	for i, r := range records {
+	for _, r := range records {
 		z := gzip.NewWriter(&b)
 		if err := errors.Join(r.writeTo(z), z.Close()); err != nil {
 			return nil, Position{}, err
 		}
-		if i == 0 {
-			first = Position{Offset: behind, Length: int64(b.Len()), ID: r.id, Capture: r.capture}
-		}
 	}
-	return b.Bytes(), first, nil
+	return b.Bytes(), Position{behind, records[0].id, records[0].capture}, nil
 }
 
 // writeTo writes the record: its headers, an empty line, the block, two more. The

@@ -233,11 +233,3 @@ func (c *complaints) sum() {
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
-
-func sameID(l line) error {
-	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
-}
-
-func sameWork(l line) error {
-	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
-}

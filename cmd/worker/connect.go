@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
@@ -77,14 +76,10 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
-	switch {
-	case rest.Saved.IsZero() && rest.Spooled == 0:
+	if rest.Saved.IsZero() {
 		return nil, dial.ErrNoRedis
-	case !rest.Saved.IsZero():
-		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
 	}
-	fmt.Fprintln(stderr, text)
+	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", rest.Saved.Format(time.DateTime))
 	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
 		return nil, err
 	}

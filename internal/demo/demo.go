@@ -99,19 +99,16 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := embedded.Folder(folder).Start()
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(folder))
-	}
-	remove := func() {
-		_ = server.Close()
+	host := embedded.Folder(folder).NewHost(nil)
+	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(host.Dial))
+	done := func() {
+		_ = host.Close()
 		_ = os.RemoveAll(folder)
 	}
-	rdb, err := dial.Embedded(ctx, server.Addr())
 	if err != nil {
-		remove()
+		done()
 	}
-	return rdb, func() { _ = rdb.Close(); remove() }, err
+	return rdb, func() { _ = rdb.Close(); done() }, err
 }
 
 type demo struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// A Folder is where the address file and the spool are. Commands use [Default];
+// A Folder is where the address file and what is kept are. Commands use [Default];
 // tests use one of their own.
 type Folder string
 
@@ -52,8 +52,6 @@ func private(dir string) error {
 func (f Folder) path(name string) string { return filepath.Join(string(f), name) }
 
 func (f Folder) addrFile() string { return f.path("embedded.addr") }
-
-func (f Folder) spoolFile() string { return f.path("spool.jsonl") }
 
 func (f Folder) keptFile() string { return f.path("embedded.keys") }
 

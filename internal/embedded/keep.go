@@ -2,12 +2,14 @@ package embedded
 
 import (
 	"bufio"
+	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -112,36 +114,29 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 	return k, err
 }
 
-// restore gives m the keys of a file, and reports whether there are any.
-func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
-	db := m.DB(0)
-	err = readKept(name, func(k kept) error {
-		found = true
-		if err := k.write(db); err != nil {
-			return fmt.Errorf("key %q: %w", k.Key, err)
-		}
-		return nil
-	})
-	return found, err
-}
-
-// readKept gives each key of a file, if there is one.
-func readKept(name string, give func(kept) error) error {
+// restore gives m the keys of a file, and says when they were saved: never, if there is none.
+func restore(m *miniredis.Miniredis, name string) (saved time.Time, err error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return saved, nil
 	}
 	if err != nil {
-		return err
+		return saved, err
 	}
 	defer file.Close()
-	if err := decodeKept(gob.NewDecoder(bufio.NewReader(file)), give); err != nil {
-		return fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	stat, err := file.Stat()
+	if err != nil {
+		return saved, err
 	}
-	return nil
+	if err := decode(bufio.NewReader(file), m.DB(0)); err != nil {
+		return saved, fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	}
+	return stat.ModTime(), nil
 }
 
-func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
+// decode reads what encode has written.
+func decode(from io.Reader, db *miniredis.RedisDB) error {
+	decoder := gob.NewDecoder(from)
 	var form string
 	if err := decoder.Decode(&form); err != nil {
 		return err
@@ -151,17 +146,15 @@ func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
 	}
 	for {
 		var k kept
-		switch err := decoder.Decode(&k); {
-		case errors.Is(err, io.EOF):
+		err := decoder.Decode(&k)
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
-			return err
 		}
-		if k.ended() {
-			continue
+		if err == nil && !k.ended() {
+			err = k.write(db)
 		}
-		if err := give(k); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("key %q: %w", k.Key, err)
 		}
 	}
 }
@@ -198,3 +191,31 @@ func (k kept) write(db *miniredis.RedisDB) error {
 	}
 	return err
 }
+
+// A Rest is a copy of what the next server will find, to look at while none runs.
+type Rest struct {
+	redis *miniredis.Miniredis
+	Saved time.Time // when the last server saved it; zero if there is nothing
+}
+
+// Look gives what the next embedded server will find in the folder, which stays as it is.
+// The caller must close it.
+func (f Folder) Look() (*Rest, error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return nil, fmt.Errorf("read what is kept: %w", err)
+	}
+	defer unlock()
+	m := miniredis.NewMiniRedis()
+	saved, err := restore(m, f.keptFile())
+	if err != nil {
+		return nil, fmt.Errorf("read what is kept: %w", err)
+	}
+	return &Rest{m, saved}, nil
+}
+
+// Dial connects to the copy; its form is that of a Redis client's dialer.
+func (r *Rest) Dial(context.Context, string, string) (net.Conn, error) { return r.redis.Dial() }
+
+// Close forgets the copy.
+func (r *Rest) Close() { r.redis.Close() }

@@ -16,30 +16,27 @@ import (
 	"time"
 )
 
-// StartTLS is [Start] for a server that speaks only TLS. Its certificate is of an
+// RunTLS is [Run] for a server that speaks only TLS. Its certificate is of an
 // authority of its own, so [Server.Options] carries the trust that a client needs and
 // [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
 // certificate of its clients, too.
-func StartTLS(args ...string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "redistest-")
-	if err != nil {
-		return nil, err
+func RunTLS(t TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{dir: folder(t)}
+	var err error
+	if s.certificates, err = WriteCertificates(s.dir); err == nil {
+		s.tls, err = s.certificates.config()
 	}
-	files, err := WriteCertificates(dir)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		t.Fatalf("%v", err)
 	}
-	config, err := files.config()
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	secure := []string{
-		"--tls-cert-file", files.Cert,
-		"--tls-key-file", files.Key,
-		"--tls-ca-cert-file", files.CA,
+	s.args = append([]string{
+		"--tls-cert-file", s.certificates.Cert,
+		"--tls-key-file", s.certificates.Key,
+		"--tls-ca-cert-file", s.certificates.CA,
 		"--tls-auth-clients", "no",
-	}
-	return startIn(&Server{dir: dir, tls: config, certificates: files, args: append(secure, args...)})
+	}, args...)
+	return run(t, s)
 }
 
 // Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and

@@ -117,7 +117,7 @@ type demo struct {
 	rdb     redis.UniversalClient
 	limiter *lanes.Lanes
 	queue   string
-	api     *api
+	api     *API
 	denials atomic.Int64
 	start   time.Time
 }

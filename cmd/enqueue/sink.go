@@ -24,25 +24,25 @@ import (
 )
 
 // addEach streams the jobs: a bad line does not stop the others.
-func addEach(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	sink := &sink{config: conf, stderr: stdio.Err, refused: source.bad.add}
+func addEach(ctx context.Context, source *source) error {
+	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
-	err := fill(ctx, sink, source.jobs(), cli.NewBar(stdio.Err, 0, "enqueue"))
-	return source.finish(stdio.Out, sink.added, sink.close(err))
+	err := fill(ctx, sink, source.jobs(), cli.NewBar(source.stdio.Err, 0, "enqueue"))
+	return source.finish(sink.added, sink.close(err))
 }
 
 // addAll reads all jobs before it adds the first.
-func addAll(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
+func addAll(ctx context.Context, source *source) error {
 	lines := slices.Collect(source.jobs())
 	if source.failed() {
-		return source.finish(stdio.Out, 0, nil)
+		return source.finish(0, nil)
 	}
-	sink := &sink{config: conf, stderr: stdio.Err}
-	err := fill(ctx, sink, slices.Values(lines), cli.NewBar(stdio.Err, len(lines), "enqueue"))
+	sink := &sink{config: source.config, stderr: source.stdio.Err}
+	err := fill(ctx, sink, slices.Values(lines), cli.NewBar(source.stdio.Err, len(lines), "enqueue"))
 	if err != nil {
 		err = sink.undo(err)
 	}
-	return source.finish(stdio.Out, sink.added, sink.close(err))
+	return source.finish(sink.added, sink.close(err))
 }
 
 func fill(ctx context.Context, to *sink, jobs iter.Seq[line], bar *cli.Bar) error {

@@ -113,12 +113,11 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := folder.Look()
+	kept, _, err := folder.Look()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kept.Close()
-	rdb := redis.NewClient(&redis.Options{Dialer: kept.Dial})
+	rdb := redis.NewClient(&redis.Options{Dialer: kept})
 	defer rdb.Close()
 	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Val(); n != commands*each+1 {
 		t.Errorf("%d jobs wait, want %d", n, commands*each+1)

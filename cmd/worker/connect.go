@@ -72,15 +72,15 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 	if err != nil {
 		return nil, err
 	}
-	rest, err := folder.Look()
+	look, saved, err := folder.Look()
 	if err != nil {
 		return nil, err
 	}
-	if rest.Saved.IsZero() {
+	if saved.IsZero() {
 		return nil, dial.ErrNoRedis
 	}
-	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", rest.Saved.Format(time.DateTime))
-	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
+	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", saved.Format(time.DateTime))
+	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(look)); err != nil {
 		return nil, err
 	}
 	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil

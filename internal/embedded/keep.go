@@ -192,30 +192,17 @@ func (k kept) write(db *miniredis.RedisDB) error {
 	return err
 }
 
-// A Rest is a copy of what the next server will find, to look at while none runs.
-type Rest struct {
-	redis *miniredis.Miniredis
-	Saved time.Time // when the last server saved it; zero if there is nothing
-}
-
-// Look gives what the next embedded server will find in the folder, which stays as it is.
-// The caller must close it.
-func (f Folder) Look() (*Rest, error) {
+// Look gives a copy of what the next embedded server will find in the folder, which stays as
+// it is: how to dial that, and when it was saved: never, if there is none.
+func (f Folder) Look() (dial func(context.Context, string, string) (net.Conn, error), saved time.Time, err error) {
 	unlock, err := f.lock()
 	if err != nil {
-		return nil, fmt.Errorf("read what is kept: %w", err)
+		return nil, saved, fmt.Errorf("read what is kept: %w", err)
 	}
 	defer unlock()
 	m := miniredis.NewMiniRedis()
-	saved, err := restore(m, f.keptFile())
-	if err != nil {
-		return nil, fmt.Errorf("read what is kept: %w", err)
+	if saved, err = restore(m, f.keptFile()); err != nil {
+		return nil, saved, fmt.Errorf("read what is kept: %w", err)
 	}
-	return &Rest{m, saved}, nil
+	return func(context.Context, string, string) (net.Conn, error) { return m.Dial() }, saved, nil
 }
-
-// Dial connects to the copy; its form is that of a Redis client's dialer.
-func (r *Rest) Dial(context.Context, string, string) (net.Conn, error) { return r.redis.Dial() }
-
-// Close forgets the copy.
-func (r *Rest) Close() { r.redis.Close() }

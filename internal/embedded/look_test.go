@@ -11,15 +11,14 @@ func TestLook(t *testing.T) {
 	f := Folder(t.TempDir())
 	look := func(value string) {
 		t.Helper()
-		rest, err := f.Look()
+		dial, saved, err := f.Look()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer rest.Close()
-		rdb := redis.NewClient(&redis.Options{Dialer: rest.Dial})
+		rdb := redis.NewClient(&redis.Options{Dialer: dial})
 		defer rdb.Close()
-		if got := rdb.GetDel(t.Context(), "key").Val(); got != value || rest.Saved.IsZero() != (value == "") {
-			t.Errorf("it has %q, saved %s; want %q", got, rest.Saved, value)
+		if got := rdb.GetDel(t.Context(), "key").Val(); got != value || saved.IsZero() != (value == "") {
+			t.Errorf("it has %q, saved %s; want %q", got, saved, value)
 		}
 	}
 	look("")

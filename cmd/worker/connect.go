@@ -64,7 +64,7 @@ func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
 // kept is for looking at what the next worker with a Redis of its own will find, and says
 // what that is. The error is dial.ErrNoRedis if that is nothing.
 func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
-	conf, err := c.globals.Load()
+	conf, err := c.load()
 	if err != nil {
 		return nil, err
 	}

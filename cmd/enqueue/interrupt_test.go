@@ -29,7 +29,7 @@ func TestInterruptWhileNothingComes(t *testing.T) {
 		interrupt()
 	}()
 	var stderr bytes.Buffer
-	code := run(ctx, []string{"-"}, cli.IO{In: input, Out: io.Discard, Err: &stderr})
+	code := execute(ctx, []string{"-"}, cli.IO{In: input, Out: io.Discard, Err: &stderr})
 	if code != 1 || !bytes.HasSuffix(stderr.Bytes(), []byte("enqueue: interrupted\n")) {
 		t.Errorf("exit code %d: %s; want 1, interrupted", code, &stderr)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/jobspec"
 )
 
-func main() { cli.Process(run) }
+func main() { cli.Process(execute) }
 
-func run(ctx context.Context, args []string, stdio cli.IO) int {
+func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	if len(args) > 0 && args[0] == "crawl" {
 		var c crawlCommand
 		return cli.Main(ctx, "enqueue crawl", aboutCrawl, &c, &c.Globals, args[1:], stdio)

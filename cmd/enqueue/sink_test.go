@@ -70,7 +70,7 @@ func TestLinesThatComeSlowly(t *testing.T) {
 	input, lines := io.Pipe()
 	done := make(chan int)
 	go func() {
-		done <- run(t.Context(), []string{"--redis", "redis://" + server.Addr(), "-"}, cli.IO{In: input, Out: io.Discard, Err: io.Discard})
+		done <- execute(t.Context(), []string{"--redis", "redis://" + server.Addr(), "-"}, cli.IO{In: input, Out: io.Discard, Err: io.Discard})
 	}()
 	pending := asynqdb.Key("default", asynqdb.Pending)
 	for n := 1; n <= 3; n++ {
@@ -141,7 +141,7 @@ func TestBadLinesComeFirst(t *testing.T) {
 	}
 	add := func(lines string) (code int, stderr string) {
 		var out bytes.Buffer
-		code = run(t.Context(), []string{"-"}, cli.IO{In: strings.NewReader(lines), Out: io.Discard, Err: &out})
+		code = execute(t.Context(), []string{"-"}, cli.IO{In: strings.NewReader(lines), Out: io.Discard, Err: &out})
 		return code, out.String()
 	}
 	if code, said := add("{}\n"); code != 2 || !strings.Contains(said, "line 1: type is missing") || strings.Contains(said, "folder") {

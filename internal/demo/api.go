@@ -8,6 +8,12 @@ import (
 	"time"
 )
 
+// accounts take turns in the demo's calls, each of which says for which it is.
+const (
+	accounts      = 4
+	accountHeader = "Account"
+)
+
 // API is an API to try limits against: it allows so many calls in any second, in
 // all and for each account, by its own clock, and answers 429 to the others, whose
 // calls count, too.

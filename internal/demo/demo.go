@@ -45,11 +45,6 @@ type Options struct {
 	Watch func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (done func(), err error)
 }
 
-const (
-	accounts      = 4
-	accountHeader = "Account"
-)
-
 // headgateYAML is the demo's config: what a user would write.
 const headgateYAML = `
 limits:

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -91,6 +92,23 @@ func (f Folder) read() (mark, error) {
 		err = json.Unmarshal(text, &k)
 	}
 	return k, err
+}
+
+// replace writes a file in one step: a crash leaves the old one or the new one.
+func replace(name string, write func(io.Writer) error) error {
+	draft := name + ".new"
+	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := write(file); err != nil {
+		return errors.Join(err, os.Remove(draft)) // what is half written takes room on a full disk
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(draft, name)
 }
 
 // write replaces the address file in one step, because Find reads it without

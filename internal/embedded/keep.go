@@ -48,23 +48,6 @@ func readAll(m *miniredis.Miniredis) ([]kept, error) {
 	return all, nil
 }
 
-// replace writes a file in one step: a crash leaves the old one or the new one.
-func replace(name string, write func(io.Writer) error) error {
-	draft := name + ".new"
-	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if err := write(file); err != nil {
-		return errors.Join(err, os.Remove(draft)) // what is half written takes room on a full disk
-	}
-	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(draft, name)
-}
-
 // encode writes keys up to the first that cannot be written: the others would say the same.
 func encode(all []kept, to io.Writer) error {
 	out := bufio.NewWriter(to)

@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"net"
+	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -47,6 +48,17 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 	})
 	closeAfter(t, rdb)
 	return rdb
+}
+
+// Both runs f on miniredis and on a real redis-server, as subtests "miniredis"
+// and "redis".
+func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) {
+		_, rdb := Mini(t)
+		f(t, rdb)
+	})
+	t.Run("redis", func(t *testing.T) { f(t, Real(t)) })
 }
 
 // readAhead is a connection whose answers are taken at once, whether or not the client reads.

@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -37,22 +36,34 @@ func Real(t TB) redis.UniversalClient {
 // Run is [Start] for a test.
 func Run(t TB, args ...string) *Server {
 	t.Helper()
-	return run(t, &Server{dir: folder(t), args: args})
+	return begin(t, &Server{dir: folder(t), args: args})
 }
 
-// Both runs f on miniredis and on a real redis-server, as subtests "miniredis"
-// and "redis".
-func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
+// RunTLS is [Run] for a server that speaks only TLS. Its certificate is of an
+// authority of its own, so [Server.Options] carries the trust that a client needs and
+// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
+// certificate of its clients, too.
+func RunTLS(t TB, args ...string) *Server {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) {
-		_, rdb := Mini(t)
-		f(t, rdb)
-	})
-	t.Run("redis", func(t *testing.T) { f(t, Real(t)) })
+	s := &Server{dir: folder(t)}
+	var err error
+	if s.certificates, err = WriteCertificates(s.dir); err == nil {
+		s.tls, err = s.certificates.config()
+	}
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	s.args = append([]string{
+		"--tls-cert-file", s.certificates.Cert,
+		"--tls-key-file", s.certificates.Key,
+		"--tls-ca-cert-file", s.certificates.CA,
+		"--tls-auth-clients", "no",
+	}, args...)
+	return begin(t, s)
 }
 
-// run starts a server that is described, and ends it with the test.
-func run(t TB, s *Server) *Server {
+// begin starts a server that is described, and ends it with the test.
+func begin(t TB, s *Server) *Server {
 	t.Helper()
 	if err := s.start(); err != nil {
 		t.Fatalf("%v", err)

@@ -16,29 +16,6 @@ import (
 	"time"
 )
 
-// RunTLS is [Run] for a server that speaks only TLS. Its certificate is of an
-// authority of its own, so [Server.Options] carries the trust that a client needs and
-// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
-// certificate of its clients, too.
-func RunTLS(t TB, args ...string) *Server {
-	t.Helper()
-	s := &Server{dir: folder(t)}
-	var err error
-	if s.certificates, err = WriteCertificates(s.dir); err == nil {
-		s.tls, err = s.certificates.config()
-	}
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	s.args = append([]string{
-		"--tls-cert-file", s.certificates.Cert,
-		"--tls-key-file", s.certificates.Key,
-		"--tls-ca-cert-file", s.certificates.CA,
-		"--tls-auth-clients", "no",
-	}, args...)
-	return run(t, s)
-}
-
 // Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and
 // localhost, and a client of it, each with its key.
 type Certificates struct{ CA, Cert, Key, ClientCert, ClientKey string }

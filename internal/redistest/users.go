@@ -34,7 +34,7 @@ func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users)
 		t.Fatalf("%v", err)
 	}
 	s.args = append([]string{"--aclfile", file}, args...)
-	return run(t, s), users
+	return begin(t, s), users
 }
 
 // URLAs is [Server.URL] for a user.

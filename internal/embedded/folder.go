@@ -65,6 +65,9 @@ func (f Folder) lock() (unlock func(), err error) {
 	if err := private(string(f)); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(string(f), 0o700); err != nil { // one that was there with another mode
+		return nil, err
+	}
 	return lockedfile.MutexAt(f.path("lock")).Lock()
 }
 

@@ -66,7 +66,10 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 		started, err = prepare(s)
 	}
 	if err == nil {
-		err = s.publish()
+		err = s.save()
+	}
+	if err == nil {
+		err = s.folder.write(s.mark) // from here on others find it
 	}
 	if err != nil {
 		s.end()
@@ -76,14 +79,6 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 	s.beside.Go(func() { s.expire(closed) })
 	s.beside.Go(func() { s.saveOn(closed) })
 	return s, nil
-}
-
-// publish lets others find the server. What it holds is saved before.
-func (s *Server) publish() error {
-	if err := s.save(); err != nil {
-		return err
-	}
-	return s.folder.write(s.mark)
 }
 
 // look takes what an earlier server has left.

@@ -200,13 +200,17 @@ func (s *sink) flush(ctx context.Context) error {
 	return s.failed
 }
 
-// warn tells of the queues that no running worker takes jobs from or, where none is running,
-// no worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
+// warn tells what the jobs wait for where no worker is running, and of the queues that no
+// running worker takes jobs from or, where there is none, no worker with this config would.
+// It says nothing if Redis fails: the jobs are safe by then.
 func (s *sink) warn() {
 	by, served := "no worker with this config would take", map[string]bool{}
 	servers, err := asynq.NewInspectorFromRedisClient(s.rdb).Servers()
 	if err != nil {
 		return
+	}
+	if s.host != nil && s.host.Runs() && len(servers) == 0 {
+		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	for _, server := range servers {
 		by = "no running worker takes"
@@ -261,9 +265,6 @@ func (s *sink) close(err error) error {
 	if lost := s.host.Close(); lost != nil {
 		s.added = 0
 		return errors.Join(err, fmt.Errorf("the jobs cannot be kept for the next worker: %w", lost))
-	}
-	if s.added > 0 {
-		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	return err
 }

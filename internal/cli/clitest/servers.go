@@ -183,14 +183,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	case strings.HasPrefix(path, "/to/"):
 		http.Redirect(w, r, strings.TrimPrefix(path, "/to"), http.StatusFound)
-	case strings.HasPrefix(path, "/status/"):
-		status, err := strconv.Atoi(strings.TrimPrefix(path, "/status/"))
-		if err != nil {
-			status = http.StatusNotFound
-		}
-		w.WriteHeader(status)
-	case strings.HasPrefix(path, "/say/"):
-		code, text, _ := strings.Cut(strings.TrimPrefix(path, "/say/"), "/")
+	case strings.HasPrefix(path, "/status/"), strings.HasPrefix(path, "/say/"):
+		code, text, _ := strings.Cut(path[strings.Index(path[1:], "/")+2:], "/")
 		status, err := strconv.Atoi(code)
 		if err != nil {
 			status = http.StatusNotFound

@@ -30,11 +30,6 @@ func board(uid, title, description string) *dashboard.DashboardBuilder {
 			Type(dashboard.DashboardLinkTypeLink).Url("/d/" + other).IncludeVars(true).KeepTime(true))
 }
 
-// source is the Prometheus that the reader has chosen.
-func source() common.DataSourceRef {
-	return common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
-}
-
 // row begins a part of a dashboard: the panels that follow stand under its title.
 func row(title string) *dashboard.RowBuilder { return dashboard.NewRowBuilder(title) }
 

@@ -3,7 +3,10 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,9 +31,6 @@ import (
 // flushTime bounds how long a command that is done waits for its last spans to
 // be exported.
 const flushTime = 3 * time.Second
-
-// callTime bounds a call of the collector.
-const callTime = 10 * time.Second
 
 // beginTraces has the process record traces as OpenTelemetry's environment
 // variables say, or not at all where there are none; end exports what is left.
@@ -103,6 +103,7 @@ func (c *complaints) Handle(err error) {
 type collector struct {
 	url    string
 	header http.Header
+	gzip   bool
 	client http.Client
 }
 
@@ -112,8 +113,7 @@ func otlp(name string) string {
 }
 
 func newCollector() (*collector, error) {
-	c := &collector{client: http.Client{Timeout: callTime}}
-	c.header = http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}
+	c := &collector{header: http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}}
 	c.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if c.url == "" {
 		c.url = strings.TrimSuffix(cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "http://localhost:4318"), "/") + "/v1/traces"
@@ -132,7 +132,45 @@ func newCollector() (*collector, error) {
 			c.header.Set(strings.TrimSpace(name), value)
 		}
 	}
-	return c, nil
+	switch how := otlp("COMPRESSION"); how {
+	case "", "none":
+	case "gzip":
+		c.gzip = true
+		c.header.Set("Content-Encoding", how)
+	default:
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q: want gzip or none", how)
+	}
+	ms, err := strconv.ParseUint(cmp.Or(otlp("TIMEOUT"), "10000"), 10, 31)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q: want milliseconds, such as 10000", otlp("TIMEOUT"))
+	}
+	c.client.Timeout = time.Duration(ms) * time.Millisecond
+	return c, c.trust()
+}
+
+func (c *collector) trust() error {
+	settings := new(tls.Config)
+	if file := otlp("CERTIFICATE"); file != "" {
+		text, err := os.ReadFile(file)
+		settings.RootCAs = x509.NewCertPool()
+		if err == nil && !settings.RootCAs.AppendCertsFromPEM(text) {
+			err = fmt.Errorf("%s has no certificate in PEM", file)
+		}
+		if err != nil {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+	}
+	if cert, key := otlp("CLIENT_CERTIFICATE"), otlp("CLIENT_KEY"); cert+key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
+		}
+		settings.Certificates = []tls.Certificate{pair}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = settings
+	c.client.Transport = transport
+	return nil
 }
 
 func (c *collector) Start(context.Context) error { return nil }
@@ -150,6 +188,13 @@ func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans)
 	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: of}) // as an export request is written
 	if err != nil {
 		return err
+	}
+	if c.gzip {
+		var small bytes.Buffer
+		z := gzip.NewWriter(&small)
+		_, _ = z.Write(body)
+		_ = z.Close()
+		body = small.Bytes()
 	}
 	for {
 		pause, err := c.send(ctx, body)

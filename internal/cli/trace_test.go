@@ -2,10 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,20 +38,25 @@ func traceOnce(t *testing.T) (code int, said string) {
 }
 
 // A command exports its spans to the collector that the environment names, the
-// last of them before it ends, with headers where it is told so; and again where the
-// collector is busy.
+// last of them before it ends, by TLS, compressed and with headers where it is told so; and
+// again where the collector is busy.
 func TestTracesReachCollector(t *testing.T) {
 	var got spans.TracesData
 	var sent http.Header
 	calls := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if calls++; calls == 1 {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		sent = r.Header
-		text, err := io.ReadAll(r.Body)
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		text, err := io.ReadAll(body)
 		if err == nil && r.URL.Path == "/v1/traces" {
 			err = proto.Unmarshal(text, &got)
 		}
@@ -56,8 +65,12 @@ func TestTracesReachCollector(t *testing.T) {
 		}
 	}))
 	defer server.Close()
+	trusted := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, value := range map[string]string{
-		"ENDPOINT": server.URL, "HEADERS": "X-Tenant=a%20b, authorization=Bearer%20x",
+		"ENDPOINT": server.URL, "CERTIFICATE": trusted, "COMPRESSION": "gzip", "HEADERS": "X-Tenant=a%20b, authorization=Bearer%20x",
 	} {
 		t.Setenv("OTEL_EXPORTER_OTLP_"+name, value)
 	}
@@ -91,6 +104,8 @@ func TestBadTraceSettings(t *testing.T) {
 	for name, want := range map[string]string{
 		"OTEL_TRACES_EXPORTER": `: "pigeon": want`, "OTEL_EXPORTER_OTLP_PROTOCOL": `: "pigeon": want`,
 		"OTEL_EXPORTER_OTLP_ENDPOINT": `: "pigeon/v1/traces": want a URL`, "OTEL_EXPORTER_OTLP_HEADERS": `: "pigeon": want NAME=VALUE`,
+		"OTEL_EXPORTER_OTLP_COMPRESSION": `: "pigeon": want gzip`, "OTEL_EXPORTER_OTLP_TIMEOUT": `: "pigeon": want milliseconds`,
+		"OTEL_EXPORTER_OTLP_CERTIFICATE": ": open pigeon", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": ": open pigeon",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "pigeon")

@@ -54,12 +54,9 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return cli.Usagef("%w", err)
 	}
-	source := &source{
-		json: c.JSON, crawl: c.Name,
-		given: jobs, defaults: c.Options, config: conf,
-		stderr: stdio.Err, bad: complaints{out: stdio.Err},
-	}
-	if err := addAll(ctx, conf, source, stdio); err != nil {
+	source := newSource(conf, c.Options, c.JSON, stdio)
+	source.given, source.crawl = jobs, c.Name
+	if err := addAll(ctx, source); err != nil {
 		return err
 	}
 	if !c.JSON {

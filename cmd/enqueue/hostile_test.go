@@ -44,7 +44,7 @@ func TestHostileJobs(t *testing.T) {
 		{"crawl", "https://example.com/", "--allow", evil},
 	} {
 		var out bytes.Buffer
-		run(t.Context(), append(args, "--redis", server.URL()), cli.IO{In: strings.NewReader(lines), Out: &out, Err: &out})
+		execute(t.Context(), append(args, "--redis", server.URL()), cli.IO{In: strings.NewReader(lines), Out: &out, Err: &out})
 		shown := out.String()
 		bad := func(r rune) bool { return r < 0x20 && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x202e }
 		if i := strings.IndexFunc(shown, bad); i >= 0 || !utf8.ValidString(shown) {

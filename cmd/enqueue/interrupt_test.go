@@ -8,7 +8,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // An interrupt ends a command that waits for lines.
@@ -24,7 +29,7 @@ func TestInterruptWhileNothingComes(t *testing.T) {
 		interrupt()
 	}()
 	var stderr bytes.Buffer
-	code := run(ctx, []string{"-"}, cli.IO{In: input, Out: io.Discard, Err: &stderr})
+	code := execute(ctx, []string{"-"}, cli.IO{In: input, Out: io.Discard, Err: &stderr})
 	if code != 1 || !bytes.HasSuffix(stderr.Bytes(), []byte("enqueue: interrupted\n")) {
 		t.Errorf("exit code %d: %s; want 1, interrupted", code, &stderr)
 	}
@@ -33,21 +38,31 @@ func TestInterruptWhileNothingComes(t *testing.T) {
 // An interrupt ends a command that adds jobs, and is called one: asynq's error is another.
 func TestInterruptWhileJobsAreAdded(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
-	err := fill(ctx, interrupted(interrupt), slices.Values([]line{{}}), cli.NewBar(io.Discard, 0, ""))
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("%v; want %v", err, context.Canceled)
+	_, rdb := redistest.Mini(t)
+	rdb.AddHook(interrupted(interrupt))
+	sink := &sink{config: config.Default(), stderr: io.Discard}
+	sink.use(rdb)
+	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
+	err := fill(ctx, sink, slices.Values([]line{{Job: job}}), cli.NewBar(io.Discard, 0, ""))
+	if !errors.Is(err, context.Canceled) || sink.added != 0 {
+		t.Errorf("%v, and %d are added; want %v", err, sink.added, context.Canceled)
 	}
 }
 
-// interrupted is a sink whose command is interrupted while it adds a job.
+// interrupted is a client whose command is interrupted while it adds a job.
 type interrupted func()
 
-func (i interrupted) add(context.Context, line) error {
+func (i interrupted) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (i interrupted) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { return i.fail() }
+}
+
+func (i interrupted) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return i.fail() }
+}
+
+func (i interrupted) fail() error {
 	i()
 	return errors.New("UNKNOWN: redis eval error: context canceled")
 }
-func (interrupted) send(context.Context)        {}
-func (interrupted) flush(context.Context) error { return nil }
-func (interrupted) added() int                  { return 0 }
-func (interrupted) undo(context.Context) error  { return nil }
-func (interrupted) close()                      {}

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/jobspec"
 )
 
-func main() { cli.Process(run) }
+func main() { cli.Process(execute) }
 
-func run(ctx context.Context, args []string, stdio cli.IO) int {
+func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	if len(args) > 0 && args[0] == "crawl" {
 		var c crawlCommand
 		return cli.Main(ctx, "enqueue crawl", aboutCrawl, &c, &c.Globals, args[1:], stdio)
@@ -48,21 +48,18 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	defer input.Close()
-	source := &source{
-		json:  c.JSON,
-		input: input, defaults: c.Options, config: conf,
-		stderr: stdio.Err, bad: complaints{out: stdio.Err},
-	}
+	source := newSource(conf, c.Options, c.JSON, stdio)
+	source.input = input
 	if c.File == "" {
 		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
 	}
 	switch {
 	case c.Plan:
-		return sayPlan(ctx, conf, source, stdio)
+		return sayPlan(ctx, source)
 	case c.Strict:
-		return addAll(ctx, conf, source, stdio)
+		return addAll(ctx, source)
 	}
-	return addEach(ctx, conf, source, stdio)
+	return addEach(ctx, source)
 }
 
 // Validate reports what is wrong with the flags. kong calls it.

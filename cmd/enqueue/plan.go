@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/plan"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -16,17 +15,17 @@ import (
 
 // sayPlan says when the first and the last job would run, as things stand. It adds
 // nothing.
-func sayPlan(ctx context.Context, conf *config.Config, source *source, stdio cli.IO) error {
-	p, err := plan.New(ctx, conf)
+func sayPlan(ctx context.Context, source *source) error {
+	p, err := plan.New(ctx, source.config)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	if p.Basis != "" {
-		fmt.Fprintln(stdio.Err, "enqueue: "+p.Basis)
+		fmt.Fprintln(source.stdio.Err, "enqueue: "+p.Basis)
 	}
 	for l := range source.jobs() {
-		rule, err := l.Rule(conf)
+		rule, err := l.Rule(source.config)
 		if err == nil {
 			err = p.Add(ctx, l.Job, rule)
 		}
@@ -42,7 +41,7 @@ func sayPlan(ctx context.Context, conf *config.Config, source *source, stdio cli
 	if err != nil {
 		return err
 	}
-	if err := printPlan(stdio.Out, source.json, p.Jobs, moment{first}, moment{last}); err != nil {
+	if err := printPlan(source.stdio.Out, source.json, p.Jobs, moment{first}, moment{last}); err != nil {
 		return err
 	}
 	return source.verdict()

@@ -12,4 +12,4 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"enqueue": main})
 }
 
-func TestScripts(t *testing.T) { clitest.Run(t, run, "../worker") }
+func TestScripts(t *testing.T) { clitest.Run(t, execute, "../worker") }

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
 )
@@ -36,15 +43,16 @@ func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(lossy{})
 	var refused []error
-	sink := opener{config.Default(), io.Discard, func(_ line, err error) { refused = append(refused, err) }, queueSet{}}.queues(rdb)
+	sink := &sink{config: config.Default(), stderr: io.Discard, refused: func(_ line, err error) { refused = append(refused, err) }}
+	sink.use(rdb)
 	for _, unique := range []time.Duration{0, time.Hour} {
 		job := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: unique}}.Fill(jobspec.Options{}, config.Default())
 		if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if sink.added() != 2 || len(refused) > 0 {
-		t.Errorf("added are %d, refused %v; want 2, and none", sink.added(), refused)
+	if sink.added != 2 || len(refused) > 0 {
+		t.Errorf("added are %d, refused %v; want 2, and none", sink.added, refused)
 	}
 	again := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}.Fill(jobspec.Options{}, config.Default())
 	if err := cmp.Or(sink.add(t.Context(), line{Job: again}), sink.flush(t.Context())); err != nil || len(refused) != 1 {
@@ -62,7 +70,7 @@ func TestLinesThatComeSlowly(t *testing.T) {
 	input, lines := io.Pipe()
 	done := make(chan int)
 	go func() {
-		done <- run(t.Context(), []string{"--redis", "redis://" + server.Addr(), "-"}, cli.IO{In: input, Out: io.Discard, Err: io.Discard})
+		done <- execute(t.Context(), []string{"--redis", "redis://" + server.Addr(), "-"}, cli.IO{In: input, Out: io.Discard, Err: io.Discard})
 	}()
 	pending := asynqdb.Key("default", asynqdb.Pending)
 	for n := 1; n <= 3; n++ {
@@ -76,5 +84,70 @@ func TestLinesThatComeSlowly(t *testing.T) {
 	lines.Close()
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// Commands that add jobs at the same moment while no worker runs add all of them, and of one
+// job that two add one is told that it is there.
+func TestCommandsAtTheSameMoment(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", home)
+	const commands, each = 3, 100
+	var wg sync.WaitGroup
+	refused := make([]int, commands)
+	for i := range commands {
+		sink := &sink{config: config.Default(), stderr: io.Discard, refused: func(line, error) { refused[i]++ }}
+		wg.Go(func() {
+			jobs := []line{{Job: jobspec.Job{Type: "mine", ID: "all's"}.Fill(jobspec.Options{}, config.Default()), ownID: true}}
+			for range each {
+				jobs = append(jobs, line{Job: jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())})
+			}
+			if err := sink.close(fill(t.Context(), sink, slices.Values(jobs), cli.NewBar(io.Discard, 0, ""))); err != nil {
+				t.Errorf("command %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	folder, err := embedded.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, _, err := folder.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Dialer: kept})
+	defer rdb.Close()
+	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Val(); n != commands*each+1 {
+		t.Errorf("%d jobs wait, want %d", n, commands*each+1)
+	}
+	told := 0
+	for _, n := range refused {
+		told += n
+	}
+	if told < commands-1 { // one whose answer was lost may be told so of its own
+		t.Errorf("%d were told that it is there, want %d", told, commands-1)
+	}
+}
+
+// Lines that are wrong are told also where there is nowhere to add jobs to.
+func TestBadLinesComeFirst(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", home)
+	if err := os.WriteFile(filepath.Join(home, "headgate"), nil, 0o600); err != nil { // no folder
+		t.Fatal(err)
+	}
+	add := func(lines string) (code int, stderr string) {
+		var out bytes.Buffer
+		code = execute(t.Context(), []string{"-"}, cli.IO{In: strings.NewReader(lines), Out: io.Discard, Err: &out})
+		return code, out.String()
+	}
+	if code, said := add("{}\n"); code != 2 || !strings.Contains(said, "line 1: type is missing") || strings.Contains(said, "folder") {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if code, said := add("{}\n{\"type\":\"mine\"}\n"); code != 1 || !strings.Contains(said, "line 1: type is missing") || !strings.Contains(said, "it must be a folder of your own") {
+		t.Errorf("exit code %d: %s", code, said)
 	}
 }

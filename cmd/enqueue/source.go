@@ -31,18 +31,23 @@ func (l line) where() string {
 }
 
 type source struct {
-	given    []jobspec.Job // instead of the input
-	json     bool          // how to say what came of it
-	crawl    string        // whose jobs they are, if any's
-	input    io.Reader
-	defaults jobspec.Options
 	config   *config.Config
-	stderr   io.Writer
+	defaults jobspec.Options
+	json     bool // how to say what came of it
+	stdio    cli.IO
+
+	input io.Reader
+	given []jobspec.Job // instead of the input
+	crawl string        // whose jobs they are, if any's
 
 	last    line // that jobs gave
 	bad     complaints
 	err     error           // why the input ended early
 	foreign map[string]bool // types that are not built in, and were said to be
+}
+
+func newSource(conf *config.Config, defaults jobspec.Options, json bool, stdio cli.IO) *source {
+	return &source{config: conf, defaults: defaults, json: json, stdio: stdio, bad: complaints{out: stdio.Err}}
 }
 
 // maxLine bounds a line. Redis itself takes at most 512 MB.
@@ -114,7 +119,7 @@ func (s *source) check(l line) error {
 		s.foreign = map[string]bool{}
 	}
 	s.foreign[l.Type] = true
-	fmt.Fprintf(s.stderr, "enqueue: %stype %q is not built in (%s): only a worker of your own can run it\n",
+	fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only a worker of your own can run it\n",
 		l.where(), l.Type, strings.Join(tasks.Types(), ", "))
 	return nil
 }
@@ -122,9 +127,9 @@ func (s *source) check(l line) error {
 func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
 
 // finish says how many jobs were added, and ends with the right exit code.
-func (s *source) finish(stdout io.Writer, added int, err error) error {
+func (s *source) finish(added int, err error) error {
 	s.bad.sum()
-	if failed := s.say(stdout, added); failed != nil {
+	if failed := s.say(added); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -133,13 +138,13 @@ func (s *source) finish(stdout io.Writer, added int, err error) error {
 	return s.verdict()
 }
 
-func (s *source) say(stdout io.Writer, added int) error {
+func (s *source) say(added int) error {
 	id := ""
 	if len(s.given) == 1 && added == 1 {
 		id = s.last.ID
 	}
 	if s.json {
-		return cli.JSON(stdout, struct {
+		return cli.JSON(s.stdio.Out, struct {
 			Enqueued int    `json:"enqueued"`
 			There    int    `json:"there_already"`
 			BadLines int    `json:"bad_lines"`
@@ -161,7 +166,7 @@ func (s *source) say(stdout io.Writer, added int) error {
 	if id != "" {
 		text += ": " + cli.Foreign(id)
 	}
-	_, err := fmt.Fprintln(stdout, text)
+	_, err := fmt.Fprintln(s.stdio.Out, text)
 	return err
 }
 
@@ -233,11 +238,3 @@ func (c *complaints) sum() {
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
-
-func sameID(l line) error {
-	return &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
-}
-
-func sameWork(l line) error {
-	return &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
-}

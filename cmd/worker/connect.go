@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
@@ -65,7 +64,7 @@ func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
 // kept is for looking at what the next worker with a Redis of its own will find, and says
 // what that is. The error is dial.ErrNoRedis if that is nothing.
 func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
-	conf, err := c.globals.Load()
+	conf, err := c.load()
 	if err != nil {
 		return nil, err
 	}
@@ -73,19 +72,15 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 	if err != nil {
 		return nil, err
 	}
-	rest, err := folder.Look()
+	look, saved, err := folder.Look()
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
-	switch {
-	case rest.Saved.IsZero() && rest.Spooled == 0:
+	if saved.IsZero() {
 		return nil, dial.ErrNoRedis
-	case !rest.Saved.IsZero():
-		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
 	}
-	fmt.Fprintln(stderr, text)
-	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
+	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", saved.Format(time.DateTime))
+	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(look)); err != nil {
 		return nil, err
 	}
 	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil

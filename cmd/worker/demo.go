@@ -131,8 +131,8 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return err
 	}
-	upstream := demo.NewUpstream(c.Rate)
-	server := listen.Server(upstream)
+	api := demo.NewAPI(c.Rate)
+	server := listen.Server(api)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(stdio.Out, "an API that allows %d calls a second is at http://%s\n", c.Rate, l.Addr())
@@ -142,12 +142,12 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 		select {
 		case <-ctx.Done():
 			listen.Close(server)
-			upstream.Tell(stdio.Out)
+			api.Tell(stdio.Out)
 			return nil
 		case err := <-served:
 			return err
 		case <-second.C:
-			upstream.Tell(stdio.Out)
+			api.Tell(stdio.Out)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func checkCommand(t *testing.T, page, shown string) {
 		}
 	}
 	var help, problem bytes.Buffer
-	if code := run(t.Context(), append(args, "-h"), cli.IO{Out: &help, Err: &problem}); code != 0 {
+	if code := execute(t.Context(), append(args, "-h"), cli.IO{Out: &help, Err: &problem}); code != 0 {
 		t.Errorf("%s shows worker %s: %s", page, shown, &problem)
 	}
 	for _, flag := range flags {

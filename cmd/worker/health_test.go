@@ -22,7 +22,7 @@ func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path st
 	running.Replace(t, path, config)
 	log := new(running.Log)
 	running.Start(t, log, func(ctx context.Context) error {
-		if code := run(ctx, []string{"run", "--redis", rdb.URL(), "--config", path, "--listen", ":0"}, cli.IO{Out: io.Discard, Err: log}); code != 0 {
+		if code := execute(ctx, []string{"run", "--redis", rdb.URL(), "--config", path, "--listen", ":0"}, cli.IO{Out: io.Discard, Err: log}); code != 0 {
 			return fmt.Errorf("exit code %d", code)
 		}
 		return nil
@@ -39,7 +39,7 @@ func TestHealthCommand(t *testing.T) {
 	address := strings.TrimPrefix(url, "http://")
 	ask := func(args ...string) (int, string) {
 		var out bytes.Buffer
-		code := run(t.Context(), append([]string{"health", address}, args...), cli.IO{Out: &out, Err: &out})
+		code := execute(t.Context(), append([]string{"health", address}, args...), cli.IO{Out: &out, Err: &out})
 		return code, out.String()
 	}
 	for _, args := range [][]string{nil, {"--ready"}} {
@@ -59,7 +59,7 @@ func TestHealthCommandIsGuarded(t *testing.T) {
 	closed, _ := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
 	health := func(args ...string) (code int, said string) {
 		var out bytes.Buffer
-		code = run(t.Context(), append([]string{"health", strings.TrimPrefix(closed, "http://")}, args...), cli.IO{Out: &out, Err: &out})
+		code = execute(t.Context(), append([]string{"health", strings.TrimPrefix(closed, "http://")}, args...), cli.IO{Out: &out, Err: &out})
 		return code, out.String()
 	}
 	if code, said := health("--ready"); code != 1 || !strings.Contains(said, "401: want the page's token") {
@@ -77,7 +77,7 @@ func TestHealthCommandOverTLS(t *testing.T) {
 	}
 	at, _ := runWorker(t, redistest.Run(t), fmt.Sprintf("page: {tls_cert: %s, tls_key: %s}\n", files.Cert, files.Key))
 	var said bytes.Buffer
-	if code := run(t.Context(), []string{"health", at}, cli.IO{Out: &said, Err: &said}); code != 0 || said.String() != "ok\n" {
+	if code := execute(t.Context(), []string{"health", at}, cli.IO{Out: &said, Err: &said}); code != 0 || said.String() != "ok\n" {
 		t.Errorf("worker health %s: %d, %s", at, code, said.String())
 	}
 }

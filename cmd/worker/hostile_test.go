@@ -122,7 +122,7 @@ func TestHostileJobs(t *testing.T) {
 	for _, args := range []string{"jobs delete no" + id, "jobs run limited2" + id, "jobs list --state " + id, "jobs list --limit no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "jobs run no" + id, "limits show no" + id, "results --queue " + id} {
 		var stderr bytes.Buffer
 		words := append(strings.Split(args, " "), "--redis", server.URL())
-		if code := run(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {
+		if code := execute(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {
 			t.Errorf("%q succeeds", args)
 		}
 		checkShown(t, args, stderr.String())
@@ -169,7 +169,7 @@ func hostileFiles(t *testing.T, url string) {
 func hostileRun(t *testing.T, url string, args []string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := run(t.Context(), append(args, "--redis", url), cli.IO{Out: &out, Err: &stderr}); code != 0 {
+	if code := execute(t.Context(), append(args, "--redis", url), cli.IO{Out: &out, Err: &stderr}); code != 0 {
 		t.Fatalf("%q: exit code %d: %.500s", args, code, &stderr)
 	}
 	return out.String()

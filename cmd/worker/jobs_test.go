@@ -104,7 +104,7 @@ func (w *allJobs) run(args string) (code int, out, stderr string) {
 func (w *allJobs) worker(args string) (code int, out, stderr string) {
 	w.t.Helper()
 	var o, e bytes.Buffer
-	code = run(w.t.Context(), append(strings.Fields(args), "--redis", w.url), cli.IO{Out: &o, Err: &e})
+	code = execute(w.t.Context(), append(strings.Fields(args), "--redis", w.url), cli.IO{Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 

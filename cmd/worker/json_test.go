@@ -105,7 +105,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 			args = append(args, "--config", config, "--redis", server.URL())
 		}
 		var out, stderr bytes.Buffer
-		if code := run(t.Context(), args, cli.IO{Out: &out, Err: &stderr}); code != 0 {
+		if code := execute(t.Context(), args, cli.IO{Out: &out, Err: &stderr}); code != 0 {
 			t.Errorf("%q: exit code %d: %.500s", args, code, &stderr)
 			continue
 		}

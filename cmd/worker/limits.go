@@ -54,6 +54,16 @@ func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.
 	}
 }
 
+// define is what there is to say of a limit, with its blocks and keys.
+func define(ctx context.Context, limiter *lanes.Lanes, l throttle.Limit) (d definition, err error) {
+	blocks, err := limiter.Blocks(ctx, l.Name)
+	if err != nil {
+		return d, err
+	}
+	keys, err := limiter.Keys(ctx, l.Name)
+	return newDefinition(l, blocks, keys), err
+}
+
 type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
 }
@@ -66,15 +76,10 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		blocks, err := q.Limiter.Blocks(ctx, l.Name)
+		d, err := define(ctx, q.Limiter, l)
 		if err != nil {
 			return err
 		}
-		keys, err := q.Limiter.Keys(ctx, l.Name)
-		if err != nil {
-			return err
-		}
-		d := newDefinition(l, blocks, keys)
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
@@ -103,7 +108,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	blocks, err := q.Limiter.Blocks(ctx, c.Name)
+	d, err := define(ctx, q.Limiter, limit)
 	if err != nil {
 		return err
 	}
@@ -113,11 +118,6 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
 		rows = append(rows, []string{keyName(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
-	keys, err := q.Limiter.Keys(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	d := newDefinition(limit, blocks, keys)
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
 			definition
@@ -266,53 +266,6 @@ func (k keyView) String() string {
 		text = strings.TrimSpace(text + " (" + k.Why + ")")
 	}
 	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
-}
-
-// needKey asks for the key of a limit that counts by key, if there is none.
-// Without it a command would speak of a meter that no job ever uses. Whether a
-// limit counts by key is known from the config or, where that does not speak of
-// the limit, from what is waited for and blocked.
-func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
-	if key != "" {
-		return nil
-	}
-	conf, err := g.Load()
-	if err != nil {
-		return err
-	}
-	keys := conf.KeysOf(limit)
-	if len(keys) == 0 {
-		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
-			return err
-		}
-	}
-	if len(keys) == 0 || slices.Contains(keys, "") {
-		return nil
-	}
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	if len(keys) > 3 {
-		keys = append(keys[:3], "…")
-	}
-	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
-}
-
-// keysInRedis lists keys of the limit that are waited for or blocked.
-func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, err error) {
-	wants, err := limiter.Wants(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range wants {
-		if w.Limit == limit {
-			keys = append(keys, w.Key)
-		}
-	}
-	blocks, err := limiter.Blocks(ctx, limit)
-	for _, b := range blocks {
-		keys = append(keys, b.Key)
-	}
-	return keys, err
 }
 
 type waitingCommand struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -79,6 +81,53 @@ func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 		err = q.Limiter.Reset(ctx, c.Name, c.Key)
 	}
 	return c.done(stdio, "reset", c.Key, err)
+}
+
+// needKey asks for the key of a limit that counts by key, if there is none.
+// Without it a command would speak of a meter that no job ever uses. Whether a
+// limit counts by key is known from the config or, where that does not speak of
+// the limit, from what is waited for and blocked.
+func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
+	if key != "" {
+		return nil
+	}
+	conf, err := g.Load()
+	if err != nil {
+		return err
+	}
+	keys := conf.KeysOf(limit)
+	if len(keys) == 0 {
+		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
+			return err
+		}
+	}
+	if len(keys) == 0 || slices.Contains(keys, "") {
+		return nil
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	if len(keys) > 3 {
+		keys = append(keys[:3], "…")
+	}
+	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
+}
+
+// keysInRedis lists keys of the limit that are waited for or blocked.
+func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, err error) {
+	wants, err := limiter.Wants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range wants {
+		if w.Limit == limit {
+			keys = append(keys, w.Key)
+		}
+	}
+	blocks, err := limiter.Blocks(ctx, limit)
+	for _, b := range blocks {
+		keys = append(keys, b.Key)
+	}
+	return keys, err
 }
 
 type limitsUnset struct {

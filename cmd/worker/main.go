@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 )
 
-func main() { cli.Process(run) }
+func main() { cli.Process(execute) }
 
 const manual = `Runs jobs within their limits, and looks after the limits.
 
@@ -38,7 +38,7 @@ type commands struct {
 	Completion cli.CompletionCommand `cmd:"" help:"Print code for your shell that completes commands and flags."`
 }
 
-func run(ctx context.Context, args []string, stdio cli.IO) int {
+func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	var c commands
 	conn := &connection{globals: &c.Globals}
 	defer conn.close()

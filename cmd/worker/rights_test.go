@@ -11,11 +11,7 @@ import (
 // TestRightsEndThere: the users of docs/operating.md have no right to what their tests
 // do not need. What they do need the scripts show, least_rights above all.
 func TestRightsEndThere(t *testing.T) {
-	server, _, err := redistest.StartWithUsers("../../docs/operating.md", "default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
+	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	rdb := server.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
 	const all = "worker enqueue page"

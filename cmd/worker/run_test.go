@@ -31,7 +31,7 @@ func TestPortInUse(t *testing.T) {
 		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
 	} {
 		var stderr bytes.Buffer
-		code := run(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
+		code := execute(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
 		if code != want.code || stderr.String() != want.text {
 			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)
 		}

@@ -12,4 +12,4 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"worker": main})
 }
 
-func TestScripts(t *testing.T) { clitest.Run(t, run, "../enqueue") }
+func TestScripts(t *testing.T) { clitest.Run(t, execute, "../enqueue") }

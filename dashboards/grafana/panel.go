@@ -1,12 +1,37 @@
 package main
 
 import (
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
+	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
+
+// board begins a dashboard. Its two variables say which Prometheus to ask, and of
+// which scope. The uid is what links go by, from other boards and from bookmarks: it
+// stays when the title changes. Each of the two boards links to the other.
+func board(uid, title, description string) *dashboard.DashboardBuilder {
+	other := map[string]string{"headgate": "headgate-jobs", "headgate-jobs": "headgate"}[uid]
+	return dashboard.NewDashboardBuilder(title).
+		Uid(uid).Description(description).Tags([]string{"headgate"}).
+		Editable().Refresh("10s").Time("now-30m", "now").Timezone("browser").
+		Tooltip(dashboard.DashboardCursorSyncCrosshair).
+		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").Label("Prometheus").Type("prometheus")).
+		WithVariable(dashboard.NewQueryVariableBuilder("scope").Label("Scope").
+			Description("The set of limits: what worker run --scope says.").
+			Datasource(source()).
+			Query(dashboard.StringOrMap{String: new("label_values(headgate_scope_up, scope)")}).
+			Refresh(dashboard.VariableRefreshOnTimeRangeChanged).
+			Sort(dashboard.VariableSortAlphabeticalAsc)).
+		Link(dashboard.NewDashboardLinkBuilder(map[string]string{"headgate": "Limits", "headgate-jobs": "Jobs, queues, schedules, processes"}[other]).
+			Type(dashboard.DashboardLinkTypeLink).Url("/d/" + other).IncludeVars(true).KeepTime(true))
+}
+
+// row begins a part of a dashboard: the panels that follow stand under its title.
+func row(title string) *dashboard.RowBuilder { return dashboard.NewRowBuilder(title) }
 
 // Units, as Grafana calls them.
 const (
@@ -67,4 +92,43 @@ func graph(title, description, unit string, queries ...*prometheus.DataqueryBuil
 // stacked puts a graph's lines on top of each other.
 func stacked(p *timeseries.PanelBuilder) *timeseries.PanelBuilder {
 	return p.FillOpacity(40).Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal).Group("A"))
+}
+
+// column is one query of a table, whose rows are the values of a label.
+type column struct{ title, unit, query string }
+
+// rows is a table with one row for each value of the labels, sorted by its first
+// column of numbers.
+func rows(title, description string, labels map[string]string, columns ...column) *table.PanelBuilder {
+	names, order, hidden := map[string]any{}, map[string]any{}, map[string]any{"Time": true}
+	for label, name := range labels {
+		names[label], order[label] = name, 0
+	}
+	p := table.NewPanelBuilder().
+		Title(title).Description(description).Datasource(source()).Height(8).Span(24).
+		SortBy([]cog.Builder[common.TableSortByFieldState]{
+			common.NewTableSortByFieldStateBuilder().DisplayName(columns[0].title).Desc(true),
+		})
+	for i, c := range columns {
+		p.WithTarget(now(c.query, "").Format(prometheus.PromQueryFormatTable).RefId(letter(i)))
+		field := "Value #" + letter(i)
+		names[field], order[field] = c.title, i+1
+		p.OverrideByName(c.title, c.look())
+	}
+	return p.
+		WithTransformation(dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}}).
+		WithTransformation(dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{
+			"renameByName": names, "indexByName": order, "excludeByName": hidden,
+		}})
+}
+
+// look is how a column is drawn: a ratio as a bar.
+func (c column) look() []dashboard.DynamicConfigValue {
+	look := []dashboard.DynamicConfigValue{{Id: "unit", Value: c.unit}}
+	if c.unit == ratio {
+		look = append(look,
+			dashboard.DynamicConfigValue{Id: "custom.cellOptions", Value: map[string]any{"type": "gauge", "mode": "basic"}},
+			dashboard.DynamicConfigValue{Id: "min", Value: 0}, dashboard.DynamicConfigValue{Id: "max", Value: 1})
+	}
+	return look
 }

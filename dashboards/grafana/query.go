@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 )
 
@@ -43,6 +44,11 @@ func filled() string {
 // waits restricts a query by limit to limits that jobs wait for.
 func waits(query string) string {
 	return "(" + query + ") and on (limit) (" + told("waiting_jobs", "limit") + " > 0)"
+}
+
+// source is the Prometheus that the reader has chosen.
+func source() common.DataSourceRef {
+	return common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
 }
 
 // over is a query over time. The legend says what a line is, in Grafana's form:

@@ -16,11 +16,7 @@ import (
 // TestLeastRights: a page that changes nothing needs no more of Redis than docs/operating.md
 // gives its user.
 func TestLeastRights(t *testing.T) {
-	server, users, err := redistest.StartWithUsers("../../docs/operating.md", "crawl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
+	server, users := redistest.RunWithUsers(t, "../../docs/operating.md", "crawl")
 	all, few := server.Client(), users.Client("page", server)
 	t.Cleanup(func() { _, _ = all.Close(), few.Close() })
 	w := newWorld(t, all)

@@ -16,8 +16,6 @@
 package asynqdb
 
 import (
-	"crypto/md5"
-	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -46,16 +44,6 @@ func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
 // Hash is the key of a job.
 func Hash(queue, id string) string { return Key(queue, "t:") + id }
-
-// Lock is the key of the lock of asynq's Unique.
-func Lock(queue, typename string, payload []byte) string {
-	lock := Key(queue, "unique:") + typename + ":"
-	if len(payload) > 0 {
-		sum := md5.Sum(payload)
-		lock += hex.EncodeToString(sum[:])
-	}
-	return lock
-}
 
 // is reports of which queue a key is, if it is one of that name.
 func is(key, name string) (queue string, ok bool) {

@@ -164,7 +164,7 @@ func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 		db := asynqdb.New(rdb)
 		it := addDenied(t, db, "it", asynq.Unique(time.Minute))
 		ttl := func() time.Duration {
-			return rdb.TTL(t.Context(), asynqdb.Lock("default", "job", nil)).Val().Round(time.Minute)
+			return rdb.TTL(t.Context(), lockOf("default", "job", nil)).Val().Round(time.Minute)
 		}
 		if got := ttl(); got != time.Hour+time.Minute {
 			t.Errorf("the lock holds %s, want 1h1m", got)

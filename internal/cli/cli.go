@@ -28,12 +28,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// IO is what a command reads from and writes to.
-type IO struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
 // Process runs a command as this process, and ends it. The context ends with the first
 // signal. A second one ends the process at once, as it does by default, from before the
 // context ends.
@@ -96,8 +90,6 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	return report(stdio.Err, name, err)
 }
 
-type exit int
-
 func report(stderr io.Writer, name string, err error) int {
 	if err == nil {
 		return 0
@@ -142,38 +134,6 @@ func codeOf(err error) ExitCode {
 	}
 	return Failed
 }
-
-// UsageError is an error about what the user wrote. The exit code is 2.
-type UsageError struct{ err error }
-
-// Usagef is fmt.Errorf for a UsageError.
-func Usagef(format string, args ...any) error {
-	return &UsageError{fmt.Errorf(format, args...)}
-}
-
-func (e *UsageError) Error() string { return e.err.Error() }
-
-// Unwrap is the error itself.
-func (e *UsageError) Unwrap() error { return e.err }
-
-// FlagError has an error about a field speak of the flag of that name.
-func FlagError(err error) error {
-	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-		return Usagef("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
-	}
-	return err
-}
-
-// ExitCode ends a command that has said already what went wrong.
-type ExitCode int
-
-// The exit codes of commands; 0 is success.
-const (
-	Failed   ExitCode = 1 // it did not work
-	BadInput ExitCode = 2 // what was asked for makes no sense
-)
-
-func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // DefaultConfig is the file that is read where no other is named.
 const DefaultConfig = "headgate.yaml"

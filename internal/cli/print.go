@@ -13,6 +13,12 @@ import (
 	"unicode/utf8"
 )
 
+// IO is what a command reads from and writes to.
+type IO struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
 // How much of a foreign text is shown: of a value that has a line of its own, and
 // of one in a table.
 const (

@@ -8,49 +8,71 @@ import (
 	"time"
 )
 
-// api is the other side: a service that allows so many calls in any second, in
-// all and for each account, by its own clock, and answers 429 to the others.
-type api struct {
+// accounts take turns in the demo's calls, each of which says for which it is.
+const (
+	accounts      = 4
+	accountHeader = "Account"
+)
+
+// API is an API to try limits against: it allows so many calls in any second, in
+// all and for each account, by its own clock, and answers 429 to the others, whose
+// calls count, too.
+type API struct {
 	perSecond, perAccount int
-	total                 int           // jobs that are to come
+	total                 int           // jobs that are to come; 0 where neither they nor accounts are known
 	done                  chan struct{} // closed when all of them have come
 
-	mu       sync.Mutex
-	all      window
-	accounts map[string]*window
-	runs     map[string]int // calls that were served, by job
-	refused  int
-	last     time.Time // the last call that was served
+	mu              sync.Mutex
+	all             window
+	accounts        map[string]*window
+	runs            map[string]int // calls that were served, by job
+	served, refused int            // since it was told last
+	last            time.Time      // the last call that was served
 }
 
-func newAPI(jobs, perSecond, perAccount int) *api {
-	return &api{
+// NewAPI returns an API that allows so many calls a second.
+func NewAPI(perSecond int) *API { return &API{perSecond: perSecond} }
+
+func newAPI(jobs, perSecond, perAccount int) *API {
+	return &API{
 		perSecond: perSecond, perAccount: perAccount, total: jobs, done: make(chan struct{}),
 		accounts: map[string]*window{}, runs: map[string]int{},
 	}
 }
 
-// ServeHTTP takes a call at the moment at which it arrives.
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP takes a call at the moment at which it arrives. Calls of /healthz do not count.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		fmt.Fprintln(w, "ok")
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	account := a.account(r.Header.Get(accountHeader))
-	all, own := a.all.arrive(now), account.arrive(now)
+	all, own := a.all.arrive(now), 0
+	if a.total > 0 {
+		own = a.account(r.Header.Get(accountHeader)).arrive(now)
+	}
 	if all > a.perSecond || own > a.perAccount {
 		a.refused++
+		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many calls within a second", http.StatusTooManyRequests)
+		return
+	}
+	a.served++
+	a.last = now
+	fmt.Fprintln(w, "served")
+	if a.total == 0 {
 		return
 	}
 	job := r.URL.Query().Get("job")
 	a.runs[job]++
-	a.last = now
 	if len(a.runs) == a.total && a.runs[job] == 1 {
 		close(a.done)
 	}
 }
 
-func (a *api) account(name string) *window {
+func (a *API) account(name string) *window {
 	if a.accounts[name] == nil {
 		a.accounts[name] = &window{}
 	}
@@ -74,45 +96,14 @@ func (w *window) arrive(now time.Time) int {
 	return len(w.arrivals)
 }
 
-// Upstream is an API to try limits against: it allows so many calls in any second,
-// by its own clock, and answers 429 to the others, whose calls count, too.
-type Upstream struct {
-	perSecond int
-
-	mu              sync.Mutex
-	calls           window
-	served, refused int // since it was told last
-}
-
-// NewUpstream returns an API that allows so many calls a second.
-func NewUpstream(perSecond int) *Upstream { return &Upstream{perSecond: perSecond} }
-
-// ServeHTTP implements http.Handler. Calls of /healthz do not count.
-func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/healthz" {
-		fmt.Fprintln(w, "ok")
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.calls.arrive(time.Now()) > u.perSecond {
-		u.refused++
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many calls within a second", http.StatusTooManyRequests)
-		return
-	}
-	u.served++
-	fmt.Fprintln(w, "served")
-}
-
 // Tell writes a line on the calls since it was told last, if there were any.
-func (u *Upstream) Tell(out io.Writer) {
-	u.mu.Lock()
-	served, refused, busiest := u.served, u.refused, u.calls.busiest
-	u.served, u.refused = 0, 0
-	u.mu.Unlock()
+func (a *API) Tell(out io.Writer) {
+	a.mu.Lock()
+	served, refused, busiest := a.served, a.refused, a.all.busiest
+	a.served, a.refused = 0, 0
+	a.mu.Unlock()
 	if served+refused > 0 {
 		fmt.Fprintf(out, "%s served %d, refused %d; busiest second so far %d of %d\n",
-			time.Now().UTC().Format(time.TimeOnly), served, refused, busiest, u.perSecond)
+			time.Now().UTC().Format(time.TimeOnly), served, refused, busiest, a.perSecond)
 	}
 }

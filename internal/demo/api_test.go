@@ -58,7 +58,7 @@ func TestAPIRefusesMoreThanAnAccountsLimit(t *testing.T) {
 }
 
 // call makes one call of a job and returns the status.
-func call(a *api, job int, account string) int {
+func call(a *API, job int, account string) int {
 	r := httptest.NewRequest(http.MethodGet, "/?job="+string(rune('0'+job)), nil)
 	r.Header.Set(accountHeader, account)
 	w := httptest.NewRecorder()

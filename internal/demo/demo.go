@@ -45,11 +45,6 @@ type Options struct {
 	Watch func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (done func(), err error)
 }
 
-const (
-	accounts      = 4
-	accountHeader = "Account"
-)
-
 // headgateYAML is the demo's config: what a user would write.
 const headgateYAML = `
 limits:
@@ -99,19 +94,16 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := embedded.Folder(folder).Start()
-	if err != nil {
-		return nil, nil, errors.Join(err, os.RemoveAll(folder))
-	}
-	remove := func() {
-		_ = server.Close()
+	host := embedded.Folder(folder).NewHost(nil)
+	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(host.Dial))
+	done := func() {
+		_ = host.Close()
 		_ = os.RemoveAll(folder)
 	}
-	rdb, err := dial.Embedded(ctx, server.Addr())
 	if err != nil {
-		remove()
+		done()
 	}
-	return rdb, func() { _ = rdb.Close(); remove() }, err
+	return rdb, func() { _ = rdb.Close(); done() }, err
 }
 
 type demo struct {
@@ -120,7 +112,7 @@ type demo struct {
 	rdb     redis.UniversalClient
 	limiter *lanes.Lanes
 	queue   string
-	api     *api
+	api     *API
 	denials atomic.Int64
 	start   time.Time
 }

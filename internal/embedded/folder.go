@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,7 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// A Folder is where the address file and the spool are. Commands use [Default];
+// A Folder is where the address file and what is kept are. Commands use [Default];
 // tests use one of their own.
 type Folder string
 
@@ -53,8 +54,6 @@ func (f Folder) path(name string) string { return filepath.Join(string(f), name)
 
 func (f Folder) addrFile() string { return f.path("embedded.addr") }
 
-func (f Folder) spoolFile() string { return f.path("spool.jsonl") }
-
 func (f Folder) keptFile() string { return f.path("embedded.keys") }
 
 // lock keeps all other users of the folder out until unlock is called or the
@@ -64,6 +63,9 @@ func (f Folder) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	if err := private(string(f)); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(string(f), 0o700); err != nil { // one that was there with another mode
 		return nil, err
 	}
 	return lockedfile.MutexAt(f.path("lock")).Lock()
@@ -93,6 +95,23 @@ func (f Folder) read() (mark, error) {
 		err = json.Unmarshal(text, &k)
 	}
 	return k, err
+}
+
+// replace writes a file in one step: a crash leaves the old one or the new one.
+func replace(name string, write func(io.Writer) error) error {
+	draft := name + ".new"
+	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := write(file); err != nil {
+		return errors.Join(err, os.Remove(draft)) // what is half written takes room on a full disk
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(draft, name)
 }
 
 // write replaces the address file in one step, because Find reads it without

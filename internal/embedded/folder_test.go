@@ -75,8 +75,8 @@ func TestDefaultRefusesAFolderThatOthersMayHaveMade(t *testing.T) {
 				if addr, ok := Find(t.Context()); ok {
 					t.Errorf("Find finds %s there", addr)
 				}
-				if s, err := folder.Start(); err == nil {
-					t.Errorf("it starts at %s", s.Addr())
+				if addr, err := folder.NewHost(nil).Addr(t.Context()); err == nil {
+					t.Errorf("it starts at %s", addr)
 				}
 			})
 		}
@@ -94,7 +94,7 @@ func TestDefaultRefusesAFolderOfAnother(t *testing.T) {
 	if err := private(another); err == nil {
 		t.Errorf("%s is taken for the user's own", another)
 	}
-	if s, err := Folder(another).Start(); err == nil {
-		t.Errorf("it starts at %s", s.Addr())
+	if addr, err := Folder(another).NewHost(nil).Addr(t.Context()); err == nil {
+		t.Errorf("it starts at %s", addr)
 	}
 }

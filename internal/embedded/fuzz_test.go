@@ -3,7 +3,6 @@ package embedded
 import (
 	"bufio"
 	"bytes"
-	"encoding/gob"
 	"fmt"
 	"io"
 	"os"
@@ -65,8 +64,7 @@ func FuzzKept(target *testing.F) {
 	f.Add(whole[:len(whole)/2])
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m := miniredis.NewMiniRedis()
-		db := m.DB(0)
-		if decodeKept(gob.NewDecoder(bytes.NewReader(text)), func(k kept) error { return k.write(db) }) != nil {
+		if decode(bytes.NewReader(text), m.DB(0)) != nil {
 			return
 		}
 		if _, err := readAll(m); err != nil {

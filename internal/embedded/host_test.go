@@ -18,8 +18,6 @@ func host(t *testing.T, f Folder, prepare Prepare) (*Host, *redis.Client) {
 	return h, rdb
 }
 
-func nothing(*Server) (func(), error) { return func() {}, nil }
-
 // When the process that runs Redis stops, the others go on where it was: one
 // of them takes over, and no command is lost.
 func TestHostsTakeOver(t *testing.T) {
@@ -27,7 +25,7 @@ func TestHostsTakeOver(t *testing.T) {
 	var hosts []*Host
 	var clients []*redis.Client
 	for range 4 {
-		h, rdb := host(t, f, nothing)
+		h, rdb := host(t, f, nil)
 		hosts, clients = append(hosts, h), append(clients, rdb)
 	}
 	want := int64(0)
@@ -58,7 +56,7 @@ func TestHostsTakeOver(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, rdb := host(t, f, nothing)
+	_, rdb := host(t, f, nil)
 	if got, err := rdb.Get(t.Context(), "n").Int64(); got != want || err != nil {
 		t.Errorf("n is %d, %v; want %d", got, err, want)
 	}
@@ -99,7 +97,7 @@ func TestHostThatIsNotReady(t *testing.T) {
 	if _, ok := errors.AsType[*StartError](err); !ok || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("Dial gives %v, want a StartError", err)
 	}
-	_, rdb := host(t, f, nothing)
+	_, rdb := host(t, f, nil)
 	if got := rdb.Get(t.Context(), "key").Val(); got != "value" {
 		t.Errorf("key is %q", got)
 	}
@@ -107,7 +105,7 @@ func TestHostThatIsNotReady(t *testing.T) {
 
 func TestClosedHostStartsNothing(t *testing.T) {
 	f := Folder(t.TempDir())
-	h := f.NewHost(nothing)
+	h := f.NewHost(nil)
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}

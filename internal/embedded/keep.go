@@ -2,12 +2,14 @@ package embedded
 
 import (
 	"bufio"
+	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"time"
@@ -44,23 +46,6 @@ func readAll(m *miniredis.Miniredis) ([]kept, error) {
 		all = append(all, k)
 	}
 	return all, nil
-}
-
-// replace writes a file in one step: a crash leaves the old one or the new one.
-func replace(name string, write func(io.Writer) error) error {
-	draft := name + ".new"
-	file, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if err := write(file); err != nil {
-		return errors.Join(err, os.Remove(draft)) // what is half written takes room on a full disk
-	}
-	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(draft, name)
 }
 
 // encode writes keys up to the first that cannot be written: the others would say the same.
@@ -112,36 +97,29 @@ func read(db *miniredis.RedisDB, key string) (kept, error) {
 	return k, err
 }
 
-// restore gives m the keys of a file, and reports whether there are any.
-func restore(m *miniredis.Miniredis, name string) (found bool, err error) {
-	db := m.DB(0)
-	err = readKept(name, func(k kept) error {
-		found = true
-		if err := k.write(db); err != nil {
-			return fmt.Errorf("key %q: %w", k.Key, err)
-		}
-		return nil
-	})
-	return found, err
-}
-
-// readKept gives each key of a file, if there is one.
-func readKept(name string, give func(kept) error) error {
+// restore gives m the keys of a file, and says when they were saved: never, if there is none.
+func restore(m *miniredis.Miniredis, name string) (saved time.Time, err error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return saved, nil
 	}
 	if err != nil {
-		return err
+		return saved, err
 	}
 	defer file.Close()
-	if err := decodeKept(gob.NewDecoder(bufio.NewReader(file)), give); err != nil {
-		return fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	stat, err := file.Stat()
+	if err != nil {
+		return saved, err
 	}
-	return nil
+	if err := decode(bufio.NewReader(file), m.DB(0)); err != nil {
+		return saved, fmt.Errorf("the jobs that were kept in %s cannot be read: %w; move the file away to start without them", name, err)
+	}
+	return stat.ModTime(), nil
 }
 
-func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
+// decode reads what encode has written.
+func decode(from io.Reader, db *miniredis.RedisDB) error {
+	decoder := gob.NewDecoder(from)
 	var form string
 	if err := decoder.Decode(&form); err != nil {
 		return err
@@ -151,17 +129,15 @@ func decodeKept(decoder *gob.Decoder, give func(kept) error) error {
 	}
 	for {
 		var k kept
-		switch err := decoder.Decode(&k); {
-		case errors.Is(err, io.EOF):
+		err := decoder.Decode(&k)
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
-			return err
 		}
-		if k.ended() {
-			continue
+		if err == nil && !k.ended() {
+			err = k.write(db)
 		}
-		if err := give(k); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("key %q: %w", k.Key, err)
 		}
 	}
 }
@@ -197,4 +173,19 @@ func (k kept) write(db *miniredis.RedisDB) error {
 		db.SetTTL(k.Key, time.Until(k.Expires))
 	}
 	return err
+}
+
+// Look gives a copy of what the next embedded server will find in the folder, which stays as
+// it is: how to dial that, and when it was saved: never, if there is none.
+func (f Folder) Look() (dial func(context.Context, string, string) (net.Conn, error), saved time.Time, err error) {
+	unlock, err := f.lock()
+	if err != nil {
+		return nil, saved, fmt.Errorf("read what is kept: %w", err)
+	}
+	defer unlock()
+	m := miniredis.NewMiniRedis()
+	if saved, err = restore(m, f.keptFile()); err != nil {
+		return nil, saved, fmt.Errorf("read what is kept: %w", err)
+	}
+	return func(context.Context, string, string) (net.Conn, error) { return m.Dial() }, saved, nil
 }

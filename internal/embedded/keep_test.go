@@ -78,7 +78,7 @@ func TestCloseKeepsEverything(t *testing.T) {
 	}
 	for range 2 { // A start and a stop change nothing.
 		next := start(t, f)
-		if next.Crashed() {
+		if next.crashed {
 			t.Error("the last one has crashed, and was closed")
 		}
 		rdb := client(t, next)
@@ -139,7 +139,7 @@ func TestWhatWasKeptMustBeReadable(t *testing.T) {
 	if err := os.WriteFile(f.keptFile(), []byte("something else"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Start()
+	_, err := f.NewHost(nil).Addr(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "move the file away to start without them") {
 		t.Errorf("Start gives %v", err)
 	}
@@ -151,7 +151,7 @@ func TestWhatWasKeptMustBeReadable(t *testing.T) {
 func TestFoundACrash(t *testing.T) {
 	f := Folder(t.TempDir())
 	first := start(t, f)
-	if first.Crashed() {
+	if first.crashed {
 		t.Error("the first server found one that crashed")
 	}
 	if err := client(t, first).Set(t.Context(), "early", "value", 0).Err(); err != nil {
@@ -165,8 +165,8 @@ func TestFoundACrash(t *testing.T) {
 	}
 	first.end() // as a crash would
 	second := start(t, f)
-	if !second.Crashed() || time.Since(second.Saved()) > time.Minute {
-		t.Errorf("the server after a crash found one that did: %v, saved %s", second.Crashed(), second.Saved())
+	if !second.crashed || time.Since(second.saved) > time.Minute {
+		t.Errorf("the server after a crash found one that did: %v, saved %s", second.crashed, second.saved)
 	}
 	if got := client(t, second).Keys(t.Context(), "*").Val(); len(got) != 1 || got[0] != "early" {
 		t.Errorf("it has %q, want what was saved", got)
@@ -179,7 +179,7 @@ func TestFoundACrash(t *testing.T) {
 	if err := errors.Join(client(t, third).FlushAll(t.Context()).Err(), third.Close()); err != nil {
 		t.Error(err)
 	}
-	if fourth := start(t, f); fourth.Crashed() {
+	if fourth := start(t, f); fourth.crashed {
 		t.Error("the server after an empty one found one that crashed")
 	}
 }
@@ -212,8 +212,8 @@ func TestStartThatCannotSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := start(t, f)
-	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.Crashed() {
-		t.Errorf("the next server has %q, after a crash: %v", got, next.Crashed())
+	if got := client(t, next).Get(t.Context(), "key").Val(); got != "value" || next.crashed {
+		t.Errorf("the next server has %q, after a crash: %v", got, next.crashed)
 	}
 }
 

@@ -16,9 +16,17 @@ import (
 // saved gives the keys that are saved in a folder.
 func saved(t *testing.T, f Folder) map[string]kept {
 	t.Helper()
-	all := map[string]kept{}
-	if err := readKept(f.keptFile(), func(k kept) error { all[k.Key] = k; return nil }); err != nil {
+	m := miniredis.NewMiniRedis()
+	if _, err := restore(m, f.keptFile()); err != nil {
 		t.Fatal(err)
+	}
+	keys, err := readAll(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]kept{}
+	for _, k := range keys {
+		all[k.Key] = k
 	}
 	return all
 }
@@ -125,15 +133,15 @@ func TestWhatIsSavedIsOneMoment(t *testing.T) {
 	wg.Wait()
 }
 
-// The files of the spool go only when what was in them is saved elsewhere.
-func TestWhatIsTakenIsSavedBeforeItCanBeRemoved(t *testing.T) {
+// What is there when others can find the server is saved.
+func TestWhatIsPreparedIsSavedBeforeItIsFound(t *testing.T) {
 	f := Folder(t.TempDir())
 	s, err := f.start(func(s *Server) (func(), error) {
 		return func() {
-			if got := saved(t, f)["taken"].Text; got != "of the spool" {
+			if got := saved(t, f)["limit"].Text; got != "prepared" {
 				t.Errorf("saved is %q", got)
 			}
-		}, client(t, s).Set(t.Context(), "taken", "of the spool", 0).Err()
+		}, client(t, s).Set(t.Context(), "limit", "prepared", 0).Err()
 	})
 	if err != nil {
 		t.Fatal(err)

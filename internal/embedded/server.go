@@ -4,9 +4,7 @@
 // second and when the worker stops, and another worker that is running, or the
 // next one, goes on with it. A crash loses what was not saved yet.
 //
-// Jobs that are enqueued while no worker runs wait in a file, the spool, and
-// the next worker takes them. One lock file guards both, so a job either meets
-// a running worker or is in the spool before the next one looks there.
+// Whoever adds jobs while no worker runs has it within itself for as long.
 package embedded
 
 import (
@@ -23,15 +21,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 )
-
-// A RunningError tells where the embedded Redis is that runs already.
-type RunningError struct {
-	Addr string // the path of its socket
-}
-
-func (e *RunningError) Error() string {
-	return "an embedded Redis is already running at " + e.Addr
-}
 
 // A StartError tells why a process could not start the embedded Redis.
 type StartError struct{ err error }
@@ -50,8 +39,6 @@ type Server struct {
 	socket  *socket
 	crashed bool // whether the server before did
 	saved   time.Time
-	spool   [][]byte // what it took of the spool, and the files that this is in
-	taken   []string
 	closed  func() // ends what goes on beside: keys expire and are saved
 	beside  sync.WaitGroup
 
@@ -60,41 +47,29 @@ type Server struct {
 	Saving func(error)
 }
 
-// Start starts an embedded Redis at a Unix socket, with what the last one
-// kept, and writes its address to the folder. Where one runs already the error
-// is a [*RunningError], and any other a [*StartError].
-func (f Folder) Start() (*Server, error) {
-	return f.start(func(*Server) (func(), error) { return func() {}, nil })
-}
-
-// start is Start, and has prepare called before anybody finds the server, and
-// what that returns once it can be found. Where anything fails, it is as if the
-// server had never been started.
+// start starts an embedded Redis at a Unix socket, with what the last one kept, has
+// it prepared before anybody finds it, and writes its address to the folder. Where
+// anything fails, it is as if the server had never been started. The caller holds the
+// folder's lock, and has found none that runs.
 func (f Folder) start(prepare Prepare) (*Server, error) {
-	unlock, err := f.lock()
-	if err != nil {
-		return nil, &StartError{err}
-	}
-	defer unlock()
-	if addr, ok := f.Find(context.Background()); ok {
-		return nil, &RunningError{Addr: addr}
-	}
-
 	closed := make(chan struct{})
 	s := &Server{folder: f, redis: miniredis.NewMiniRedis(), closed: sync.OnceFunc(func() { close(closed) })}
-	err = begin(s.redis)
+	err := begin(s.redis)
 	if err == nil {
 		err = s.look()
 	}
 	if err == nil {
 		err = s.listen()
 	}
-	var started func()
-	if err == nil {
+	started := func() {}
+	if err == nil && prepare != nil {
 		started, err = prepare(s)
 	}
 	if err == nil {
-		err = s.publish()
+		err = s.save()
+	}
+	if err == nil {
+		err = s.folder.write(s.mark) // from here on others find it
 	}
 	if err != nil {
 		s.end()
@@ -106,28 +81,15 @@ func (f Folder) start(prepare Prepare) (*Server, error) {
 	return s, nil
 }
 
-// publish lets others find the server. What it holds is saved before: what was kept has
-// become another, and what was taken of the spool is in it.
-func (s *Server) publish() error {
-	if err := s.save(); err != nil {
+// look takes what an earlier server has left.
+func (s *Server) look() (err error) {
+	if s.saved, err = restore(s.redis, s.folder.keptFile()); err != nil {
 		return err
 	}
-	return s.folder.write(s.mark)
-}
-
-// look takes what earlier servers and callers of Spool have left.
-func (s *Server) look() error {
-	if _, err := restore(s.redis, s.folder.keptFile()); err != nil {
-		return err
+	_, err = os.Stat(s.folder.addrFile())
+	if s.crashed = err == nil; errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if stat, err := os.Stat(s.folder.keptFile()); err == nil {
-		s.saved = stat.ModTime()
-	}
-	_, err := os.Stat(s.folder.addrFile())
-	if s.crashed = err == nil; !s.crashed && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	s.spool, s.taken, err = s.folder.take()
 	return err
 }
 
@@ -152,12 +114,17 @@ func (s *Server) end() {
 // Addr is the path of the socket that clients connect to.
 func (s *Server) Addr() string { return s.mark.Addr }
 
-// Saved is when the server before saved what this one has: zero if there is no such file.
-func (s *Server) Saved() time.Time { return s.saved }
-
-// Crashed reports whether the server before ended without Close: this one has what was saved
-// a moment before.
-func (s *Server) Crashed() bool { return s.crashed }
+// Loss says what the end of the server before has cost: nothing after a stop.
+func (s *Server) Loss() string {
+	const ended = "the last process with a Redis within it ended without a stop: "
+	switch {
+	case !s.crashed:
+		return ""
+	case s.saved.IsZero():
+		return ended + "the file with what was in it is gone, and jobs that waited there are lost"
+	}
+	return ended + "what was in it at " + s.saved.Format(time.DateTime) + " is here, and what came later is lost"
+}
 
 // Close ends the server. What it holds is kept in a file of the folder for the
 // next one, and its address file is removed. A second Close does nothing.
@@ -269,9 +236,9 @@ func (s *Server) expire(done <-chan struct{}) {
 	})
 }
 
-// A Host connects a worker to the embedded Redis of a folder, whichever process
-// runs it: another worker, as long as one does, and otherwise this one. So when
-// the worker that runs it stops, another takes over with its next command.
+// A Host connects a process to the embedded Redis of a folder, whichever process
+// runs it: another, as long as one does, and otherwise this one. So when the one
+// that runs it stops, another takes over with its next command.
 type Host struct {
 	folder  Folder
 	prepare Prepare
@@ -285,7 +252,8 @@ type Host struct {
 // started is called. Neither may use the server's host.
 type Prepare func(*Server) (started func(), err error)
 
-// NewHost is the host of a worker. It has each server prepared that it starts.
+// NewHost is the host of a process. It has each server prepared that it starts, unless
+// prepare is nil.
 func (f Folder) NewHost(prepare Prepare) *Host {
 	return &Host{folder: f, prepare: prepare}
 }
@@ -293,14 +261,16 @@ func (f Folder) NewHost(prepare Prepare) *Host {
 // Dial connects to the embedded Redis, and starts it where none is running. Its
 // form is that of a Redis client's dialer; network and address do not matter.
 func (h *Host) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	addr, err := h.find(ctx)
+	addr, err := h.Addr(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return Dial(ctx, addr)
 }
 
-func (h *Host) find(ctx context.Context) (string, error) {
+// Addr is where the embedded Redis is, which is started where none is running. If that
+// fails the error is a [*StartError].
+func (h *Host) Addr(ctx context.Context) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.server != nil {
@@ -312,15 +282,18 @@ func (h *Host) find(ctx context.Context) (string, error) {
 	if h.closed {
 		return "", errors.New("the embedded Redis has stopped")
 	}
-	server, err := h.folder.start(h.prepare)
-	if running, ok := errors.AsType[*RunningError](err); ok {
-		return running.Addr, nil
-	}
+	unlock, err := h.folder.lock()
 	if err != nil {
+		return "", &StartError{err}
+	}
+	defer unlock()
+	if addr, ok := h.folder.Find(context.WithoutCancel(ctx)); ok { // another was quicker
+		return addr, nil
+	}
+	if h.server, err = h.folder.start(h.prepare); err != nil {
 		return "", err
 	}
-	h.server = server
-	return server.Addr(), nil
+	return h.server.Addr(), nil
 }
 
 // Runs reports whether this process runs the embedded Redis.

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,7 +12,12 @@ import (
 
 func start(t *testing.T, f Folder) *Server {
 	t.Helper()
-	s, err := f.Start()
+	unlock, err := f.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	s, err := f.start(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,31 +139,23 @@ func TestFindIgnoresWhatACrashLeft(t *testing.T) {
 func TestOneServerAtATime(t *testing.T) {
 	f := Folder(t.TempDir())
 	var wg sync.WaitGroup
-	servers, errs := make([]*Server, 8), make([]error, 8)
-	for i := range servers {
-		wg.Go(func() { servers[i], errs[i] = f.Start() })
+	hosts, addrs, errs := make([]*Host, 8), make([]string, 8), make([]error, 8)
+	for i := range hosts {
+		hosts[i] = f.NewHost(nil)
+		wg.Go(func() { addrs[i], errs[i] = hosts[i].Addr(t.Context()) })
 	}
 	wg.Wait()
-
-	var running *Server
-	for _, s := range servers {
-		if s != nil && running != nil {
-			t.Error("two servers started")
+	running := 0
+	for i, h := range hosts {
+		if h.Runs() {
+			running++
 		}
-		if s != nil {
-			running = s
-			defer s.Close()
+		if errs[i] != nil || addrs[i] != addrs[0] {
+			t.Errorf("host %d: %q, %v; want %s", i, addrs[i], errs[i], addrs[0])
 		}
+		defer h.Close()
 	}
-	for i, err := range errs {
-		if servers[i] == running {
-			continue
-		}
-		if _, ok := errors.AsType[*RunningError](err); !ok {
-			t.Errorf("start %d: %v, want a RunningError", i, err)
-		}
-		if e, ok := errors.AsType[*RunningError](err); !ok || e.Addr != running.Addr() {
-			t.Errorf("start %d: %v, want the address %s", i, err, running.Addr())
-		}
+	if running != 1 {
+		t.Errorf("%d servers run", running)
 	}
 }

@@ -39,9 +39,6 @@ type socket struct {
 const maxPath = 100
 
 func (f Folder) listen(m *miniredis.Miniredis) (*socket, error) {
-	if err := f.shut(); err != nil {
-		return nil, err
-	}
 	s := &socket{path: f.path("embedded.sock"), redis: m, conns: map[net.Conn]bool{}}
 	var err error
 	if s.path, err = filepath.Abs(s.path); err == nil && len(s.path) > maxPath {
@@ -61,15 +58,6 @@ func (f Folder) listen(m *miniredis.Miniredis) (*socket, error) {
 	s.listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	s.served.Go(s.accept)
 	return s, nil
-}
-
-// shut keeps others out of a folder that was there before, with another mode.
-func (f Folder) shut() error {
-	stat, err := os.Stat(string(f))
-	if err == nil && stat.Mode().Perm()&0o077 != 0 {
-		err = os.Chmod(string(f), 0o700)
-	}
-	return err
 }
 
 // begin makes m take commands without a port.
@@ -139,8 +127,8 @@ func (s *socket) serve(conn net.Conn) {
 	for !peer.Closed() {
 		args, err := readRequest(in)
 		if err != nil {
-			if _, ok := errors.AsType[*protocolError](err); ok {
-				peer.WriteError("ERR " + err.Error())
+			if !errors.Is(err, io.EOF) { // what follows cannot be told from it
+				peer.WriteError("ERR Protocol error: " + err.Error())
 				peer.Flush()
 			}
 			break
@@ -207,12 +195,6 @@ const (
 	maxBytes = 64 << 20
 )
 
-// A protocolError is what is wrong with a request. What follows it cannot be told
-// from it, so the connection ends.
-type protocolError struct{ text string }
-
-func (e *protocolError) Error() string { return "Protocol error: " + e.text }
-
 // readRequest reads a command with its arguments, which is an array of bulk strings.
 // There is at least one. miniredis's own reader takes the lengths as they come, and
 // some end the process.
@@ -233,7 +215,7 @@ func readRequest(in *bufio.Reader) ([]string, error) {
 			return nil, err
 		}
 		if string(text[size:]) != "\r\n" {
-			return nil, &protocolError{fmt.Sprintf("want a line break after %d bytes", size)}
+			return nil, fmt.Errorf("want a line break after %d bytes", size)
 		}
 		args = append(args, string(text[:size]))
 	}
@@ -251,5 +233,5 @@ func readLength(in *bufio.Reader, kind byte, least, most int) (int, error) {
 			return int(n), nil
 		}
 	}
-	return 0, &protocolError{fmt.Sprintf("got %.40q, want %c and %d to %d", line, kind, least, most)}
+	return 0, fmt.Errorf("got %.40q, want %c and %d to %d", line, kind, least, most)
 }

@@ -1,15 +1,10 @@
 package jobspec
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
@@ -43,58 +38,6 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 	for _, tt := range tests {
 		if _, err := Parse([]byte(tt.line)); err == nil || err.Error() != tt.want {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.line, err, tt.want)
-		}
-	}
-}
-
-// A job that waits in a file for the next worker comes back as it was.
-func TestJobRoundTrip(t *testing.T) {
-	conf := config.Default()
-	seconds := rapid.Custom(func(t *rapid.T) time.Duration {
-		return time.Duration(rapid.IntRange(0, 100_000).Draw(t, "seconds")) * time.Second
-	})
-	moment := rapid.Custom(func(t *rapid.T) time.Time {
-		if us := rapid.Int64Range(0, 4e15).Draw(t, "us"); us > 0 {
-			return time.UnixMicro(us).UTC()
-		}
-		return time.Time{}
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		retries := rapid.IntRange(0, 100).Draw(t, "retries")
-		payload := []byte(rapid.StringMatching(`{"[<&>é]*":"[<&>é]*"}`).Draw(t, "payload"))
-		want := Job{
-			Type: rapid.StringMatching(`[a-z:]{1,9}`).Draw(t, "type"), Payload: payload,
-			ID: rapid.StringMatching(`[a-z<&>é]{0,9}`).Draw(t, "id"),
-			Options: Options{
-				Queue: rapid.SampledFrom([]string{"", "q"}).Draw(t, "queue"), At: moment.Draw(t, "at"), MaxRetry: &retries,
-				Retention: seconds.Draw(t, "retention"), Priority: rapid.SampledFrom([]*lanes.Priority{nil, new(lanes.Low)}).Draw(t, "priority"),
-				Timeout: seconds.Draw(t, "timeout"), Deadline: moment.Draw(t, "deadline"), Unique: seconds.Draw(t, "unique"),
-			},
-		}.Fill(Options{}, conf)
-		text, err := want.Line()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := Parse(text)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("%s\n-want +got:\n%s", text, diff)
-		}
-	})
-}
-
-// What can be read can be written, as of a zone a day apart.
-func TestMomentsOfAllZones(t *testing.T) {
-	for _, at := range []string{"2030-01-01T00:00:00+24:00", "2030-01-01T00:00:00-12:30", "2030-01-01T00:00:00.5Z"} {
-		j, err := Parse([]byte(`{"type":"mine","at":"` + at + `"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		line, err := j.Line()
-		if err != nil || !strings.Contains(string(line), at) {
-			t.Errorf("%s is written as %s, %v", at, line, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -96,36 +95,11 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// Line writes a filled job as Parse reads it. The payload stays as it is, to
-// the letter, because asynq.Unique compares it.
-func (j Job) Line() ([]byte, error) {
-	object := map[string]any{}
-	for _, f := range j.fields() {
-		if to := reflect.ValueOf(f.to).Elem(); !to.IsZero() && (to.Kind() != reflect.Slice || to.Len() > 0) {
-			object[f.name] = f.to
-		}
-	}
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(object)
-	return bytes.TrimSuffix(line.Bytes(), []byte("\n")), err
-}
-
-// duration and moment are written as text in JSON.
+// duration and moment are read from text in JSON.
 type (
 	duration time.Duration
 	moment   time.Time
 )
-
-// MarshalText writes "1m30s".
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// MarshalText writes "2026-01-02T15:04:05Z", of all that ParseTime reads: time's own refuses
-// zones a day apart.
-func (m moment) MarshalText() ([]byte, error) {
-	return time.Time(m).AppendFormat(nil, time.RFC3339Nano), nil
-}
 
 // UnmarshalJSON reads "90s".
 func (d *duration) UnmarshalJSON(text []byte) error {

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"context"
-	"crypto/sha1"
 	"fmt"
 	"strings"
 	"sync"
@@ -51,8 +50,6 @@ func (c *clock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	}
 	return next(ctx, cmd)
 }
-
-func sha(script any) string { return fmt.Sprintf("%x", sha1.Sum([]byte(script.(string)))) }
 
 // The frame gives scripts the test's time. It refuses numbers among a command's
 // arguments, which some versions of Redis write with an exponent, unless they

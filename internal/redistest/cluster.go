@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -12,35 +13,25 @@ type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster starts the nodes and waits until each says that the cluster is
-// complete. The caller must Close it.
-func StartCluster() (*Cluster, error) {
+// RunCluster gives a cluster that only this test uses, once each node says that it is
+// complete.
+func RunCluster(t TB) *Cluster {
+	t.Helper()
 	c := &Cluster{}
-	if err := c.start(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
-}
-
-func (c *Cluster) start() error {
 	for range 3 {
-		node, err := Start("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-		if err != nil {
-			return err
-		}
-		c.Nodes = append(c.Nodes, node)
+		c.Nodes = append(c.Nodes, Run(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"))
 	}
+	var err error
 	for i := range c.Nodes {
-		if err := c.join(i); err != nil {
-			return err
-		}
+		err = errors.Join(err, c.join(i))
 	}
 	for _, node := range c.Nodes {
-		if err := node.waitForCluster(len(c.Nodes)); err != nil {
-			return err
-		}
+		err = cmp.Or(err, node.waitForCluster(len(c.Nodes)))
 	}
-	return nil
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return c
 }
 
 // join gives node i its share of the slots and an epoch of its own, so that the
@@ -72,16 +63,3 @@ func (c *Cluster) Options() *redis.ClusterOptions {
 
 // Client connects to the cluster. The caller must close the client.
 func (c *Cluster) Client() *redis.ClusterClient { return redis.NewClusterClient(c.Options()) }
-
-// Close ends all nodes.
-func (c *Cluster) Close() error { return closeAll(c.Nodes...) }
-
-func closeAll(servers ...*Server) error {
-	var errs []error
-	for _, s := range servers {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	return errors.Join(errs...)
-}

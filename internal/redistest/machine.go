@@ -3,6 +3,8 @@ package redistest
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha1"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -108,6 +110,8 @@ func (x *machine) learn(text string) {
 	}
 	x.known.Store(name, script)
 }
+
+func sha(script any) string { return fmt.Sprintf("%x", sha1.Sum([]byte(script.(string)))) }
 
 func (x *machine) run(c *server.Peer, script *lua.FunctionProto, keys string, args []string) {
 	x.redis.Lock()

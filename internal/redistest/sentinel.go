@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,31 +16,18 @@ type Sentinel struct {
 	Primary, Replica, Watcher *Server
 }
 
-// StartSentinel starts all three and waits until the sentinel knows that the
-// replica is in step. The caller must Close it.
-func StartSentinel() (*Sentinel, error) {
-	s := &Sentinel{}
-	if err := s.start(); err != nil {
-		return nil, errors.Join(err, s.Close())
+// RunSentinel gives all three, which only this test uses, once the sentinel knows that the
+// replica is in step.
+func RunSentinel(t TB) *Sentinel {
+	t.Helper()
+	s := &Sentinel{Primary: Run(t, "--repl-diskless-sync-delay", "0")}
+	s.Replica = Run(t, "--replicaof", "127.0.0.1", s.Primary.portText())
+	err := s.Replica.waitFor("replication", "master_link_status", "up")
+	s.Watcher = Run(t, "--sentinel")
+	if err = cmp.Or(err, s.watch()); err != nil {
+		t.Fatalf("%v", err)
 	}
-	return s, nil
-}
-
-func (s *Sentinel) start() error {
-	var err error
-	if s.Primary, err = Start("--repl-diskless-sync-delay", "0"); err != nil {
-		return err
-	}
-	if s.Replica, err = Start("--replicaof", "127.0.0.1", s.Primary.portText()); err != nil {
-		return err
-	}
-	if err := s.Replica.waitFor("replication", "master_link_status", "up"); err != nil {
-		return err
-	}
-	if s.Watcher, err = Start("--sentinel"); err != nil {
-		return err
-	}
-	return s.watch()
+	return s
 }
 
 // watch tells the sentinel of the primary, and waits until it has found the
@@ -100,9 +88,4 @@ func (s *Sentinel) FailOver() error {
 		return err
 	}
 	return s.Replica.waitFor("replication", "role", "master")
-}
-
-// Close ends all three servers.
-func (s *Sentinel) Close() error {
-	return closeAll(s.Watcher, s.Replica, s.Primary)
 }

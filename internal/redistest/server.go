@@ -9,8 +9,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -38,13 +41,7 @@ type Server struct {
 // answers. The args are further redis-server arguments and win over its own:
 // "--appendonly", "yes" keeps the data over [Server.Stop] and
 // [Server.Restart]. The caller must Close it.
-func Start(args ...string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "redistest-")
-	if err != nil {
-		return nil, err
-	}
-	return startIn(&Server{dir: dir, args: args})
-}
+func Start(args ...string) (*Server, error) { return StartUnder(nil, args...) }
 
 // StartUnder is Start for a server that another program runs, such as valgrind: the
 // program and its arguments come before redis-server and its own.
@@ -53,7 +50,8 @@ func StartUnder(program []string, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startIn(&Server{dir: dir, args: args, under: program})
+	s := &Server{dir: dir, args: args, under: program}
+	return s, s.start()
 }
 
 // Pid is the process that runs the server, or 0 while it is stopped.
@@ -67,22 +65,21 @@ func (s *Server) Pid() int {
 // Dir is the server's folder, which Close removes.
 func (s *Server) Dir() string { return s.dir }
 
-// startIn starts a server that owns its dir from now on. Another process may take
+// start starts the server, which owns its folder from now on. Another process may take
 // the free port before redis-server does, so it tries a few.
-func startIn(s *Server) (*Server, error) {
-	var err error
+func (s *Server) start() (err error) {
 	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.Restart(); err == nil {
-			return s, nil
+		if s.port, err = freePort(); err == nil {
+			err = s.Restart()
 		}
 		if !errors.Is(err, errExited) {
 			break
 		}
 	}
-	return nil, errors.Join(err, s.Close())
+	if err != nil {
+		err = errors.Join(err, s.Close())
+	}
+	return err
 }
 
 // freePort finds a loopback port below the range that the system gives to
@@ -199,4 +196,132 @@ func (s *Server) ready() error {
 		}
 		return expect(text, "process_id", pid)
 	})
+}
+
+// errExited says that redis-server ended before it answered, most likely
+// because somebody else has the port.
+var errExited = errors.New("redis-server has exited")
+
+// launch starts the process, without waiting until it answers.
+func (s *Server) launch() error {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return ErrNotInstalled
+	}
+	if err := os.WriteFile(s.configFile(), nil, 0o600); err != nil {
+		return err
+	}
+	log, err := os.Create(s.logFile())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+
+	command := append(append(slices.Clone(s.under), binary), s.arguments()...)
+	process := exec.Command(command[0], command[1:]...)
+	process.Dir = s.dir
+	process.Stdout, process.Stderr = log, log
+	process.SysProcAttr = dieWithParent()
+	if err := process.Start(); err != nil {
+		return fmt.Errorf("start redis-server: %w", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = process.Wait() // It was killed: its exit status says only that.
+	}()
+	s.process, s.exited = process, exited
+	return nil
+}
+
+// arguments are redis-server's. It wants the configuration file first, which is
+// empty but which a sentinel insists on to keep its state in; the caller's
+// arguments come last and so win.
+func (s *Server) arguments() []string {
+	args := []string{s.configFile(), "--bind", "127.0.0.1", "--dir", s.dir}
+	if s.tls != nil {
+		args = append(args, "--port", "0", "--tls-port", s.portText())
+	} else {
+		args = append(args, "--port", s.portText())
+	}
+	return append(append(args, "--save", "", "--appendonly", "no"), s.args...)
+}
+
+func (s *Server) configFile() string { return filepath.Join(s.dir, "redis.conf") }
+
+func (s *Server) logFile() string { return filepath.Join(s.dir, "redis.log") }
+
+func (s *Server) lastLog() string {
+	log, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-500):])
+}
+
+// How often a server is asked whether it is ready: for some 20 s in all.
+const (
+	pollTries = 4000
+	pollPause = 5 * time.Millisecond
+)
+
+// poll repeats check until it succeeds. A process that has exited ends it at
+// once; otherwise the error is the last one that check gave.
+func poll(what string, check func(context.Context) error) error {
+	var err error
+	for range pollTries {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err = check(ctx)
+		cancel()
+		if err == nil || errors.Is(err, errExited) {
+			break
+		}
+		time.Sleep(pollPause)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w", what, err)
+	}
+	return nil
+}
+
+// waitFor waits until a field of the server's INFO has the wanted value.
+func (s *Server) waitFor(section, name, want string) error {
+	rdb := s.Client()
+	defer rdb.Close()
+	return poll("redis-server at "+s.Addr(), func(ctx context.Context) error {
+		text, err := rdb.Info(ctx, section).Result()
+		if err != nil {
+			return err
+		}
+		return expect(text, name, want)
+	})
+}
+
+// waitForCluster waits until the node knows so many nodes that serve all slots.
+func (s *Server) waitForCluster(nodes int) error {
+	rdb := s.Client()
+	defer rdb.Close()
+	return poll("cluster node at "+s.Addr(), func(ctx context.Context) error {
+		text, err := rdb.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			expect(text, "cluster_known_nodes", strconv.Itoa(nodes)),
+			expect(text, "cluster_state", "ok"),
+		)
+	})
+}
+
+// expect is an error unless INFO's text has a line "name:want".
+func expect(text, name, want string) error {
+	for line := range strings.Lines(text) {
+		if got, ok := strings.CutPrefix(line, name+":"); ok {
+			if got = strings.TrimSpace(got); got != want {
+				return fmt.Errorf("%s is %q, want %q", name, got, want)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is missing in %q", name, text)
 }

@@ -1,8 +1,18 @@
+// Package redistest gives tests and benchmarks the Redis they need: miniredis
+// in process, or real redis-server processes alone, behind TLS, under a
+// sentinel or as a cluster.
+//
+// Every call of [Real], [Run] and their like starts servers of its own, ready
+// within some 20 ms, so no test sees the keys, scripts or settings of another.
+// Nothing is written outside of a temporary folder, which goes with the server.
+// [Start] does the same without a test, for benchmarks.
 package redistest
 
 import (
+	"context"
 	"io"
-	"testing"
+	"os"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,50 +36,50 @@ func Real(t TB) redis.UniversalClient {
 // Run is [Start] for a test.
 func Run(t TB, args ...string) *Server {
 	t.Helper()
-	s, err := Start(args...)
-	return started(t, s, err)
+	return begin(t, &Server{dir: folder(t), args: args})
 }
 
-// RunTLS is [StartTLS] for a test.
+// RunTLS is [Run] for a server that speaks only TLS. Its certificate is of an
+// authority of its own, so [Server.Options] carries the trust that a client needs and
+// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
+// certificate of its clients, too.
 func RunTLS(t TB, args ...string) *Server {
 	t.Helper()
-	s, err := StartTLS(args...)
-	return started(t, s, err)
-}
-
-// RunSentinel is [StartSentinel] for a test.
-func RunSentinel(t TB) *Sentinel {
-	t.Helper()
-	s, err := StartSentinel()
-	return started(t, s, err)
-}
-
-// RunCluster is [StartCluster] for a test.
-func RunCluster(t TB) *Cluster {
-	t.Helper()
-	c, err := StartCluster()
-	return started(t, c, err)
-}
-
-// Both runs f on miniredis and on a real redis-server, as subtests "miniredis"
-// and "redis".
-func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
-	t.Helper()
-	t.Run("miniredis", func(t *testing.T) {
-		_, rdb := Mini(t)
-		f(t, rdb)
-	})
-	t.Run("redis", func(t *testing.T) { f(t, Real(t)) })
-}
-
-// started fails the test unless what it was to start has started.
-func started[S io.Closer](t TB, s S, err error) S {
-	t.Helper()
+	s := &Server{dir: folder(t)}
+	var err error
+	if s.certificates, err = WriteCertificates(s.dir); err == nil {
+		s.tls, err = s.certificates.config()
+	}
 	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	s.args = append([]string{
+		"--tls-cert-file", s.certificates.Cert,
+		"--tls-key-file", s.certificates.Key,
+		"--tls-ca-cert-file", s.certificates.CA,
+		"--tls-auth-clients", "no",
+	}, args...)
+	return begin(t, s)
+}
+
+// begin starts a server that is described, and ends it with the test.
+func begin(t TB, s *Server) *Server {
+	t.Helper()
+	if err := s.start(); err != nil {
 		t.Fatalf("%v", err)
 	}
 	closeAfter(t, s)
 	return s
+}
+
+// folder is a new one for a server, whose Close removes it.
+func folder(t TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return dir
 }
 
 func closeAfter(t TB, c io.Closer) {
@@ -79,4 +89,36 @@ func closeAfter(t TB, c io.Closer) {
 			t.Fatalf("close %T: %v", c, err)
 		}
 	})
+}
+
+// Contents are the values of all keys of headgate's.
+func Contents(t TB, rdb redis.UniversalClient) map[string]any {
+	t.Helper()
+	ctx := context.Background()
+	keys, err := rdb.Keys(ctx, "hg:*").Result()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	all := map[string]any{}
+	for _, key := range keys {
+		switch kind := rdb.Type(ctx, key).Val(); kind {
+		case "string":
+			all[key] = rdb.Get(ctx, key).Val()
+		case "list":
+			all[key] = rdb.LRange(ctx, key, 0, -1).Val()
+		case "hash":
+			all[key] = rdb.HGetAll(ctx, key).Val()
+		case "set":
+			members := rdb.SMembers(ctx, key).Val()
+			slices.Sort(members)
+			all[key] = members
+		case "zset":
+			all[key] = rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
+		case "stream":
+			all[key] = rdb.XRange(ctx, key, "-", "+").Val()
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+	}
+	return all
 }

@@ -16,32 +16,6 @@ import (
 	"time"
 )
 
-// StartTLS is [Start] for a server that speaks only TLS. Its certificate is of an
-// authority of its own, so [Server.Options] carries the trust that a client needs and
-// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
-// certificate of its clients, too.
-func StartTLS(args ...string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "redistest-")
-	if err != nil {
-		return nil, err
-	}
-	files, err := WriteCertificates(dir)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	config, err := files.config()
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	secure := []string{
-		"--tls-cert-file", files.Cert,
-		"--tls-key-file", files.Key,
-		"--tls-ca-cert-file", files.CA,
-		"--tls-auth-clients", "no",
-	}
-	return startIn(&Server{dir: dir, tls: config, certificates: files, args: append(secure, args...)})
-}
-
 // Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and
 // localhost, and a client of it, each with its key.
 type Certificates struct{ CA, Cert, Key, ClientCert, ClientKey string }

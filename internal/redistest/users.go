@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,32 +14,27 @@ type Users map[string]string
 
 var userLine = regexp.MustCompile(`(?m)^user (\S+) on >(\S+) .*$`)
 
-// StartWithUsers is [Start] with the users that the document gives in the lines of an
+// RunWithUsers is [Run] with the users that the document gives in the lines of an
 // aclfile, but with any text, and * too, for the scope default. The server's own
 // [Server.Client] remains without bounds.
-func StartWithUsers(document, scope string, args ...string) (*Server, Users, error) {
+func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users) {
+	t.Helper()
 	text, err := os.ReadFile(document)
-	if err != nil {
-		return nil, nil, err
-	}
 	users, lines := Users{}, ""
 	for _, user := range userLine.FindAllStringSubmatch(string(text), -1) {
 		users[user[1]] = user[2]
 		lines += strings.ReplaceAll(user[0], "{default}", "{"+scope+"}") + "\n"
 	}
-	if len(users) == 0 {
-		return nil, nil, fmt.Errorf("%s has no line of an aclfile", document)
+	if err != nil || len(users) == 0 {
+		t.Fatalf("%s has no line of an aclfile: %v", document, err)
 	}
-	dir, err := os.MkdirTemp("", "redistest-")
-	if err != nil {
-		return nil, nil, err
-	}
-	file := filepath.Join(dir, "users.acl")
+	s := &Server{dir: folder(t)}
+	file := filepath.Join(s.dir, "users.acl")
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
-		return nil, nil, err
+		t.Fatalf("%v", err)
 	}
-	s, err := startIn(&Server{dir: dir, args: append([]string{"--aclfile", file}, args...)})
-	return s, users, err
+	s.args = append([]string{"--aclfile", file}, args...)
+	return begin(t, s), users
 }
 
 // URLAs is [Server.URL] for a user.

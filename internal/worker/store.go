@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -16,9 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler"
 )
 
 // store is the Redis of a worker. Where none is configured it is the embedded
@@ -62,14 +59,13 @@ func (w *Worker) openStore(ctx context.Context) (*store, error) {
 
 // join connects to the embedded Redis, which this worker runs then if no other does.
 func (s *store) join(ctx context.Context) error {
-	conn, err := s.host.Dial(ctx, "", "")
+	addr, err := s.host.Addr(ctx)
 	if err != nil {
 		return err
 	}
 	if !s.host.Runs() {
-		fmt.Fprintf(s.notes, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
+		fmt.Fprintf(s.notes, "worker: using the Redis within another process, at %s\n", addr)
 	}
-	_ = conn.Close()
 	s.UniversalClient, err = dial.Redis(ctx, config.EmbeddedRedis(s.dial))
 	return err
 }
@@ -80,13 +76,12 @@ func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error
 	conn, err := s.host.Dial(ctx, network, addr)
 	_, cannot := errors.AsType[*embedded.StartError](err)
 	if said := s.said.Swap(cannot); cannot && !said {
-		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped, and this one cannot take over: %v\n", err)
+		fmt.Fprintf(s.notes, "worker: the process with the Redis has stopped, and this one cannot take over: %v\n", err)
 	}
 	return conn, err
 }
 
-// prepare gives an embedded Redis that this worker has just started its limits
-// and the jobs of the spool.
+// prepare gives an embedded Redis that this worker has just started its limits.
 func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
 	server.Saving = s.saving
 	rdb, err := dial.Embedded(ctx, server.Addr())
@@ -102,30 +97,21 @@ func (s *store) prepare(ctx context.Context, server *embedded.Server) (started f
 	if err != nil {
 		return nil, err
 	}
-	taken, err := s.takeSpool(ctx, rdb, server)
-	return func() { s.tell(server, before); taken() }, err
+	return func() { s.tell(server, before) }, nil
 }
 
 func (s *store) tell(server *embedded.Server, before int) {
-	if server.Crashed() {
-		fmt.Fprintf(s.notes, "worker: the last worker with a Redis within it ended without a stop: %s\n", asOf(server.Saved()))
+	if loss := server.Loss(); loss != "" {
+		fmt.Fprintln(s.notes, "worker: "+loss)
 	}
 	if s.UniversalClient == nil { // it is the first
 		fmt.Fprintf(s.notes, "worker: no Redis is configured: using one within this worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", server.Addr())
 	} else {
-		fmt.Fprintf(s.notes, "worker: the worker with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
+		fmt.Fprintf(s.notes, "worker: the process with the Redis has stopped: it is within this worker now, at %s\n", server.Addr())
 	}
 	if before > 0 {
 		fmt.Fprintf(s.notes, "worker: waiting in it from before: %s\n", words.Count(before, "job"))
 	}
-}
-
-// asOf says what there is after a crash.
-func asOf(saved time.Time) string {
-	if saved.IsZero() {
-		return "the file with what was in it is gone, and jobs that waited there are lost"
-	}
-	return "what was in it at " + saved.Format(time.DateTime) + " is here, and what came later is lost"
 }
 
 // saving says that what is in Redis can no longer be saved, or can again.
@@ -178,31 +164,4 @@ func waitingJobs(rdb redis.UniversalClient) (int, error) {
 		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
 	}
 	return n, err
-}
-
-// takeSpool enqueues the jobs that were added while no worker was running. The
-// spool is there for the next worker until taken is called.
-func (s *store) takeSpool(ctx context.Context, rdb redis.UniversalClient, server *embedded.Server) (taken func(), err error) {
-	lines, done := server.Spooled()
-	client := scheduler.NewClient(rdb)
-	for _, line := range lines {
-		job, err := jobspec.Parse(line)
-		if err == nil {
-			_, err = client.EnqueueContext(ctx, job.Fill(jobspec.Options{}, s.config()).Task())
-			if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) && !errors.Is(err, asynq.ErrDuplicateTask) {
-				return nil, err
-			}
-		}
-		if err != nil {
-			s.log.Warn("a job that was enqueued while no worker was running is dropped", "job", string(line), "error", err)
-		}
-	}
-	return func() {
-		if len(lines) > 0 {
-			s.log.Info("took the jobs that were enqueued while no worker was running", "jobs", len(lines))
-		}
-		if err := done(); err != nil {
-			s.log.Warn("the next worker takes jobs again that were enqueued while no worker was running", "error", err)
-		}
-	}, nil
 }

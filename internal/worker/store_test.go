@@ -2,11 +2,15 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // A worker that is stopped while it starts keeps the jobs that it has taken over.
@@ -14,16 +18,18 @@ func TestStoppedAsItStarts(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", home)
-	job := jobspec.Job{Type: "http:request"}.Fill(jobspec.Options{}, config.Default())
-	line, err := job.Line()
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder, err := embedded.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := folder.Spool("", [][]byte{line}); err != nil {
+	before := folder.NewHost(nil)
+	rdb, err := dial.Redis(t.Context(), config.EmbeddedRedis(before.Dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	_, err = scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil))
+	if err := errors.Join(err, before.Close()); err != nil {
 		t.Fatal(err)
 	}
 	open := func(ctx context.Context) (*store, error) {

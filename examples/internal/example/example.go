@@ -14,9 +14,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/programs"
 )
 
@@ -49,12 +49,8 @@ type Table struct {
 }
 
 func (t *Table) print() {
-	columns := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(columns, "\n\tASKED\tMEASURED\tKEPT")
-	for _, row := range t.rows {
-		fmt.Fprintln(columns, strings.Join(row, "\t"))
-	}
-	_ = columns.Flush()
+	fmt.Println()
+	_ = cli.Table(os.Stdout, []string{"", "ASKED", "MEASURED", "KEPT"}, t.rows)
 }
 
 // Measured adds a row that depends on the machine, too.

@@ -45,12 +45,10 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(s.redis.client.ConfigSet(context.Background(), "maxmemory", bytes).Err())
 		return
 	}
-	var closer io.Closer
-	s.redis, closer = start(ts, kind)
+	s.redis = start(ts, kind)
 	ts.Defer(func() {
 		refused := s.redis.refusals("worker")
 		_ = s.redis.client.Close()
-		_ = closer.Close()
 		if len(refused) > 0 {
 			ts.Fatalf("of Redis the worker was refused %q", refused)
 		}
@@ -58,37 +56,40 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("REDIS", s.redis.url)
 }
 
-func start(ts *testscript.TestScript, kind string) (*redisServer, io.Closer) {
+// tb is a script as a test that starts servers.
+type tb struct{ *testscript.TestScript }
+
+func (tb) Helper() {}
+
+func (t tb) Cleanup(f func()) { t.Defer(f) }
+
+func start(ts *testscript.TestScript, kind string) *redisServer {
+	t := tb{ts}
+	plain := func(s *redistest.Server) *redisServer { return &redisServer{s, s.Client(), s.URL()} }
 	switch kind {
 	case "plain":
 		return startLocked(ts)
 	case "durable":
 		return startLocked(ts, "--appendonly", "yes", "--appendfsync", "always")
 	case "evicting":
-		s, err := redistest.Start("--maxmemory-policy", "allkeys-lru")
-		ts.Check(err)
-		return &redisServer{s, s.Client(), s.URL()}, s
+		return plain(redistest.Run(t, "--maxmemory-policy", "allkeys-lru"))
 	case "tls":
-		s, err := redistest.StartTLS()
-		ts.Check(err)
+		s := redistest.RunTLS(t)
 		ts.Setenv("SSL_CERT_FILE", s.Certificates().CA)
-		return &redisServer{s, s.Client(), s.URL()}, s
+		return plain(s)
 	case "mtls":
-		s, err := redistest.StartTLS("--tls-auth-clients", "yes")
-		ts.Check(err)
+		s := redistest.RunTLS(t, "--tls-auth-clients", "yes")
 		ts.Setenv("CERTIFICATES", filepath.Dir(s.Certificates().CA))
-		return &redisServer{s, s.Client(), s.URL()}, s
+		return plain(s)
 	case "sentinel":
-		s, err := redistest.StartSentinel()
-		ts.Check(err)
-		return &redisServer{nil, s.Client(), "redis-sentinel://" + s.Watcher.Addr() + "/" + redistest.PrimaryName}, s
+		s := redistest.RunSentinel(t)
+		return &redisServer{nil, s.Client(), "redis-sentinel://" + s.Watcher.Addr() + "/" + redistest.PrimaryName}
 	case "cluster":
-		c, err := redistest.StartCluster()
-		ts.Check(err)
-		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}, c
+		c := redistest.RunCluster(t)
+		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}
 	}
 	ts.Fatalf("no kind of Redis: %s", kind)
-	return nil, nil
+	return nil
 }
 
 func jobs(ts *testscript.TestScript, neg bool, args []string) {
@@ -114,13 +115,12 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 // startLocked starts a Redis with the users that an operator is told to make, for
 // whatever scope, and sets $REDIS to its URL as the worker's, and $REDIS_ENQUEUE and
 // $REDIS_PAGE as the others.
-func startLocked(ts *testscript.TestScript, args ...string) (*redisServer, io.Closer) {
-	s, users, err := redistest.StartWithUsers("../../docs/operating.md", "*", args...)
-	ts.Check(err)
+func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
+	s, users := redistest.RunWithUsers(tb{ts}, "../../docs/operating.md", "*", args...)
 	for name := range users {
 		ts.Setenv("REDIS_"+strings.ToUpper(name), users.URLAs(name, s))
 	}
-	return &redisServer{s, s.Client(), users.URLAs("worker", s)}, s
+	return &redisServer{s, s.Client(), users.URLAs("worker", s)}
 }
 
 // refusals are what a user wanted of Redis and had no right to.
@@ -183,14 +183,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	case strings.HasPrefix(path, "/to/"):
 		http.Redirect(w, r, strings.TrimPrefix(path, "/to"), http.StatusFound)
-	case strings.HasPrefix(path, "/status/"):
-		status, err := strconv.Atoi(strings.TrimPrefix(path, "/status/"))
-		if err != nil {
-			status = http.StatusNotFound
-		}
-		w.WriteHeader(status)
-	case strings.HasPrefix(path, "/say/"):
-		code, text, _ := strings.Cut(strings.TrimPrefix(path, "/say/"), "/")
+	case strings.HasPrefix(path, "/status/"), strings.HasPrefix(path, "/say/"):
+		code, text, _ := strings.Cut(path[strings.Index(path[1:], "/")+2:], "/")
 		status, err := strconv.Atoi(code)
 		if err != nil {
 			status = http.StatusNotFound

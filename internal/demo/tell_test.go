@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-func TestUpstreamTellsWhatItSaw(t *testing.T) {
+func TestAPITellsWhatItSaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := NewUpstream(2)
+		u := NewAPI(2)
 		var out strings.Builder
 		u.Tell(&out) // nothing yet
 		for i, want := range []int{200, 200, 429} {

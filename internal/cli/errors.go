@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// UsageError is an error about what the user wrote. The exit code is 2.
+type UsageError struct{ err error }
+
+// Usagef is fmt.Errorf for a UsageError.
+func Usagef(format string, args ...any) error {
+	return &UsageError{fmt.Errorf(format, args...)}
+}
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+// Unwrap is the error itself.
+func (e *UsageError) Unwrap() error { return e.err }
+
+// FlagError has an error about a field speak of the flag of that name.
+func FlagError(err error) error {
+	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+		return Usagef("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
+	}
+	return err
+}
+
+// ExitCode ends a command that has said already what went wrong.
+type ExitCode int
+
+// The exit codes of commands; 0 is success.
+const (
+	Failed   ExitCode = 1 // it did not work
+	BadInput ExitCode = 2 // what was asked for makes no sense
+)
+
+func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// exit ends a command from within kong.
+type exit int

@@ -42,7 +42,7 @@ type Argument struct {
 // UnmarshalText compiles the argument's expressions.
 func (a *Argument) UnmarshalText(text []byte) (err error) {
 	a.text = string(text)
-	a.Template, err = expression.ParseJobTemplate(a.text)
+	a.Template, err = expression.ParseTemplate(a.text, &expression.Job{})
 	return err
 }
 
@@ -72,7 +72,7 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {
-		value, err := a.OfJob(job)
+		value, err := a.Of(job, nil)
 		if err != nil {
 			return nil, err
 		}

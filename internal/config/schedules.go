@@ -84,7 +84,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Payload == nil {
 		return nil, nil
 	}
-	return fill(s.Task, s.Payload, func(t expression.Template, q expression.Quote) (any, error) { return t.At(tick, q) })
+	return fill(s.Task, s.Payload, expression.Tick(tick))
 }
 
 // checkSchedules fills in defaults, compiles payloads and reports what is
@@ -109,8 +109,7 @@ func (d *decoder) checkSchedules(c *Config) {
 		s.MaxRetry = cmp.Or(s.MaxRetry, c.Tasks[s.Task].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
 		s.Retention = cmp.Or(s.Retention, c.Tasks[s.Task].Retention)
-		s.Payload = d.compile(path+".payload", s.Payload, expression.ParseTemplate)
-		d.checkNames(path+".payload", s.Task, s.Payload)
+		s.Payload = d.compile(path+".payload", s.Task, s.Payload, expression.Tick{})
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)
 		c.Schedules[name] = s

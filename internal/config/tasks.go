@@ -76,7 +76,7 @@ type Need struct {
 
 // Settles reports whether the task says what its jobs have truly cost.
 func (t Task) Settles() bool {
-	return slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Settle.String() != "" })
+	return slices.ContainsFunc(t.Limits, func(n Need) bool { return !n.Settle.IsZero() })
 }
 
 // KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
@@ -92,16 +92,16 @@ func (c *Config) KeysOf(limit string) (keys []string) {
 	return keys
 }
 
-// Costs is what a job with that result has truly cost, by limit.
-func (c *Config) Costs(job *expression.Job, result []byte) (map[string]int, error) {
+// Costs is what a job that is done has truly cost, by limit.
+func (c *Config) Costs(done *expression.Done) (map[string]int, error) {
 	costs := map[string]int{}
-	for _, n := range c.Tasks[job.Type].Limits {
-		cost, ok, err := n.Settle.Of(job, result)
-		if err != nil {
-			return nil, err
+	for _, n := range c.Tasks[done.Type].Limits {
+		if n.Settle.IsZero() {
+			continue
 		}
-		if ok {
-			costs[n.Limit] = cost
+		var err error
+		if costs[n.Limit], err = n.Settle.Of(done); err != nil {
+			return nil, err
 		}
 	}
 	return costs, nil

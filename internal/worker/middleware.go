@@ -84,7 +84,7 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 	if err != nil {
 		return nil, err
 	}
-	return c.Costs(config.JobOf(ctx, task), got)
+	return c.Costs(&expression.Done{Job: *config.JobOf(ctx, task), Result: got})
 }
 
 // thenRetention is how long a job that followed on another is kept at least when

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/listen"
 	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -24,61 +23,32 @@ import (
 // maxScrapes bounds the scrapes at the same time, for each asks Redis.
 const maxScrapes = 4
 
-// listener serves what a worker tells by HTTP. Nil serves nothing.
-type listener struct {
-	net.Listener
-	server *http.Server
-	page   *page.Page
-}
-
-// listen takes an address, before any job runs. It returns nil where there is none to take.
-func (w *Worker) listen(ctx context.Context, address string) (*listener, error) {
-	taken, err := listen.At(ctx, address)
-	if taken == nil || err != nil {
-		return nil, err
-	}
-	return &listener{Listener: taken}, nil
-}
-
-// serve answers for a worker until close.
-func (l *listener) serve(w *Worker, who config.Page) (err error) {
-	if l == nil {
-		return nil
-	}
-	if l.page, err = w.newPage(who); err != nil {
-		return err
-	}
+// answer has a listener serve what the worker tells by HTTP, until end.
+func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error) {
 	url := "http://" + l.Addr().String()
 	if who.TLSCert != "" {
-		cert, err := listen.NewCertificate(who.TLSCert, who.TLSKey, w.log)
+		cert, err := NewCertificate(who.TLSCert, who.TLSKey, w.log)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		l.Listener, url = cert.Over(l.Listener), "https://"+l.Addr().String()
+		l, url = cert.over(l), "https://"+l.Addr().String()
 	}
-	l.server = listen.Server(newMux(w, l.page, who.OpenMetrics))
-	l.server.ErrorLog = listen.ErrorLog(w.log)
+	p, err := w.newPage(who)
+	if err != nil {
+		return nil, err
+	}
+	server := HTTPServer(newMux(w, p, who.OpenMetrics))
+	server.ErrorLog = errorLog(w.log)
 	w.log.Info("listening", "address", url)
 	go func() {
-		if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			w.log.Error("metrics and health are not served any more", "error", err)
 		}
 	}()
-	return nil
-}
-
-// close ends it once requests that have begun are answered.
-func (l *listener) close() {
-	if l == nil {
-		return
-	}
-	if l.page != nil {
-		_ = l.page.Close() // the streams of those who look end
-	}
-	if l.server != nil {
-		listen.Close(l.server)
-	}
-	_ = l.Listener.Close() // it was never served if the worker did not start
+	return func() {
+		_ = p.Close() // the streams of those who look end
+		CloseServer(server)
+	}, nil
 }
 
 // newMux has everything that the listener serves, by path. Metrics, and why a worker is
@@ -88,7 +58,9 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
-	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, w.health.taken)
+	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headgate_config_taken", Help: "1 while the config file, as it was read last, is in force; 0 where it has errors, and what was read before holds.",
+	}, w.health.taken))
 	guard := p.Guard
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
@@ -98,14 +70,14 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	scrapes := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
-	mux.Handle("GET /metrics", guard(http.TimeoutHandler(scrapes, listen.AnswerTimeout, "")))
+	mux.Handle("GET /metrics", guard(http.TimeoutHandler(scrapes, answerTimeout, "")))
 	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if err := w.health.ready(r.Context(), w.server); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(out, "ok")
-		if text := w.health.warning(); text != "" {
+		if text := *w.health.evicts.Load(); text != "" {
 			fmt.Fprintln(out, "but: "+text)
 		}
 	})))
@@ -133,7 +105,6 @@ type health struct {
 	evicts  atomic.Pointer[string] // what is said of a Redis that deletes jobs and limits
 	reloads *prometheus.CounterVec
 	success prometheus.Gauge
-	taken   prometheus.Gauge
 }
 
 func newHealth() *health {
@@ -145,37 +116,33 @@ func newHealth() *health {
 			Name: "headgate_config_last_reload_success_timestamp_seconds", Help: "When the config was read last that is in force.",
 		}),
 	}
-	h.taken = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "headgate_config_taken", Help: "1 while the config file, as it was read last, is in force; 0 where it has errors, and what was read before holds.",
-	})
 	h.evicts.Store(new(""))
 	h.reloads.WithLabelValues("ok")
 	h.reloads.WithLabelValues("failed")
 	h.success.SetToCurrentTime()
-	h.taken.Set(1)
 	return h
 }
 
+// taken is 1 while the config file is in force.
+func (h *health) taken() float64 {
+	if h.bad.Load() {
+		return 0
+	}
+	return 1
+}
+
 func (h *health) reloaded(err error) {
+	h.bad.Store(err != nil)
 	if err != nil {
-		h.bad.Store(true)
-		h.taken.Set(0)
 		h.reloads.WithLabelValues("failed").Inc()
 		return
 	}
-	h.bad.Store(false)
-	h.taken.Set(1)
 	h.reloads.WithLabelValues("ok").Inc()
 	h.success.SetToCurrentTime()
 }
 
 // readyTimeout bounds how long Redis may take to be found well.
 const readyTimeout = time.Second
-
-// warning is what may soon keep the worker from doing all it should; empty for nothing.
-func (h *health) warning() string {
-	return *h.evicts.Load()
-}
 
 // ready returns why the worker does not do all it should, in one line.
 func (h *health) ready(ctx context.Context, server *scheduler.Server) error {

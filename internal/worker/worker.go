@@ -90,16 +90,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.store.close()
 	c := w.config.Load()
 	w.lookAtEviction(ctx)
-	l, err := w.listen(ctx, c.Listen)
+	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	if l != nil {
+		defer l.Close()
+	}
 	if err := w.start(); err != nil {
 		return err
 	}
-	if err := l.serve(w, c.Page); err != nil {
-		return err
+	if l != nil {
+		end, err := w.answer(l, c.Page)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	w.logDifferences(ctx)
 	return w.serve(ctx)

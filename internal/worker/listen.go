@@ -1,5 +1,4 @@
-// Package listen answers by HTTP clients that may be slow or mean.
-package listen
+package worker
 
 import (
 	"context"
@@ -24,15 +23,17 @@ const (
 	// requestTimeout bounds how long a client may take to say what it wants, and
 	// idleTimeout for how long it may keep a connection for later.
 	requestTimeout = 5 * time.Second
-	// AnswerTimeout bounds how long it may take to have its answer and read it. Streams
+	// answerTimeout bounds how long it may take to have its answer and read it. Streams
 	// of the page set their own for each event.
-	AnswerTimeout = 30 * time.Second
+	answerTimeout = 30 * time.Second
 	idleTimeout   = time.Minute
+	// closeTimeout is how long requests may take to end when a server does.
+	closeTimeout = 2 * time.Second
 )
 
-// At takes an address, such as :9090, which is a port of this machine only. Its
-// connections are bounded. It is nil where the text is empty.
-func At(ctx context.Context, text string) (net.Listener, error) {
+// Listen takes an address, such as :9090, which is a port of this machine only. It is nil
+// where the text is empty.
+func Listen(ctx context.Context, text string) (net.Listener, error) {
 	address, err := config.ListenAddress(text)
 	if err != nil {
 		return nil, fmt.Errorf("--listen %w", err)
@@ -48,14 +49,62 @@ func At(ctx context.Context, text string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", text, err)
 	}
-	return &bounded{Listener: taken}, nil
+	return taken, nil
 }
 
-// Server is for clients that may be slow or mean.
-func Server(h http.Handler) *http.Server {
+// HTTPServer is for clients that may be slow or mean. Its connections are bounded.
+func HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: AnswerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: new(bound).see,
+	}
+}
+
+// maxConns bounds the connections of a server. All who may look at the page have room,
+// and where a process has a thousand descriptors the jobs have some.
+const maxConns = 600
+
+// bound is a bound on the connections of a server: one more ends the oldest. So clients
+// that ask nothing, or read nothing, hold no more than that, and who comes is answered, such
+// as a health check. Those who look at the page come again by themselves.
+type bound struct {
+	mu   sync.Mutex
+	open []net.Conn // the oldest in front
+}
+
+func (b *bound) see(conn net.Conn, state http.ConnState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(b.open) >= maxConns {
+			drop(b.open[0])
+			b.open = slices.Delete(b.open, 0, 1)
+		}
+		b.open = append(b.open, conn)
+	case http.StateClosed:
+		b.open = slices.DeleteFunc(b.open, func(c net.Conn) bool { return c == conn })
+	}
+}
+
+// drop ends a connection for its client, with what that has yet to read, which the system
+// would keep for minutes. Whoever serves it meets an error, and closes it.
+func drop(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// CloseServer ends a server once requests that have begun are answered.
+func CloseServer(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close()
 	}
 }
 
@@ -66,61 +115,9 @@ func OfThisMachine(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// MaxConns bounds the connections of a listener. All who may look at the page have room,
-// and where a process has a thousand descriptors the jobs have some.
-const MaxConns = 600
-
-// bounded is a listener with a bound on its connections: one more ends the oldest. So
-// clients that ask nothing, or read nothing, hold no more than that, and who comes is
-// answered, such as a health check. Those who look at the page come again by themselves.
-type bounded struct {
-	net.Listener
-	mu   sync.Mutex
-	open []*boundedConn // the oldest in front
-}
-
-type boundedConn struct {
-	net.Conn
-	of *bounded
-}
-
-func (l *bounded) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.open) >= MaxConns {
-		l.open[0].drop()
-		l.open = slices.Delete(l.open, 0, 1)
-	}
-	c := &boundedConn{conn, l}
-	l.open = append(l.open, c)
-	return c, nil
-}
-
-// drop ends a connection for its client, with what that has yet to read, which the system
-// would keep for minutes. Whoever serves it meets an error, and closes it.
-func (c *boundedConn) drop() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = c.Conn.Close()
-}
-
-func (c *boundedConn) Close() error {
-	c.of.mu.Lock()
-	if i := slices.Index(c.of.open, c); i >= 0 { // -1 is of one that was dropped
-		c.of.open = slices.Delete(c.of.open, i, i+1)
-	}
-	c.of.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// ErrorLog is for what net/http has to say. A handshake that fails is for those who debug:
+// errorLog is for what net/http has to say. A handshake that fails is for those who debug:
 // any client can have it fail, and at a warning for each would fill the log's disk.
-func ErrorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 0) }
+func errorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 0) }
 
 type complaints struct{ log *slog.Logger }
 
@@ -131,18 +128,6 @@ func (c complaints) Write(line []byte) (int, error) {
 	}
 	c.log.Log(context.Background(), level, text)
 	return len(line), nil
-}
-
-// closeTimeout is how long requests may take to end when a server does.
-const closeTimeout = 2 * time.Second
-
-// Close ends a server once requests that have begun are answered.
-func Close(server *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if server.Shutdown(ctx) != nil {
-		_ = server.Close()
-	}
 }
 
 // Certificate is what a listener shows by TLS. It is read anew for each connection,
@@ -165,9 +150,9 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 	return &Certificate{cert: cert, key: key, log: log, last: &pair}, nil
 }
 
-// Over is a listener that speaks TLS with the certificate. It has no HTTP/2: what bounds
+// over is a listener that speaks TLS with the certificate. It has no HTTP/2: what bounds
 // a connection bounds what one client can ask for.
-func (c *Certificate) Over(l net.Listener) net.Listener {
+func (c *Certificate) over(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{GetCertificate: c.get, NextProtos: []string{"http/1.1"}})
 }
 

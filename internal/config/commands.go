@@ -104,13 +104,13 @@ func argument(value any) (string, error) {
 	return "", fmt.Errorf("it gives a %T: want text, a number or true/false", value)
 }
 
+// String is the argument with its expressions.
+func (a Argument) String() string { return a.text }
+
 // String is the command with its expressions.
 func (c Command) String() string {
-	var texts []string
-	for _, a := range c.Run {
-		texts = append(texts, a.text)
-	}
-	return strings.Join(texts, " ")
+	list := fmt.Sprint(c.Run)
+	return list[1 : len(list)-1]
 }
 
 // Types are the task types that a worker with this config runs.

@@ -2,7 +2,6 @@
 package dial
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 const (
 	patience        = 3 * time.Second
 	refusedPatience = time.Second
+	pause           = 50 * time.Millisecond
 )
 
 // ErrNoRedis is what commands say that need a Redis where there is none.
@@ -57,84 +57,47 @@ func Embedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
 // reached and why.
 func Redis(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 	quiet()
-	rdb, err := r.Client()
+	hasty, err := r.Impatient().Client()
 	if err != nil {
 		return nil, err
 	}
-	patient, cancel := context.WithTimeout(ctx, patience)
+	defer hasty.Close()
+	err = answers(ctx, hasty)
+	if err == nil {
+		return r.Client()
+	}
+	what := "cannot reach Redis at %s: %w"
+	switch {
+	case trouble.Of(err) == trouble.Password:
+		what = "Redis at %s refuses the password, or there is no such user: %w"
+	case r.ByTLS() && errors.Is(err, context.DeadlineExceeded):
+		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
+	case !r.ByTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
+	}
+	return nil, fmt.Errorf(what, r, err)
+}
+
+// answers waits for Redis, as long as that may help. It asks through a client that tries once:
+// what a patient one says in the end is only that it ran out of time.
+func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reason := &dialError{start: time.Now(), giveUp: cancel}
-	rdb.AddHook(reason)
-	if err := rdb.Ping(patient).Err(); err != nil {
-		err = reason.or(err)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = cmp.Or(once(ctx, r), err)
+	for {
+		if said := hasty.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
+			err = said
 		}
-		what := "cannot reach Redis at %s: %w"
-		switch {
-		case trouble.Of(err) == trouble.Password:
-			what = "Redis at %s refuses the password, or there is no such user: %w"
-		case r.ByTLS() && errors.Is(err, context.DeadlineExceeded):
-			what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
-		case !r.ByTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-			what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
+		t := trouble.Of(err)
+		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
+		if t == trouble.None || !t.Passes() || refused || ctx.Err() != nil {
+			return err
 		}
-		return nil, errors.Join(fmt.Errorf(what, r, err), rdb.Close())
-	}
-	return rdb, nil
-}
-
-// once says why a server does not answer that was dialled: one that wants a certificate
-// says so only then, and a patient client forgets what the last try came to.
-func once(ctx context.Context, r config.Redis) error {
-	rdb, err := r.Impatient().Client()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	ctx, cancel := context.WithTimeout(ctx, refusedPatience)
-	defer cancel()
-	return rdb.Ping(ctx).Err()
-}
-
-// dialError keeps the last reason for which a client could not connect: what
-// the client itself says in the end is only that it ran out of time.
-type dialError struct {
-	start  time.Time
-	giveUp func()
-
-	mu   sync.Mutex
-	last error
-}
-
-func (e *dialError) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := next(ctx, network, addr)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if err == nil || ctx.Err() == nil {
-			e.last = err
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(e.start) > refusedPatience {
-			e.giveUp()
-		}
-		return conn, err
 	}
-}
-
-func (e *dialError) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (e *dialError) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (e *dialError) or(err error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.last != nil {
-		return e.last
-	}
-	return err
 }
 
 // quiet stops go-redis from writing to standard error by itself; what it has

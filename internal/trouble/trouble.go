@@ -33,25 +33,29 @@ const (
 	Evicts Trouble = "evicts"
 )
 
-var says = map[Trouble]string{
-	Away:        "it does not answer",
-	Loading:     "it is loading its data",
-	Full:        "its memory is full",
-	ReadOnly:    "it is a replica, which takes no writes",
-	FewReplicas: "it has fewer replicas than its min-replicas-to-write, and takes no writes",
-	Unsaved:     "it cannot save to its disk, and takes no writes",
-	Password:    "it refuses the password, or there is no such user",
-	Rights:      "its user has not the rights",
-	Clients:     "it has as many connections as its maxclients",
-	Cluster:     "its cluster, or the master of this replica, is down",
-	Evicts:      "its maxmemory-policy deletes jobs and limits when its memory is full",
+// known are the troubles, in words, and how an answer of Redis tells them.
+var known = map[Trouble]struct {
+	says string
+	is   func(err error) bool
+}{
+	Away:        {"it does not answer", nil},
+	Loading:     {"it is loading its data", redis.IsLoadingError},
+	Full:        {"its memory is full", redis.IsOOMError},
+	ReadOnly:    {"it is a replica, which takes no writes", redis.IsReadOnlyError},
+	FewReplicas: {"it has fewer replicas than its min-replicas-to-write, and takes no writes", redis.IsNoReplicasError},
+	Unsaved:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
+	Password:    {"it refuses the password, or there is no such user", redis.IsAuthError},
+	Rights:      {"its user has not the rights", redis.IsPermissionError},
+	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
+	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
+	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
 // All lists them.
-func All() []Trouble { return slices.Sorted(maps.Keys(says)) }
+func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 
 // Says is the trouble in words, which go on after a colon.
-func (t Trouble) Says() string { return says[t] }
+func (t Trouble) Says() string { return known[t].says }
 
 // Usable reports whether such a Redis can be used. Rights may be missing for some commands
 // only.
@@ -73,23 +77,9 @@ func Of(err error) Trouble {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return Away
 	}
-	for _, known := range []struct {
-		is func(error) bool
-		Trouble
-	}{
-		{redis.IsOOMError, Full},
-		{redis.IsReadOnlyError, ReadOnly},
-		{redis.IsNoReplicasError, FewReplicas},
-		{func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }, Unsaved},
-		{redis.IsLoadingError, Loading},
-		{redis.IsAuthError, Password},
-		{redis.IsPermissionError, Rights},
-		{redis.IsMaxClientsError, Clients},
-		{redis.IsClusterDownError, Cluster},
-		{redis.IsMasterDownError, Cluster},
-	} {
-		if known.is(err) {
-			return known.Trouble
+	for _, t := range All() {
+		if is := known[t].is; is != nil && is(err) {
+			return t
 		}
 	}
 	return None

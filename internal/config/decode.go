@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,7 +168,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 			to.Set(reflect.ValueOf(value))
 		}
 	default:
-		d.scalar(path, node, to)
+		d.scalar(path, node, to.Addr().Interface())
 	}
 }
 
@@ -250,36 +250,38 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 
 // scalar decodes a node that is one value into a text, number, duration or
 // boolean.
-func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
-	if _, ok := reflect.TypeAssert[time.Duration](to); ok {
-		d.duration(path, node, to)
+func (d *decoder) scalar(path string, node ast.Node, to any) {
+	want := ""
+	switch to := to.(type) {
+	case *string:
+		if isString(node) {
+			*to = source(node)
+			return
+		}
+		want = "text (in quotes if it looks like a number)"
+	case *int:
+		if number, ok := node.(*ast.IntegerNode); ok {
+			if n, err := strconv.Atoi(fmt.Sprint(number.Value)); err == nil {
+				*to = n
+				return
+			}
+		}
+		want = "a whole number"
+	case *bool:
+		if b, ok := node.(*ast.BoolNode); ok {
+			*to = b.Value
+			return
+		}
+		want = "true or false"
+	case *time.Duration:
+		if duration, err := time.ParseDuration(source(node)); isScalar(node) && err == nil && duration >= 0 {
+			*to = duration
+			return
+		}
+		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
 		return
 	}
-	ok := false
-	switch to.Kind() {
-	case reflect.String:
-		if ok = isString(node); ok {
-			to.SetString(source(node))
-		}
-	case reflect.Int:
-		var n int64
-		if n, ok = whole(node); ok {
-			to.SetInt(n)
-		}
-	case reflect.Bool:
-		var b *ast.BoolNode
-		if b, ok = node.(*ast.BoolNode); ok {
-			to.SetBool(b.Value)
-		}
-	}
-	if !ok {
-		want := map[reflect.Kind]string{
-			reflect.String: "text (in quotes if it looks like a number)",
-			reflect.Int:    "a whole number",
-			reflect.Bool:   "true or false",
-		}
-		d.fail(node, path, "want %s, not %s", want[to.Kind()], describe(node))
-	}
+	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
 // text decodes a node by the UnmarshalText of its type. A number's own
@@ -297,15 +299,6 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 		}
 		d.fail(node, path, "%s", message)
 	}
-}
-
-func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
-	duration, err := time.ParseDuration(source(node))
-	if !isScalar(node) || err != nil || duration < 0 {
-		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
-		return
-	}
-	to.SetInt(int64(duration))
 }
 
 // any decodes a node as JSON would have it, for payloads.
@@ -351,20 +344,6 @@ func source(node ast.Node) string {
 		return strings.TrimSuffix(block.Value.Value, "\n")
 	}
 	return node.GetToken().Value
-}
-
-func whole(node ast.Node) (int64, bool) {
-	n, ok := node.(*ast.IntegerNode)
-	if !ok {
-		return 0, false
-	}
-	switch v := n.Value.(type) {
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	}
-	return 0, false
 }
 
 // describe says what a node is, for errors that wanted something else.

@@ -115,20 +115,11 @@ func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
 	if !ok {
 		return scheduler.Rule{}, nil
 	}
-	needs, err := t.needs(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	priority, err := t.Priority.Of(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	fair, err := t.Fair.Of(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	weight, err := t.Weight.Of(job)
-	if err != nil {
+	needs, wrongNeed := t.needs(job)
+	priority, wrongPriority := t.Priority.Of(job)
+	fair, wrongFair := t.Fair.Of(job)
+	weight, wrongWeight := t.Weight.Of(job)
+	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
 	policy := t.Retry.Policy()
@@ -251,7 +242,7 @@ func (t *Trust) UnmarshalText(text []byte) error {
 // Trusts reports whether a time that an answer tells counts for the limits that the
 // task's rule blocks.
 func (t Task) Trusts() bool {
-	return t.Blocks != nil || t.Trust == TrustAll || len(t.byHost()) > 0
+	return t.Trust == TrustAll || t.blocks() != nil
 }
 
 // blocks are the limits that a refusal shuts; nil means those with a key, or all.

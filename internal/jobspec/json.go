@@ -47,12 +47,18 @@ func Parse(line []byte) (Job, error) {
 	var object map[string]json.RawMessage
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	if err := decoder.Decode(&object); err != nil || object == nil {
-		return j, notObject(line, err)
+		what := errors.New(short(line))
+		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax || errors.Is(err, io.ErrUnexpectedEOF) {
+			what = fmt.Errorf("not JSON, %w", err)
+		}
+		return j, fmt.Errorf(`%w: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`, what)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return j, errors.New("something follows the object: want one JSON object a line")
 	}
+	var names []string
 	for _, f := range j.fields() {
+		names = append(names, f.name)
 		text, ok := object[f.name]
 		delete(object, f.name)
 		if !ok {
@@ -67,26 +73,9 @@ func Parse(line []byte) (Job, error) {
 		}
 	}
 	for name := range object {
-		return j, fmt.Errorf("unknown field %q: want one of %s", name, j.fieldNames())
+		return j, fmt.Errorf("unknown field %q: want one of %s", name, strings.Join(names, ", "))
 	}
 	return j, j.Validate()
-}
-
-func notObject(line []byte, err error) error {
-	const want = `want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`
-	_, syntax := errors.AsType[*json.SyntaxError](err)
-	if syntax || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("not JSON, %w: %s", err, want)
-	}
-	return fmt.Errorf("%s: %s", short(line), want)
-}
-
-func (j *Job) fieldNames() string {
-	var names []string
-	for _, f := range j.fields() {
-		names = append(names, f.name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func short(text []byte) string {
@@ -121,32 +110,23 @@ type (
 // MarshalText writes "1m30s".
 func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
+// UnmarshalText reads "90s".
+func (d *duration) UnmarshalText(text []byte) error {
+	value, err := ParseDuration(string(text))
+	*d = duration(value)
+	return err
+}
+
 // MarshalText writes "2026-01-02T15:04:05Z", of all that ParseTime reads: time's own refuses
 // zones a day apart.
 func (m moment) MarshalText() ([]byte, error) {
 	return time.Time(m).AppendFormat(nil, time.RFC3339Nano), nil
 }
 
-// UnmarshalJSON reads "90s".
-func (d *duration) UnmarshalJSON(text []byte) error {
-	return fromText(text, (*time.Duration)(d), ParseDuration)
-}
-
-// UnmarshalJSON reads "2026-01-02T15:04:05Z".
-func (m *moment) UnmarshalJSON(text []byte) error { return fromText(text, (*time.Time)(m), ParseTime) }
-
-func fromText[T any](text []byte, to *T, parse func(string) (T, error)) error {
-	if string(text) == "null" {
-		return nil // as encoding/json has it
-	}
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil {
-		return err
-	}
-	value, err := parse(s)
-	if err == nil {
-		*to = value
-	}
+// UnmarshalText reads "2026-01-02T15:04:05Z".
+func (m *moment) UnmarshalText(text []byte) error {
+	value, err := ParseTime(string(text))
+	*m = moment(value)
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -136,32 +135,10 @@ func ParseDuration(text string) (time.Duration, error) {
 	if err != nil {
 		return 0, &throttle.FieldError{
 			Field: "duration", Value: strconv.Quote(text),
-			Want: "want a duration such as 90s, 30m or 24h" + inHours(text),
+			Want: "want a duration such as 90s, 30m or 24h",
 		}
 	}
 	return d, nil
-}
-
-var (
-	days = regexp.MustCompile(`^(\d{1,4}) ?(d|days?|w|weeks?)$`)
-	bare = regexp.MustCompile(`^\d+$`)
-)
-
-// inHours is what was probably meant: days and weeks have no unit, because
-// their length depends on where one is.
-func inHours(text string) string {
-	if bare.MatchString(text) {
-		return fmt.Sprintf(" (%ss for seconds)", text)
-	}
-	parts := days.FindStringSubmatch(text)
-	if parts == nil {
-		return ""
-	}
-	n, _ := strconv.Atoi(parts[1])
-	if parts[2][0] == 'w' {
-		n *= 7
-	}
-	return fmt.Sprintf(" (%dh for %s)", 24*n, text)
 }
 
 // ParseTime reads "2026-01-02T15:04:05Z". The error says what to write instead.

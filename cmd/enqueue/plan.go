@@ -212,11 +212,10 @@ func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 
 // when is when the first and the last of the jobs would run.
 func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error) {
-	f := p.wants.Forecast(time.Now())
-	if p.redis != nil {
-		f, err = history.Forecast(ctx, p.redis, p.rdb, p.wants)
-	}
-	if err != nil {
+	var f *lanes.Forecast
+	if p.redis == nil {
+		f = p.wants.Forecast(time.Now())
+	} else if f, err = history.Forecast(ctx, p.redis, p.rdb, p.wants); err != nil {
 		return first, last, err
 	}
 	if p.unbound < p.jobs {

@@ -46,33 +46,75 @@ func ParseRedisURL(text string) (Redis, error) {
 	if !ok {
 		return Redis{}, errors.New("not a Redis URL: want " + redisForms)
 	}
-	transport, kind, _ := strings.Cut(scheme, "-")
-	known := transport == "redis" || transport == "rediss" || scheme == "unix"
-	u, more, err := parseHosts(transport, rest)
-	var r Redis
-	switch {
-	case !known:
-		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
-	case err != nil:
-	case strings.Contains(u.Path, "@"):
-		err = errors.New("want %XX for special characters in a user name or password")
-	case kind == "" && len(more) == 0:
-		r.single, err = redis.ParseURL(u.String())
-	case kind == "sentinel":
-		r.sentinel, err = parseSentinel(u, more)
-	case kind == "cluster":
-		r.cluster, err = parseCluster(u, more)
-	case kind == "":
-		err = fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
-	default:
-		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
-	}
+	r, err := readRedis(scheme, rest)
 	if err != nil {
 		return Redis{}, fmt.Errorf("not a Redis URL: %w", reason(err))
 	}
-	r.shown = scheme + "://" + strings.Join(append([]string{u.Host}, more...), ",") + u.Path
 	r.tune()
 	return r, nil
+}
+
+func readRedis(scheme, rest string) (r Redis, err error) {
+	transport, kind, _ := strings.Cut(scheme, "-")
+	port, known := map[string]string{"": "6379", "sentinel": "26379", "cluster": "6379"}[kind]
+	if !known || transport != "redis" && transport != "rediss" && scheme != "unix" {
+		return r, fmt.Errorf("scheme %q: want %s", scheme, redisForms)
+	}
+	end := strings.IndexAny(rest+"/", "/?#")
+	at := strings.LastIndexByte(rest[:end], '@') + 1
+	hosts := strings.Split(rest[at:end], ",")
+	u, err := url.Parse(transport + "://" + rest[:at] + hosts[0] + rest[end:])
+	if err != nil {
+		return r, err
+	}
+	if strings.Contains(u.Path, "@") {
+		return r, errors.New("want %XX for special characters in a user name or password")
+	}
+	r.shown = scheme + "://" + rest[at:end] + u.Path
+	query, db := u.Query(), strings.Trim(u.Path, "/")
+	for i, host := range hosts {
+		if hosts[i], err = withPort(host, port); err != nil {
+			return r, err
+		}
+	}
+	switch {
+	case kind == "" && len(hosts) > 1:
+		return r, fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
+	case kind == "":
+		r.single, err = redis.ParseURL(u.String())
+		return r, err
+	case kind == "cluster" && db != "" && db != "0":
+		return r, errors.New("a cluster has only database 0: leave the path out")
+	}
+	// As go-redis wants them: the other hosts, and the master, are options.
+	query["addr"] = append(query["addr"], hosts[1:]...)
+	u.Host = hosts[0]
+	if kind == "cluster" {
+		u.RawQuery = query.Encode()
+		r.cluster, err = redis.ParseClusterURL(u.String())
+		return r, err
+	}
+	master, db, _ := strings.Cut(db, "/")
+	if master == "" {
+		return r, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
+	}
+	query.Set("master_name", master)
+	u.Path, u.RawQuery = "/"+db, query.Encode()
+	r.sentinel, err = redis.ParseFailoverURL(u.String())
+	return r, err
+}
+
+// withPort is a host with its port, or with the usual one.
+func withPort(host, usual string) (string, error) {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	port = cmp.Or(port, usual)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %s: want 1 to 65535", port)
+	}
+	return net.JoinHostPort(name, port), nil
 }
 
 // EmbeddedRedis is the one that dial connects to, whichever that is at a time.
@@ -80,71 +122,6 @@ func EmbeddedRedis(dial func(ctx context.Context, network, addr string) (net.Con
 	r := Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
 	r.tune()
 	return r
-}
-
-// parseHosts reads the URL of the first host; more are the others.
-func parseHosts(scheme, rest string) (u *url.URL, more []string, err error) {
-	end := len(rest)
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		end = i
-	}
-	at := strings.LastIndexByte(rest[:end], '@') + 1
-	hosts := strings.Split(rest[at:end], ",")
-	u, err = url.Parse(scheme + "://" + rest[:at] + hosts[0] + rest[end:])
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, host := range hosts {
-		if err := checkPort(host); err != nil {
-			return nil, nil, err
-		}
-	}
-	return u, hosts[1:], nil
-}
-
-func checkPort(host string) error {
-	_, port, err := net.SplitHostPort(host)
-	if err != nil || port == "" {
-		return nil // it is the usual one
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("port %s: want 1 to 65535", port)
-	}
-	return nil
-}
-
-func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
-	master, db, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
-	if master == "" {
-		return nil, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
-	}
-	query := u.Query()
-	query.Set("master_name", master)
-	shared := *u
-	shared.Path = "/" + db
-	return redis.ParseFailoverURL(withHosts(shared, query, more, "26379"))
-}
-
-func parseCluster(u *url.URL, more []string) (*redis.ClusterOptions, error) {
-	if db := strings.Trim(u.Path, "/"); db != "" && db != "0" {
-		return nil, errors.New("a cluster has only database 0: leave the path out")
-	}
-	return redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
-}
-
-// withHosts is the URL as go-redis wants it: the other hosts as options.
-func withHosts(u url.URL, query url.Values, more []string, port string) string {
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), port)
-	}
-	for _, host := range more {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
-		}
-		query.Add("addr", host)
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
 }
 
 // reason is an error without any part of the URL that net/url or go-redis

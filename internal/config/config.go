@@ -5,6 +5,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,7 +116,9 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(&doc.Config)
 	if len(d.errs) > 0 {
-		d.errs.sort()
+		slices.SortStableFunc(d.errs, func(a, b *Error) int { // into the file's order
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+		})
 		return nil, d.errs
 	}
 	if len(d.at) == 0 {

@@ -1,9 +1,7 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -39,13 +37,6 @@ func (e Errors) Error() string {
 		lines[i] = err.Error()
 	}
 	return strings.Join(lines, "\n")
-}
-
-// sort brings the errors into the file's order.
-func (e Errors) sort() {
-	slices.SortStableFunc(e, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
-	})
 }
 
 // didYouMean is the name that was probably meant by one that does not exist,

@@ -208,18 +208,3 @@ func scalar(value any) (string, error) {
 	}
 	return "", fmt.Errorf("it gives %s: want text, a number or true/false", describe(value))
 }
-
-// describe names the type of a value in the words of JSON.
-func describe(value any) string {
-	switch value.(type) {
-	case nil:
-		return "nothing"
-	case string:
-		return "text"
-	case map[string]any:
-		return "an object"
-	case []any:
-		return "a list"
-	}
-	return fmt.Sprintf("a %T", value)
-}

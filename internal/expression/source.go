@@ -196,3 +196,18 @@ func host(value any) (string, error) {
 	}
 	return name, nil
 }
+
+// describe names the type of a value in the words of JSON.
+func describe(value any) string {
+	switch value.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "text"
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprintf("a %T", value)
+}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/scheduler"
@@ -136,7 +135,7 @@ func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 	}
 	err := p.dial(ctx, conf)
 	switch {
-	case errors.Is(err, dial.ErrNoRedis):
+	case errors.Is(err, config.ErrNoRedis):
 		p.basis, err = "no worker is running: the times are those of one that starts now", nil
 	case err == nil && len(p.inFile) > 0:
 		p.basis = "not in Redis yet, so the times are those of a worker that brings it now: limit " +
@@ -153,10 +152,10 @@ func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 }
 
 func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
-	if p.rdb, err = dial.Config(ctx, conf); err != nil {
+	if p.rdb, err = conf.Connect(ctx); err != nil {
 		return err
 	}
-	p.redis = dial.Limiter(p.rdb, conf)
+	p.redis = conf.Limiter(p.rdb)
 	there, err := p.redis.Limits(ctx)
 	for _, limit := range there {
 		delete(p.inFile, limit.Name)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
@@ -88,7 +87,7 @@ func TestPlanBehindWhatWaits(t *testing.T) {
 
 	client := rdb.Client()
 	defer client.Close()
-	limiter := dial.Limiter(client, conf)
+	limiter := conf.Limiter(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +127,7 @@ func TestPlannedTenantsTakeTurns(t *testing.T) {
 	_, conf := beginPlan(t, rdb.URL())
 	client := rdb.Client()
 	defer client.Close()
-	limiter := dial.Limiter(client, conf)
+	limiter := conf.Limiter(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}

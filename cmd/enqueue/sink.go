@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
@@ -149,7 +148,7 @@ func (o opener) warn(rdb redis.UniversalClient) {
 // the next worker.
 func (o opener) open(ctx context.Context) (sink, error) {
 	if !o.config.Redis.IsZero() {
-		rdb, err := dial.Redis(ctx, o.config.Redis)
+		rdb, err := o.config.Redis.Connect(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +170,7 @@ func (o opener) open(ctx context.Context) (sink, error) {
 type replaced struct{ sink }
 
 func (o opener) embedded(ctx context.Context, addr string) (*queues, error) {
-	rdb, err := dial.Embedded(ctx, addr)
+	rdb, err := config.ConnectEmbedded(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

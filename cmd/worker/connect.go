@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
@@ -35,7 +34,7 @@ func (c *connection) load() (_ *config.Config, err error) {
 
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
 	if conf, err = c.load(); err == nil {
-		c.rdb, err = dial.Config(ctx, conf)
+		c.rdb, err = conf.Connect(ctx)
 	}
 	return conf, c.rdb, err
 }
@@ -51,7 +50,7 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, dial.Limiter(rdb, conf), conf.Scope), nil
+	return inspect.New(rdb, conf.Limiter(rdb), conf.Scope), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
@@ -63,7 +62,7 @@ func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
 }
 
 // kept is for looking at what the next worker with a Redis of its own will find, and says
-// what that is. The error is dial.ErrNoRedis if that is nothing.
+// what that is. The error is config.ErrNoRedis if that is nothing.
 func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
 	conf, err := c.globals.Load()
 	if err != nil {
@@ -80,13 +79,13 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 	text := fmt.Sprintf("worker: no worker is running: added for the next one: %s", words.Count(rest.Spooled, "job"))
 	switch {
 	case rest.Saved.IsZero() && rest.Spooled == 0:
-		return nil, dial.ErrNoRedis
+		return nil, config.ErrNoRedis
 	case !rest.Saved.IsZero():
 		text += fmt.Sprintf("; kept of the last one, as of %s:", rest.Saved.Format(time.DateTime))
 	}
 	fmt.Fprintln(stderr, text)
-	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(rest.Dial)); err != nil {
+	if c.rdb, err = config.EmbeddedRedis(rest.Dial).Connect(ctx); err != nil {
 		return nil, err
 	}
-	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil
+	return inspect.New(c.rdb, conf.Limiter(c.rdb), conf.Scope), nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -168,7 +167,7 @@ func statuses(ctx context.Context, conn *connection, conf *config.Config, n int)
 	if err == nil {
 		return runner.List(ctx, n)
 	}
-	if !errors.Is(err, dial.ErrNoRedis) {
+	if !errors.Is(err, config.ErrNoRedis) {
 		return nil, err
 	}
 	var list []cron.Status

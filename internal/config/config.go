@@ -1,6 +1,6 @@
-// Package config reads headgate.yaml. Its types are plain data that other
-// packages' values are made from; a file with errors gives all of them at
-// once, each with its place and with what to write instead.
+// Package config reads headgate.yaml, and connects to the Redis that it names. Its types
+// are plain data that other packages' values are made from; a file with errors gives all of
+// them at once, each with its place and with what to write instead.
 package config
 
 import (

@@ -204,18 +204,18 @@ func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.
 // UseTLS has connections trust and show what t says, beside what the URL says. The files
 // are read by Client. A URL that is not by TLS is refused.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && !r.ByTLS() {
+	if t != (TLS{}) && !r.IsZero() && !r.byTLS() {
 		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
 
-// ByTLS reports whether connections are by TLS.
-func (r Redis) ByTLS() bool { return !r.IsZero() && *r.options().tls != nil }
+// byTLS reports whether connections are by TLS.
+func (r Redis) byTLS() bool { return !r.IsZero() && *r.options().tls != nil }
 
-// Impatient is r with clients that try each command once.
-func (r Redis) Impatient() Redis {
+// hasty is r with clients that try each command once.
+func (r Redis) hasty() Redis {
 	if r = r.clone(); r.cluster != nil {
 		r.cluster.MaxRedirects = -1
 	} else if !r.IsZero() {

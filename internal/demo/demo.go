@@ -23,7 +23,6 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
@@ -92,7 +91,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		if err != nil {
 			return nil, nil, cli.Usagef("--redis: %w", err)
 		}
-		rdb, err := dial.Redis(ctx, r)
+		rdb, err := r.Connect(ctx)
 		return rdb, func() { _ = rdb.Close() }, err
 	}
 	folder, err := os.MkdirTemp("", "headgate-demo-")
@@ -107,7 +106,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		_ = server.Close()
 		_ = os.RemoveAll(folder)
 	}
-	rdb, err := dial.Embedded(ctx, server.Addr())
+	rdb, err := config.ConnectEmbedded(ctx, server.Addr())
 	if err != nil {
 		remove()
 	}

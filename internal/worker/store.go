@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
@@ -41,7 +40,7 @@ func (w *Worker) openStore(ctx context.Context) (*store, error) {
 	}
 	var err error
 	if !c.Redis.IsZero() {
-		s.UniversalClient, err = dial.Redis(ctx, c.Redis)
+		s.UniversalClient, err = c.Redis.Connect(ctx)
 		return s, err
 	}
 	folder, err := embedded.Default()
@@ -70,7 +69,7 @@ func (s *store) join(ctx context.Context) error {
 		fmt.Fprintf(s.notes, "worker: using the Redis within another worker, at %s\n", conn.RemoteAddr())
 	}
 	_ = conn.Close()
-	s.UniversalClient, err = dial.Redis(ctx, config.EmbeddedRedis(s.dial))
+	s.UniversalClient, err = config.EmbeddedRedis(s.dial).Connect(ctx)
 	return err
 }
 
@@ -89,13 +88,13 @@ func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error
 // and the jobs of the spool.
 func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
 	server.Saving = s.saving
-	rdb, err := dial.Embedded(ctx, server.Addr())
+	rdb, err := config.ConnectEmbedded(ctx, server.Addr())
 	if err != nil {
 		return nil, err
 	}
 	defer rdb.Close()
 	c := s.config()
-	if err := dial.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
+	if err := c.Limiter(rdb).Define(ctx, c.Limits...); err != nil {
 		return nil, err
 	}
 	before, err := waitingJobs(rdb)

@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -226,7 +225,7 @@ func Check(ctx context.Context, conf *config.Config) (warning string, err error)
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
 		return "", err
 	}
-	rdb, err := dial.Redis(ctx, conf.Redis)
+	rdb, err := conf.Redis.Connect(ctx)
 	if err != nil {
 		return "", err
 	}

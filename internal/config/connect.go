@@ -1,5 +1,4 @@
-// Package dial connects to the Redis that a config names, or to the one within a worker.
-package dial
+package config
 
 import (
 	"context"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -33,31 +31,36 @@ const (
 var ErrNoRedis = errors.New("no Redis is configured and no worker with a Redis of its own is running:" +
 	" write redis: in headgate.yaml, use --redis URL, or start \"worker run\" first")
 
-// Config returns a client of the configured Redis, or else of the one within
+// Connect returns a client of the configured Redis, or else of the one within
 // a running worker. Redis has answered when it returns.
-func Config(ctx context.Context, c *config.Config) (redis.UniversalClient, error) {
+func (c *Config) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	if !c.Redis.IsZero() {
-		return Redis(ctx, c.Redis)
+		return c.Redis.Connect(ctx)
 	}
 	addr, ok := embedded.Find(ctx)
 	if !ok {
 		return nil, ErrNoRedis
 	}
-	return Embedded(ctx, addr)
+	return ConnectEmbedded(ctx, addr)
 }
 
-// Embedded is Redis for the Redis within a worker.
-func Embedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
-	return Redis(ctx, config.EmbeddedRedis(func(ctx context.Context, _, _ string) (net.Conn, error) {
+// Limiter is the limiter of the config's scope and app.
+func (c *Config) Limiter(rdb redis.UniversalClient) *lanes.Lanes {
+	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
+}
+
+// ConnectEmbedded is Connect for the Redis within a worker.
+func ConnectEmbedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
+	return EmbeddedRedis(func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return embedded.Dial(ctx, addr)
-	}))
+	}).Connect(ctx)
 }
 
-// Redis connects to Redis. The error says in one line which Redis could not be
-// reached and why.
-func Redis(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
+// Connect returns a client of r, which must not be zero, once Redis has answered. The error
+// says in one line which Redis could not be reached and why.
+func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	quiet()
-	hasty, err := r.Impatient().Client()
+	hasty, err := r.hasty().Client()
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +73,9 @@ func Redis(ctx context.Context, r config.Redis) (redis.UniversalClient, error) {
 	switch {
 	case trouble.Of(err) == trouble.Password:
 		what = "Redis at %s refuses the password, or there is no such user: %w"
-	case r.ByTLS() && errors.Is(err, context.DeadlineExceeded):
+	case r.byTLS() && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
-	case !r.ByTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case !r.byTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
 	}
 	return nil, fmt.Errorf(what, r, err)
@@ -103,8 +106,3 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 // quiet stops go-redis from writing to standard error by itself; what it has
 // to say comes back as errors.
 var quiet = sync.OnceFunc(logging.Disable)
-
-// Limiter is the limiter of the config's scope and app.
-func Limiter(rdb redis.UniversalClient, c *config.Config) *lanes.Lanes {
-	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
-}

@@ -60,22 +60,22 @@ func ConnectEmbedded(ctx context.Context, addr string) (redis.UniversalClient, e
 // says in one line which Redis could not be reached and why.
 func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	quiet()
-	hasty, err := r.hasty().Client()
+	hasty, err := r.client(true)
 	if err != nil {
 		return nil, err
 	}
 	defer hasty.Close()
 	err = answers(ctx, hasty)
 	if err == nil {
-		return r.Client()
+		return r.client(false)
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
 	case trouble.Of(err) == trouble.Password:
 		what = "Redis at %s refuses the password, or there is no such user: %w"
-	case r.byTLS() && errors.Is(err, context.DeadlineExceeded):
+	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
-	case !r.byTLS() && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
 	}
 	return nil, fmt.Errorf(what, r, err)

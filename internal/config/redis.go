@@ -23,6 +23,7 @@ type Redis struct {
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
 	tls      TLS
+	byTLS    bool // whether connections are
 	shown    string
 }
 
@@ -50,7 +51,6 @@ func ParseRedisURL(text string) (Redis, error) {
 	if err != nil {
 		return Redis{}, fmt.Errorf("not a Redis URL: %w", reason(err))
 	}
-	r.tune()
 	return r, nil
 }
 
@@ -70,6 +70,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	if strings.Contains(u.Path, "@") {
 		return r, errors.New("want %XX for special characters in a user name or password")
 	}
+	r.byTLS = transport == "rediss"
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
 	for i, host := range hosts {
@@ -119,9 +120,7 @@ func withPort(host, usual string) (string, error) {
 
 // EmbeddedRedis is the one that dial connects to, whichever that is at a time.
 func EmbeddedRedis(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
-	r := Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
-	r.tune()
-	return r
+	return Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
 }
 
 // reason is an error without any part of the URL that net/url or go-redis
@@ -141,56 +140,6 @@ const (
 	maxRetryBackoff = time.Second
 )
 
-type options struct {
-	tls            **tls.Config
-	retries        *int
-	backoff        *time.Duration
-	user, password *string
-}
-
-// options are r's own; it must not be zero.
-func (r Redis) options() options {
-	if o := r.sentinel; o != nil {
-		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-	}
-	if o := r.cluster; o != nil {
-		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-	}
-	o := r.single
-	return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-}
-
-func (r Redis) clone() Redis {
-	switch {
-	case r.single != nil:
-		r.single = new(*r.single)
-	case r.sentinel != nil:
-		r.sentinel = new(*r.sentinel)
-	case r.cluster != nil:
-		r.cluster = new(*r.cluster)
-	}
-	return r
-}
-
-// tune fills in patience, turns off go-redis's watch for maintenance of managed servers,
-// which looks up names of its own, and has TLS check each of several servers by the name it
-// was dialled with, where go-redis would hold all of them to the first one's.
-func (r *Redis) tune() {
-	o := r.options()
-	if t := *o.tls; t != nil && r.single == nil {
-		t.ServerName = ""
-	}
-	*o.retries = cmp.Or(*o.retries, maxRetries)
-	*o.backoff = cmp.Or(*o.backoff, maxRetryBackoff)
-	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	switch { // a sentinel's client has no such watch
-	case r.single != nil:
-		r.single.MaintNotificationsConfig = off
-	case r.cluster != nil:
-		r.cluster.MaintNotificationsConfig = off
-	}
-}
-
 func (d *decoder) checkRedis(c *Config) {
 	d.checkTLS("redis_tls")
 	if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
@@ -202,41 +151,23 @@ func (d *decoder) checkRedis(c *Config) {
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
 // UseTLS has connections trust and show what t says, beside what the URL says. The files
-// are read by Client. A URL that is not by TLS is refused.
+// are read by Connect. A URL that is not by TLS is refused.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && !r.byTLS() {
+	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
 		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
 
-// byTLS reports whether connections are by TLS.
-func (r Redis) byTLS() bool { return !r.IsZero() && *r.options().tls != nil }
-
-// hasty is r with clients that try each command once.
-func (r Redis) hasty() Redis {
-	if r = r.clone(); r.cluster != nil {
-		r.cluster.MaxRedirects = -1
-	} else if !r.IsZero() {
-		*r.options().retries = -1
-	}
-	return r
-}
-
-// Client makes a client of r, which must not be zero; it connects with its first command.
-// The error begins with redis_tls.
-func (r Redis) Client() (redis.UniversalClient, error) {
+// client makes a client of r, which must not be zero; it connects with its first command. A
+// hasty one tries each command once. The error begins with redis_tls.
+func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
 	own, err := r.tls.config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
-	r = r.clone()
-	if by := r.options().tls; own != nil && *by != nil {
-		own.ServerName, own.MinVersion = (*by).ServerName, max(own.MinVersion, (*by).MinVersion)
-		*by = own
-	}
-	switch {
+	switch r = r.tuned(own, hasty); {
 	case r.sentinel != nil:
 		return redis.NewFailoverClient(r.sentinel), nil
 	case r.cluster != nil:
@@ -245,13 +176,55 @@ func (r Redis) Client() (redis.UniversalClient, error) {
 	return redis.NewClient(r.single), nil
 }
 
+// tuned is a copy of r with patience filled in, and without go-redis's watch for maintenance of
+// managed servers, which looks up names of its own. TLS checks each of several servers by the
+// name it was dialled with, where go-redis would hold all of them to the first one's.
+func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
+	tune := func(by **tls.Config, retries *int, backoff *time.Duration) {
+		if url := *by; url != nil {
+			*by = cmp.Or(own, url).Clone()
+			(*by).ServerName, (*by).MinVersion = url.ServerName, max((*by).MinVersion, url.MinVersion)
+			if r.single == nil {
+				(*by).ServerName = ""
+			}
+		}
+		*retries = cmp.Or(*retries, maxRetries)
+		*backoff = cmp.Or(*backoff, maxRetryBackoff)
+		if hasty && r.cluster == nil {
+			*retries = -1
+		}
+	}
+	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case r.sentinel != nil: // whose client has no such watch
+		r.sentinel = new(*r.sentinel)
+		tune(&r.sentinel.TLSConfig, &r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
+	case r.cluster != nil:
+		r.cluster = new(*r.cluster)
+		tune(&r.cluster.TLSConfig, &r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
+		r.cluster.MaintNotificationsConfig = off
+		if hasty {
+			r.cluster.MaxRedirects = -1
+		}
+	case r.single != nil:
+		r.single = new(*r.single)
+		tune(&r.single.TLSConfig, &r.single.MaxRetries, &r.single.MaxRetryBackoff)
+		r.single.MaintNotificationsConfig = off
+	}
+	return r
+}
+
 // SignsIn says as whom commands are sent, and whether by a password.
 func (r Redis) SignsIn() (user string, password bool) {
-	if r.IsZero() {
-		return "", false
+	switch {
+	case r.sentinel != nil:
+		return r.sentinel.Username, r.sentinel.Password != ""
+	case r.cluster != nil:
+		return r.cluster.Username, r.cluster.Password != ""
+	case r.single != nil:
+		return r.single.Username, r.single.Password != ""
 	}
-	o := r.options()
-	return *o.user, *o.password != ""
+	return "", false
 }
 
 // String is the URL without user, password and options.

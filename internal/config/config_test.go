@@ -116,7 +116,7 @@ func TestRule(t *testing.T) {
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
 		t.Error(diff)
 	}
-	costs, err := c.Costs(&expression.Done{Job: expression.Job{Type: "http:request", Payload: []byte(`{}`)}, Result: []byte(`{"status":304}`)})
+	costs, err := c.Costs(&expression.Job{Type: "http:request", Payload: []byte(`{}`)}, func() ([]byte, error) { return []byte(`{"status":304}`), nil })
 	if diff := cmp.Diff(map[string]int{"api-daily": 0}, costs); diff != "" || err != nil {
 		t.Errorf("costs: %v\n%s", err, diff)
 	}

@@ -74,11 +74,6 @@ type Need struct {
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Settles reports whether the task says what its jobs have truly cost.
-func (t Task) Settles() bool {
-	return slices.ContainsFunc(t.Limits, func(n Need) bool { return !n.Settle.IsZero() })
-}
-
 // KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
 // one of a task that uses it without a key.
 func (c *Config) KeysOf(limit string) (keys []string) {
@@ -92,14 +87,20 @@ func (c *Config) KeysOf(limit string) (keys []string) {
 	return keys
 }
 
-// Costs is what a job that is done has truly cost, by limit.
-func (c *Config) Costs(done *expression.Done) (map[string]int, error) {
-	costs := map[string]int{}
-	for _, n := range c.Tasks[done.Type].Limits {
+// Costs is what a job that is done has truly cost, by limit, as far as the config says how to
+// tell by its result.
+func (c *Config) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
+	done := &expression.Done{Job: *job}
+	for _, n := range c.Tasks[job.Type].Limits {
 		if n.Settle.IsZero() {
 			continue
 		}
-		var err error
+		if costs == nil {
+			costs = map[string]int{}
+			if done.Result, err = result(); err != nil {
+				return nil, err
+			}
+		}
 		if costs[n.Limit], err = n.Settle.Of(done); err != nil {
 			return nil, err
 		}

@@ -73,18 +73,9 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 	return until.Add(min(0, longest-wait)) // each limit cuts the rest itself
 }
 
-// costs is what a job that is done has truly cost, by limit, where the config says how to
-// tell by its result.
+// costs is what a job that is done has truly cost, by limit.
 func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
-	c := w.config.Load()
-	if !c.Tasks[task.Type()].Settles() {
-		return nil, nil
-	}
-	got, err := result()
-	if err != nil {
-		return nil, err
-	}
-	return c.Costs(&expression.Done{Job: *config.JobOf(ctx, task), Result: got})
+	return w.config.Load().Costs(config.JobOf(ctx, task), result)
 }
 
 // thenRetention is how long a job that followed on another is kept at least when
@@ -105,10 +96,12 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 		if len(then) == 0 {
 			return nil
 		}
-		done, err := w.done(ctx, task)
+		done := &expression.Done{Job: *config.JobOf(ctx, task)}
+		info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(done.Queue, done.ID)
 		if err != nil {
-			return err
+			return fmt.Errorf("then: the job's own result: %w", err)
 		}
+		done.Result = info.Result
 		key, err := scheduler.IdempotencyKey(ctx)
 		if err != nil {
 			return fmt.Errorf("then: %w", err)
@@ -119,17 +112,6 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 		}
 		return w.enqueueAll(ctx, jobs)
 	})
-}
-
-// done is the job with the result that its handler has written.
-func (w *Worker) done(ctx context.Context, task *asynq.Task) (*expression.Done, error) {
-	d := &expression.Done{Job: *config.JobOf(ctx, task)}
-	info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(d.Queue, d.ID)
-	if err != nil {
-		return d, fmt.Errorf("then: the job's own result: %w", err)
-	}
-	d.Result = info.Result
-	return d, nil
 }
 
 // following are the jobs that follow on one that is done. All are worked out before

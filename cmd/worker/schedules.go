@@ -171,7 +171,7 @@ func statuses(ctx context.Context, conn *connection, conf *config.Config, n int)
 		return nil, err
 	}
 	var list []cron.Status
-	for _, entry := range conf.Entries() {
+	for _, entry := range conf.Schedules.Entries() {
 		s := cron.Status{Entry: entry}
 		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
 			tick = entry.Next(tick)

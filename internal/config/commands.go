@@ -33,6 +33,9 @@ type Command struct {
 	MaxOutput Size `yaml:"max_output"`
 }
 
+// Commands are what exec jobs may run, by name.
+type Commands map[string]Command
+
 // Argument is one argument of a command.
 type Argument struct {
 	expression.Template
@@ -46,11 +49,10 @@ func (a *Argument) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ExecHandler runs the config's commands. The error says which folder is not
-// there.
-func (c *Config) ExecHandler() (*tasks.ExecHandler, error) {
+// Handler runs the commands. The error says which folder is not there.
+func (c Commands) Handler() (*tasks.ExecHandler, error) {
 	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
-	for name, command := range c.Commands {
+	for name, command := range c {
 		if info, err := os.Stat(command.Dir); command.Dir != "" && (err != nil || !info.IsDir()) {
 			return nil, fmt.Errorf("commands.%s.dir: %q: want a folder that is there", name, command.Dir)
 		}
@@ -113,10 +115,10 @@ func (c Command) String() string {
 	return list[1 : len(list)-1]
 }
 
-// Types are the task types that a worker with this config runs.
-func (c *Config) Types() []string {
+// Types are the task types that a worker with these commands runs.
+func (c Commands) Types() []string {
 	types := tasks.Types()
-	for name := range c.Commands {
+	for name := range c {
 		types = append(types, tasks.PrefixExec+name)
 	}
 	slices.Sort(types)
@@ -130,7 +132,7 @@ var (
 
 // checkCommands reports what is wrong with the commands, as far as the file
 // tells.
-func (d *decoder) checkCommands(commands map[string]Command) {
+func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
 		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)

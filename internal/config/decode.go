@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,13 +54,13 @@ func (d *decoder) decode(data []byte, to any) {
 		d.errorf("", "not YAML: %v", err)
 		return
 	}
-	for i, document := range file.Docs {
+	for i, doc := range file.Docs {
 		switch {
-		case document.Body == nil:
+		case doc.Body == nil:
 		case i > 0:
-			d.errorAt(start(document.Body), "", "a second document: want one, without --- between")
+			d.errorAt(start(doc.Body), "", "a second document: want one, without --- between")
 		default:
-			d.value("", document.Body, reflect.ValueOf(to).Elem())
+			d.value("", doc.Body, reflect.ValueOf(to).Elem())
 		}
 	}
 }
@@ -361,4 +363,41 @@ func describe(node ast.Node) string {
 		return "the number " + source(node)
 	}
 	return fmt.Sprintf("%q", source(node))
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// CheckName reports what is wrong with the name of an app, a scope or a queue.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
+	}
+	return nil
+}
+
+func (d *decoder) checkName(path, name string) {
+	if err := CheckName(name); err != nil {
+		d.errorf(path, "%v", err)
+	}
+}
+
+func (d *decoder) checkReference(path, what, name string, names []string) {
+	if !slices.Contains(names, name) {
+		_, hint := didYouMean(name, names)
+		d.errorf(path, "no %s %q: %s", what, name, hint)
+	}
+}
+
+func (d *decoder) checkMaxRetry(path string, n *int) {
+	if n != nil && *n < 0 {
+		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
+	} else if n != nil && *n > math.MaxInt32 {
+		d.errorf(path, "%d: want at most %d, for asynq keeps no more", *n, math.MaxInt32)
+	}
+}
+
+// checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
+// 0 for its own default.
+func (d *decoder) checkSeconds(path string, value time.Duration) {
+	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
 }

@@ -140,9 +140,9 @@ const (
 	maxRetryBackoff = time.Second
 )
 
-func (d *decoder) checkRedis(c *Config) {
+func (d *decoder) checkRedis(r *Redis, t TLS) {
 	d.checkTLS("redis_tls")
-	if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
+	if err := r.UseTLS(t); err != nil {
 		d.errorf("redis", "%v, as there is redis_tls", err)
 	}
 }

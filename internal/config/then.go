@@ -47,18 +47,18 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 
 // checkThen compiles the payloads and reports what is wrong with what follows on
 // a type's jobs.
-func (d *decoder) checkThen(path string, then []Then, c *Config) {
+func (d *decoder) checkThen(path string, then []Then, types []string) {
 	for i := range then {
 		at := indexed(path, i)
 		if then[i].Type == "" {
 			d.errorf(at+".type", "missing: want the type of the next job")
 		} else {
-			d.checkReference(at+".type", "task type", then[i].Type, c.Types())
+			d.checkReference(at+".type", "task type", then[i].Type, types)
 		}
 		if then[i].Queue != "" {
 			d.checkName(at+".queue", then[i].Queue)
 		}
-		if then[i].Payload == nil && slices.Contains(c.Types(), then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
+		if then[i].Payload == nil && slices.Contains(types, then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
 			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
 		}
 		then[i].Payload = d.compile(at+".payload", then[i].Type, then[i].Payload, &expression.Done{})

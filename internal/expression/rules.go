@@ -56,7 +56,7 @@ func (k Key) ByHost() bool { return k.formula != nil && k.byHost }
 // Cost is 1.
 type Cost struct{ *formula }
 
-var costs = kind[int]{what: "cost expression", about: &Job{}, unsaid: 1, early: true, read: whole(1, math.MaxInt, "of permits, at least 1")}
+var costs = kind[int]{what: "cost expression", about: &Job{}, unsaid: 1, early: true, read: integer(1, math.MaxInt, "of permits, at least 1")}
 
 // UnmarshalText compiles a cost expression.
 func (c *Cost) UnmarshalText(text []byte) error { return costs.compile(&c.formula, text) }
@@ -78,7 +78,7 @@ func (c Cost) Constant() (int, bool) {
 // fromJSON(result.body).usage.total_tokens. The zero Settle leaves the cost as it is.
 type Settle struct{ *formula }
 
-var settles = kind[int]{what: "settle expression", about: &Done{}, read: whole(0, math.MaxInt, "of permits, 0 or more")}
+var settles = kind[int]{what: "settle expression", about: &Done{}, read: integer(0, math.MaxInt, "of permits, 0 or more")}
 
 // UnmarshalText compiles such an expression.
 func (s *Settle) UnmarshalText(text []byte) error { return settles.compile(&s.formula, text) }
@@ -106,7 +106,7 @@ func (p Priority) Of(job *Job) (lanes.Priority, error) { return priorities.of(p.
 // payload.paid ? 5 : 1. The zero Weight is 0, which counts as 1.
 type Weight struct{ *formula }
 
-var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: whole(1, turns.MostWeight, fmt.Sprintf("from 1 to %d", turns.MostWeight))}
+var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, turns.MostWeight, fmt.Sprintf("from 1 to %d", turns.MostWeight))}
 
 // UnmarshalText compiles a weight expression.
 func (w *Weight) UnmarshalText(text []byte) error { return weights.compile(&w.formula, text) }
@@ -168,8 +168,8 @@ const exact = 1 << 53
 
 var errNoField = errors.New("there is no such field in it (or it is null)")
 
-// whole reads a value that is a whole number within bounds; want says which.
-func whole(least, most int, want string) func(value any) (int, error) {
+// integer reads a value that is a whole number within bounds; want says which.
+func integer(least, most int, want string) func(value any) (int, error) {
 	return func(value any) (int, error) {
 		switch v := value.(type) {
 		case nil:

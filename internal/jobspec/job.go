@@ -142,7 +142,7 @@ func (j Job) Task() *asynq.Task {
 // Rule is the rule of a filled job. The error is the one with which a worker
 // would archive it.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
-	return c.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
+	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
 
 type field struct {

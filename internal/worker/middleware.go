@@ -65,7 +65,7 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 		}
 		return time.Time{}
 	}
-	least, longest := c.MaxBlocks(task.Type())
+	least, longest := c.Tasks[task.Type()].MaxBlocks(c.Limits)
 	if least.Name != "" && wait > least.LongestBlock() {
 		w.log.Warn("the other side wants to be left alone for longer than a limit allows: it is shut for its max_block", "type", task.Type(),
 			"limit", least.Name, "max_block", least.LongestBlock(), "asked", wait.Round(time.Second))
@@ -75,7 +75,7 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 
 // costs is what a job that is done has truly cost, by limit.
 func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
-	return w.config.Load().Costs(config.JobOf(ctx, task), result)
+	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
 // thenRetention is how long a job that followed on another is kept at least when

@@ -78,7 +78,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = errors.New(next.Absent)
 	}
 	if err == nil {
-		err = cron.Check(next.Entries())
+		err = cron.Check(next.Schedules.Entries())
 	}
 	stays := "the config stays as it was"
 	if err == nil {
@@ -87,7 +87,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = w.server.Define(ctx, next.Limits...)
 	}
 	if err == nil {
-		err = w.cron.Set(next.Entries())
+		err = w.cron.Set(next.Schedules.Entries())
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

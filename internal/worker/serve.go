@@ -100,7 +100,7 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	return page.New(page.Options{
 		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Schedules: w.cron, Log: w.log,
 		KeyOf: func(limit string) (by string, known bool) {
-			keys := w.config.Load().KeysOf(limit)
+			keys := w.config.Load().Tasks.KeysOf(limit)
 			return cmp.Or(keys...), len(keys) > 0
 		},
 		Token: string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,

@@ -249,7 +249,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 		return h, err
 	}
 	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
-	h.commands, err = c.ExecHandler()
+	h.commands, err = c.Commands.Handler()
 	return h, err
 }
 
@@ -275,5 +275,5 @@ func (h handlers) close() error {
 // Schedules runs those of a config, or changes them.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
 	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
-	return runner, runner.Set(c.Entries())
+	return runner, runner.Set(c.Schedules.Entries())
 }

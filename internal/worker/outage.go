@@ -62,6 +62,9 @@ func (o *outage) begins(err error) {
 	slog.New(o.next).Error("Redis cannot be used: jobs wait", "why", of.Says(), "error", err)
 }
 
+// readyTimeout bounds how long Redis may take to be found well.
+const readyTimeout = time.Second
+
 func (o *outage) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
@@ -151,16 +154,4 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Re
 	}
 	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s;"+
 		" to mend that: %s CONFIG SET maxmemory-policy noeviction%s", policy, cli, where)
-}
-
-// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
-// operator may change that at any time, or a failover to another server.
-func (w *Worker) lookAtEviction(ctx context.Context) {
-	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
-	switch before := *w.health.evicts.Swap(&text); {
-	case text != "" && text != before:
-		w.log.Warn(text)
-	case text == "" && before != "":
-		w.log.Info("Redis keeps jobs and limits again when its memory is full")
-	}
 }

@@ -151,9 +151,6 @@ func (h *health) reloaded(err error) {
 	h.success.SetToCurrentTime()
 }
 
-// readyTimeout bounds how long Redis may take to be found well.
-const readyTimeout = time.Second
-
 // ready returns why the worker does not do all it should, in one line.
 func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)

@@ -32,31 +32,27 @@ type store struct {
 	notes  io.Writer
 }
 
-func (w *Worker) openStore(ctx context.Context) (*store, error) {
-	c, s := w.config.Load(), &store{config: w.config.Load, log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
+func (s *store) open(ctx context.Context) (err error) {
 	if s.lent {
-		s.UniversalClient = w.options.Redis
-		return s, nil
+		return nil
 	}
-	var err error
-	if !c.Redis.IsZero() {
+	if c := s.config(); !c.Redis.IsZero() {
 		s.UniversalClient, err = c.Redis.Connect(ctx)
-		return s, err
+		return err
 	}
 	folder, err := embedded.Default()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
 		return s.prepare(context.WithoutCancel(ctx), server)
 	})
-	if err := s.join(ctx); err != nil {
+	if err = s.join(ctx); err != nil {
 		if lost := s.host.Close(); lost != nil { // it keeps what it has taken over
-			return nil, fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
+			return fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
 		}
-		return nil, err
 	}
-	return s, nil
+	return err
 }
 
 // join connects to the embedded Redis, which this worker runs then if no other does.

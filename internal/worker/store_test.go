@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"testing"
 
 	"github.com/headgate/headgate/internal/config"
@@ -27,11 +29,8 @@ func TestStoppedAsItStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(ctx context.Context) (*store, error) {
-		w, err := New(config.Default(), Options{})
-		if err != nil {
-			return nil, err
-		}
-		return w.openStore(ctx)
+		s := &store{config: config.Default, log: slog.New(slog.DiscardHandler), notes: io.Discard}
+		return s, s.open(ctx)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

@@ -82,8 +82,8 @@ func New(c *config.Config, o Options) (*Worker, error) {
 // Run runs jobs until ctx ends, and those then that have begun, for as long as the
 // config's shutdown_timeout.
 func (w *Worker) Run(ctx context.Context) error {
-	var err error
-	if w.store, err = w.openStore(ctx); err != nil {
+	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, config: w.config.Load, log: w.log, notes: w.options.Notes}
+	if err := w.store.open(ctx); err != nil {
 		return err
 	}
 	defer w.store.close()
@@ -196,6 +196,18 @@ func (w *Worker) watchRedis(ctx context.Context) {
 			w.outage.check(w.outage.ask(ctx))
 			w.lookAtEviction(ctx)
 		}
+	}
+}
+
+// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
+// operator may change that at any time, or a failover to another server.
+func (w *Worker) lookAtEviction(ctx context.Context) {
+	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
+	switch before := *w.health.evicts.Swap(&text); {
+	case text != "" && text != before:
+		w.log.Warn(text)
+	case text == "" && before != "":
+		w.log.Info("Redis keeps jobs and limits again when its memory is full")
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -74,13 +73,12 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {
-		value, err := a.Of(job, nil)
+		text, err := a.Text(job, nil)
 		if err != nil {
 			return nil, err
 		}
-		text, err := argument(value)
-		if err != nil {
-			return nil, fmt.Errorf("argument %s: %w", a.text, err)
+		if strings.ContainsRune(text, 0) {
+			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a.text, text)
 		}
 		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
 			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
@@ -89,21 +87,6 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 		args = append(args, text)
 	}
 	return args, nil
-}
-
-func argument(value any) (string, error) {
-	switch v := value.(type) {
-	case string:
-		if strings.ContainsRune(v, 0) {
-			return "", fmt.Errorf("%.40q: want text without a zero byte", v)
-		}
-		return v, nil
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64), nil // a program may not know 1e+06
-	case int, int64, bool:
-		return fmt.Sprint(v), nil
-	}
-	return "", fmt.Errorf("it gives a %T: want text, a number or true/false", value)
 }
 
 // String is the argument with its expressions.

@@ -3,7 +3,6 @@ package expression
 import (
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -162,21 +161,19 @@ func payments(c *conf.Config) {
 	}
 	for name, grows := range growing {
 		original := builtin.Builtins[builtin.Index[name]]
-		paying := &builtin.Function{Name: payingName(name)}
-		for _, t := range original.Types {
-			in := []reflect.Type{reflect.TypeFor[*budget]()}
-			in = slices.AppendSeq(in, t.Ins())
-			paying.Types = append(paying.Types, reflect.FuncOf(in, slices.Collect(t.Outs()), false))
-		}
-		paying.Func = func(args ...any) (any, error) {
-			if err := args[0].(*budget).take(grows(args[1:])); err != nil {
-				return nil, err
-			}
-			if original.Safe != nil {
-				value, _, err := original.Safe(args[1:]...)
-				return value, err
-			}
-			return original.Func(args[1:]...)
+		paying := &builtin.Function{
+			Name:     payingName(name),
+			Validate: func([]reflect.Type) (reflect.Type, error) { return original.Types[0].Out(0), nil },
+			Func: func(args ...any) (any, error) {
+				if err := args[0].(*budget).take(grows(args[1:])); err != nil {
+					return nil, err
+				}
+				if original.Safe != nil {
+					value, _, err := original.Safe(args[1:]...)
+					return value, err
+				}
+				return original.Func(args[1:]...)
+			},
 		}
 		c.Functions[paying.Name] = paying
 	}

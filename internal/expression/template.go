@@ -99,6 +99,15 @@ func (t Template) Of(from Source, quote Quote) (any, error) {
 		}
 		return quote.In(value)
 	}
+	text, err := t.Text(from, quote)
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+// Text is Of as text: also that of one expression and nothing else.
+func (t Template) Text(from Source, quote Quote) (string, error) {
 	var b strings.Builder
 	between := ""
 	for _, p := range t.parts {
@@ -106,7 +115,7 @@ func (t Template) Of(from Source, quote Quote) (any, error) {
 		if p.formula != nil {
 			var err error
 			if text, err = answer(p.formula, from, inline); err != nil {
-				return nil, err
+				return "", err
 			}
 		}
 		if p.whole {

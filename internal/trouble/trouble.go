@@ -3,10 +3,10 @@
 package trouble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 
@@ -85,19 +85,17 @@ func Of(err error) Trouble {
 	return None
 }
 
-var policyLine = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
-
 // EvictionPolicy is the maxmemory-policy by which a Redis deletes keys when its memory is
 // full; empty where it keeps all, or does not say. Of a cluster it is the first that evicts.
 // INFO tells it also where managed servers refuse CONFIG.
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb redis.Cmdable) {
-		found := policyLine.FindStringSubmatch(rdb.Info(ctx, "memory").Val())
+		found := rdb.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
 		mu.Lock()
 		defer mu.Unlock()
-		if found != nil && found[1] != "noeviction" {
-			policy = found[1]
+		if found != "noeviction" {
+			policy = cmp.Or(found, policy)
 		}
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {

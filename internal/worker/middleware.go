@@ -46,14 +46,6 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// newFeedback tells the limits what the other side says, as far as the config trusts it, and
-// what jobs have truly cost, where the config says how to tell.
-func (w *Worker) newFeedback() *tasks.Feedback {
-	return &tasks.Feedback{
-		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(w.store), Limiter: w.limiter, Log: w.log,
-	}
-}
-
 // told is the moment until which an answer shuts the limits of a task, and zero where the
 // config does not trust it with them. What is longer than a limit allows is cut.
 func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {

@@ -227,7 +227,7 @@ func (b *bound) see(conn net.Conn, state http.ConnState) {
 			b.open = slices.Delete(b.open, 0, 1)
 		}
 		b.open = append(b.open, conn)
-	case http.StateClosed:
+	case http.StateClosed, http.StateHijacked:
 		b.open = slices.DeleteFunc(b.open, func(c net.Conn) bool { return c == conn })
 	}
 }

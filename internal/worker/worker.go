@@ -112,9 +112,8 @@ func (w *Worker) Run(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.store
-	outage := &outage{next: w.log.Handler()}
-	w.outage = outage
-	quiet := slog.New(outage)
+	w.outage = &outage{Handler: w.log.Handler()}
+	quiet := slog.New(w.outage)
 
 	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
 	var err error
@@ -128,18 +127,22 @@ func (w *Worker) start() error {
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{quiet},
-		HealthCheckFunc: outage.check, HealthCheckInterval: time.Second,
+		HealthCheckFunc: w.outage.check, HealthCheckInterval: time.Second,
 	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
 	if err != nil {
 		return err
 	}
-	outage.ready = w.server.Ready
+	w.outage.ready = w.server.Ready
 	w.describe()
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
 	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
-	feedback := w.newFeedback()
+	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
+	// have truly cost.
+	feedback := &tasks.Feedback{
+		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter, Log: w.log,
+	}
 	w.crawls.Delay = feedback.CrawlDelay
 	w.checkDelays(c)
 	return w.server.Start(w.mux(feedback))

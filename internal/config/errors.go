@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -37,6 +38,18 @@ func (e Errors) Error() string {
 		lines[i] = err.Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// joined are the errors of a type that one error joins.
+func joined[E error](err error) (all []E) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range several.Unwrap() {
+			all = append(all, joined[E](each)...)
+		}
+	} else if one, ok := errors.AsType[E](err); ok {
+		all = append(all, one)
+	}
+	return all
 }
 
 // didYouMean is the name that was probably meant by one that does not exist,

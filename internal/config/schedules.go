@@ -121,24 +121,16 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]i
 
 // checkEntry turns each error of Validate into one about the field's place.
 func (d *decoder) checkEntry(path string, e cron.Entry) {
-	all, ok := e.Validate().(interface{ Unwrap() []error })
-	if !ok {
-		return
-	}
-	for _, err := range all.Unwrap() {
-		at, message := path, err.Error()
-		if wrong, ok := errors.AsType[*cron.EntryError](err); ok {
-			message = fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
-			field := wrong.Field
-			if field == "type" {
-				field = "task"
-			}
-			if field != "name" {
-				at += "." + field
-			}
-			if wrong.Value == "" {
-				message = "missing: " + wrong.Hint
-			}
+	for _, wrong := range joined[*cron.EntryError](e.Validate()) {
+		at, message := path+"."+wrong.Field, fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
+		switch wrong.Field {
+		case "name":
+			at = path
+		case "type":
+			at = path + ".task"
+		}
+		if wrong.Value == "" {
+			message = "missing: " + wrong.Hint
 		}
 		d.errorf(at, "%s", message)
 	}

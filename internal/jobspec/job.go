@@ -117,18 +117,9 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 
 // Task is the filled job for asynq.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry)}
-	if !j.At.IsZero() {
-		opts = append(opts, asynq.ProcessAt(j.At))
-	}
-	if j.Retention > 0 {
-		opts = append(opts, asynq.Retention(j.Retention))
-	}
-	if j.Timeout > 0 {
-		opts = append(opts, asynq.Timeout(j.Timeout))
-	}
-	if !j.Deadline.IsZero() {
-		opts = append(opts, asynq.Deadline(j.Deadline))
+	opts := []asynq.Option{ // to asynq most zero values are as if they were not there
+		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
+		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}
 	if j.Unique > 0 {
 		opts = append(opts, asynq.Unique(j.Unique))

@@ -109,8 +109,6 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
-	line("http", c.HTTP.String())
-	line("crawl", c.Crawl.String())
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
 	}

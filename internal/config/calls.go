@@ -63,32 +63,6 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	return handler, nil
 }
 
-// String says in a line what calls may do beyond the zero value; empty if that
-// is nothing.
-func (h HTTP) String() string {
-	var networks []string
-	for _, n := range h.AllowPrivate {
-		networks = append(networks, n.String())
-	}
-	return inWords([][2]string{
-		{"may call", strings.Join(networks, " ")},
-		{"gives out", strings.Join(h.Secrets, " ")},
-		{"saves below", h.SaveDir},
-		{"through", h.Proxy.String()},
-	})
-}
-
-// inWords says in a line what is so of each, and leaves out what says nothing.
-func inWords(of [][2]string) string {
-	var parts []string
-	for _, each := range of {
-		if each[1] != "" {
-			parts = append(parts, each[0]+" "+each[1])
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
 func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)
@@ -151,12 +125,6 @@ func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 	return h, nil
 }
 
-// String says in a line what crawls do beyond the zero value; empty if that is
-// nothing.
-func (c Crawl) String() string {
-	return inWords([][2]string{{"as", c.Agent}, {"pages archived in", c.Dir}})
-}
-
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
 func (d *decoder) checkCrawl(c Crawl) {
@@ -194,17 +162,6 @@ func (p *Proxy) UnmarshalText(text []byte) error {
 		}
 	}
 	return errors.New("not a proxy: want http://HOST:PORT, https://…, socks5://… or the word environment")
-}
-
-// String is the URL without its password.
-func (p Proxy) String() string {
-	switch {
-	case p.Environment:
-		return "the environment's proxy"
-	case p.URL != nil:
-		return p.URL.Redacted()
-	}
-	return ""
 }
 
 func (p Proxy) choose() func(*http.Request) (*url.URL, error) {

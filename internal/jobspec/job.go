@@ -255,10 +255,7 @@ func (m *moment) UnmarshalText(text []byte) error {
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, &throttle.FieldError{
-			Field: "duration", Value: strconv.Quote(text),
-			Want: "want a duration such as 90s, 30m or 24h",
-		}
+		return 0, &throttle.FieldError{Field: "duration", Value: strconv.Quote(text), Want: "want a duration such as 90s, 30m or 24h"}
 	}
 	return d, nil
 }
@@ -267,12 +264,7 @@ func ParseDuration(text string) (time.Duration, error) {
 func ParseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		y, m, d := time.Now().Date()
-		tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local)
-		return t, &throttle.FieldError{
-			Field: "time", Value: strconv.Quote(text),
-			Want: fmt.Sprintf("want a time such as %s (tomorrow at nine)", tomorrow.Format(time.RFC3339)),
-		}
+		return t, &throttle.FieldError{Field: "time", Value: strconv.Quote(text), Want: "want a time such as 2026-01-02T15:04:05Z"}
 	}
 	return t, nil
 }

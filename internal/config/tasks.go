@@ -174,11 +174,10 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 
 // checkNeeds reports needs that no limit answers, or twice the same.
 func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
-	byName := map[string]throttle.Limit{}
+	var names []string
 	for _, l := range limits {
-		byName[l.Name] = l
+		names = append(names, l.Name)
 	}
-	names := slices.Sorted(maps.Keys(byName))
 	seen := map[[2]string]bool{}
 	for i, n := range needs {
 		at := indexed(path, i)
@@ -192,9 +191,9 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)
 		}
 		seen[meter] = seen[meter] || !d.broken(at+".key")
-		capacity := byName[n.Limit].MaxCost()
-		if cost, ok := n.Cost.Constant(); ok && capacity > 0 && cost > capacity {
-			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, capacity, n.Limit)
+		cost, constant := n.Cost.Constant()
+		if i := slices.Index(names, n.Limit); i >= 0 && constant && limits[i].MaxCost() > 0 && cost > limits[i].MaxCost() {
+			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, limits[i].MaxCost(), n.Limit)
 		}
 	}
 }

@@ -204,11 +204,8 @@ func keepsDelays(c *config.Config) bool {
 	if !crawls {
 		return true
 	}
-	kinds := map[string]throttle.Kind{}
-	for _, l := range c.Limits {
-		kinds[l.Name] = l.Kind
-	}
-	return slices.ContainsFunc(task.Limits, func(n config.Need) bool {
-		return n.Key.ByHost() && (kinds[n.Limit] == throttle.Funnel || kinds[n.Limit] == throttle.TokenBucket)
+	return slices.ContainsFunc(c.Limits, func(l throttle.Limit) bool {
+		byHost := func(n config.Need) bool { return n.Limit == l.Name && n.Key.ByHost() }
+		return (l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket) && slices.ContainsFunc(task.Limits, byHost)
 	})
 }

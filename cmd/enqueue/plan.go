@@ -152,7 +152,7 @@ func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 }
 
 func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
-	if p.rdb, err = conf.Connect(ctx); err != nil {
+	if p.rdb, err = conf.Redis.Connect(ctx); err != nil {
 		return err
 	}
 	p.redis = conf.Limiter(p.rdb)

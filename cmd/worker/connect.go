@@ -34,7 +34,7 @@ func (c *connection) load() (_ *config.Config, err error) {
 
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
 	if conf, err = c.load(); err == nil {
-		c.rdb, err = conf.Connect(ctx)
+		c.rdb, err = conf.Redis.Connect(ctx)
 	}
 	return conf, c.rdb, err
 }

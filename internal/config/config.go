@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -165,3 +167,8 @@ type unchanging struct{ error }
 func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (e unchanging) Unwrap() error { return e.error }
+
+// Limiter is the limiter of the config's scope and app.
+func (c *Config) Limiter(rdb redis.UniversalClient) *lanes.Lanes {
+	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
+}

@@ -113,23 +113,23 @@ func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs 
 // Rule is what one job needs before it runs, and the zero Rule if the config
 // does not speak of its type. The error is that of the first expression that
 // fails on the job's payload; waiting will not mend it.
-func (all Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
-	t, ok := all[job.Type]
+func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
+	task, ok := t[job.Type]
 	if !ok {
 		return scheduler.Rule{}, nil
 	}
-	needs, wrongNeed := t.needs(job)
-	priority, wrongPriority := t.Priority.Of(job)
-	fair, wrongFair := t.Fair.Of(job)
-	weight, wrongWeight := t.Weight.Of(job)
+	needs, wrongNeed := task.needs(job)
+	priority, wrongPriority := task.Priority.Of(job)
+	fair, wrongFair := task.Fair.Of(job)
+	weight, wrongWeight := task.Weight.Of(job)
 	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
-	policy := t.Retry.Policy()
+	policy := task.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: t.blocks(),
-		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
-		Retry: &policy, RetryAt: t.RetryAt,
+		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: task.blocks(),
+		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		Retry: &policy, RetryAt: task.RetryAt,
 	}, nil
 }
 

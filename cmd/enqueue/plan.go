@@ -1,14 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/plan"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -16,18 +25,18 @@ import (
 // sayPlan says when the first and the last job would run, as things stand. It adds
 // nothing.
 func sayPlan(ctx context.Context, source *source) error {
-	p, err := plan.New(ctx, source.config)
+	p, err := newPlan(ctx, source.config)
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	if p.Basis != "" {
-		fmt.Fprintln(source.stdio.Err, "enqueue: "+p.Basis)
+	defer p.close()
+	if p.basis != "" {
+		fmt.Fprintln(source.stdio.Err, "enqueue: "+p.basis)
 	}
 	for l := range source.jobs() {
 		rule, err := l.Rule(source.config)
 		if err == nil {
-			err = p.Add(ctx, l.Job, rule)
+			err = p.add(ctx, l.Job, rule)
 		}
 		if errors.Is(err, throttle.ErrUnavailable) {
 			return err
@@ -37,11 +46,11 @@ func sayPlan(ctx context.Context, source *source) error {
 		}
 	}
 	source.bad.sum()
-	first, last, err := p.When(ctx)
+	first, last, err := p.when(ctx)
 	if err != nil {
 		return err
 	}
-	if err := printPlan(source.stdio.Out, source.json, p.Jobs, moment{first}, moment{last}); err != nil {
+	if err := printPlan(source.stdio.Out, source.json, p.jobs, moment{first}, moment{last}); err != nil {
 		return err
 	}
 	return source.verdict()
@@ -93,4 +102,143 @@ func (m moment) String() string {
 		return when + ", when limit " + m.Limit + " lets it"
 	}
 	return fmt.Sprintf("%s, when limit %s of %s lets it", when, m.Limit, m.Key)
+}
+
+// plan is jobs that might be added, and what they want together of the limits. It asks Redis
+// for these, and of those of the config that are not in it yet a limiter that starts empty, as
+// theirs will when a worker brings them.
+type plan struct {
+	// basis says what the times stand for where not all limits are in Redis; else it is
+	// empty.
+	basis string
+	// jobs is how many there are.
+	jobs int
+
+	rdb    redis.UniversalClient // nil where no Redis is running
+	redis  *lanes.Lanes
+	fresh  *throttle.Local
+	inFile map[string]bool // limits that only the config has
+
+	capacity map[string]int // by limit; 0 where there is no such limit
+	unbound  int            // jobs that need no limit
+	wants    lanes.ForecastOptions
+	soonest  time.Time // the earliest moment that a job asks for; zero means now
+	latest   time.Time // the latest
+}
+
+// newPlan begins a plan under the limits of a config, and of its Redis if there is one.
+func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
+	p := &plan{capacity: map[string]int{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
+	p.wants.Limits = conf.Limits
+	for _, l := range conf.Limits {
+		p.inFile[l.Name] = true
+	}
+	err := p.dial(ctx, conf)
+	switch {
+	case errors.Is(err, config.ErrNoRedis):
+		p.basis, err = "no worker is running: the times are those of one that starts now", nil
+	case err == nil && len(p.inFile) > 0:
+		p.basis = "not in Redis yet, so the times are those of a worker that brings it now: limit " +
+			strings.Join(slices.Sorted(maps.Keys(p.inFile)), ", ")
+	}
+	if err == nil {
+		err = p.fresh.Define(ctx, conf.Limits...)
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
+	if p.rdb, err = conf.Redis.Connect(ctx); err != nil {
+		return err
+	}
+	p.redis = conf.Limiter(p.rdb)
+	there, err := p.redis.Limits(ctx)
+	for _, limit := range there {
+		delete(p.inFile, limit.Name)
+	}
+	return err
+}
+
+// add counts a filled job, unless it could never run.
+func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) error {
+	for _, n := range rule.Needs {
+		if err := p.fits(ctx, n); err != nil {
+			return err
+		}
+	}
+	if p.jobs == 0 || job.At.Before(p.soonest) {
+		p.soonest = job.At
+	}
+	if job.At.After(p.latest) {
+		p.latest = job.At
+	}
+	p.jobs++
+	if len(rule.Needs) == 0 {
+		p.unbound++
+		return nil
+	}
+	like := lanes.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.Fair, Weight: rule.Weight}
+	return p.wants.Plan(like, 1, rule.Needs...)
+}
+
+// fits reports a need that the limiter would never meet.
+func (p *plan) fits(ctx context.Context, n throttle.Need) error {
+	capacity, ok := p.capacity[n.Limit]
+	if !ok {
+		var limiter throttle.Limiter = p.fresh
+		if p.redis != nil && !p.inFile[n.Limit] {
+			limiter = p.redis
+		}
+		look, err := limiter.Peek(ctx, n.Limit, n.Key)
+		if err != nil {
+			return err
+		}
+		capacity = look.Capacity
+		p.capacity[n.Limit] = capacity
+	}
+	switch {
+	case capacity == 0:
+		return fmt.Errorf("limit %s is for other apps than this one, which is what apps: and app: in the config say", n.Limit)
+	case n.Cost > capacity:
+		return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, n.Limit)
+	}
+	return nil
+}
+
+// when is when the first and the last of the jobs would run.
+func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error) {
+	var f *lanes.Forecast
+	if p.redis == nil {
+		f = p.wants.Forecast(time.Now())
+	} else if f, err = history.Forecast(ctx, p.redis, p.rdb, p.wants); err != nil {
+		return first, last, err
+	}
+	if p.unbound < p.jobs {
+		first, last = f.Planned()
+	} else {
+		last.Known = true
+	}
+	if p.unbound > 0 {
+		first = lanes.Expected{Known: true}
+	}
+	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
+}
+
+// notBefore is when a job runs that asks to wait until at.
+func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
+	if own := time.Until(at); !at.IsZero() && own > e.In && e.Known {
+		return lanes.Expected{In: own, Known: true}
+	}
+	return e
+}
+
+// close ends the connection to Redis.
+func (p *plan) close() {
+	if p.rdb != nil {
+		_ = p.rdb.Close()
+	}
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
@@ -105,7 +104,7 @@ func (s *sink) open(ctx context.Context) error {
 		}
 		r = config.EmbeddedRedis(s.host.Dial)
 	}
-	rdb, err := dial.Redis(ctx, r)
+	rdb, err := r.Connect(ctx)
 	if err == nil {
 		s.use(rdb)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/worker"
@@ -34,7 +33,7 @@ func (c *connection) load() (_ *config.Config, err error) {
 
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
 	if conf, err = c.load(); err == nil {
-		c.rdb, err = dial.Config(ctx, conf)
+		c.rdb, err = conf.Redis.Connect(ctx)
 	}
 	return conf, c.rdb, err
 }
@@ -50,7 +49,7 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, dial.Limiter(rdb, conf), conf.Scope), nil
+	return inspect.New(rdb, conf.Limiter(rdb), conf.Scope), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
@@ -62,7 +61,7 @@ func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
 }
 
 // kept is for looking at what the next worker with a Redis of its own will find, and says
-// what that is. The error is dial.ErrNoRedis if that is nothing.
+// what that is. The error is config.ErrNoRedis if that is nothing.
 func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
 	conf, err := c.load()
 	if err != nil {
@@ -77,11 +76,11 @@ func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queue
 		return nil, err
 	}
 	if saved.IsZero() {
-		return nil, dial.ErrNoRedis
+		return nil, config.ErrNoRedis
 	}
 	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", saved.Format(time.DateTime))
-	if c.rdb, err = dial.Redis(ctx, config.EmbeddedRedis(look)); err != nil {
+	if c.rdb, err = config.EmbeddedRedis(look).Connect(ctx); err != nil {
 		return nil, err
 	}
-	return inspect.New(c.rdb, dial.Limiter(c.rdb, conf), conf.Scope), nil
+	return inspect.New(c.rdb, conf.Limiter(c.rdb), conf.Scope), nil
 }

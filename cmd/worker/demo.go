@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/demo"
-	"github.com/headgate/headgate/internal/listen"
+	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
@@ -73,11 +73,11 @@ func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, 
 		if err != nil {
 			return nil, err
 		}
-		listener, err := listen.At(ctx, ":0")
+		listener, err := worker.Listen(ctx, ":0")
 		if err != nil {
 			return nil, err
 		}
-		server := listen.Server(p)
+		server := worker.HTTPServer(p)
 		go func() { _ = server.Serve(listener) }()
 		url := "http://" + listener.Addr().String() + "/"
 		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
@@ -86,7 +86,7 @@ func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, 
 		}
 		return func() {
 			_ = p.Close()
-			listen.Close(server)
+			worker.CloseServer(server)
 		}, nil
 	}
 }
@@ -127,12 +127,12 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if _, err := config.ListenAddress(c.Listen); err != nil {
 		return cli.Usagef("--listen %w", err)
 	}
-	l, err := listen.At(ctx, c.Listen)
+	l, err := worker.Listen(ctx, c.Listen)
 	if err != nil {
 		return err
 	}
 	api := demo.NewAPI(c.Rate)
-	server := listen.Server(api)
+	server := worker.HTTPServer(api)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	fmt.Fprintf(stdio.Out, "an API that allows %d calls a second is at http://%s\n", c.Rate, l.Addr())
@@ -141,7 +141,7 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	for {
 		select {
 		case <-ctx.Done():
-			listen.Close(server)
+			worker.CloseServer(server)
 			api.Tell(stdio.Out)
 			return nil
 		case err := <-served:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/listen"
+	"github.com/headgate/headgate/internal/worker"
 )
 
 type healthCommand struct {
@@ -50,7 +50,7 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// Nobody stands between two programs of one machine.
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: listen.OfThisMachine(address)}
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: worker.OfThisMachine(address)}
 	resp, err := transport.RoundTrip(req) // it follows nothing
 	if err != nil {
 		return fmt.Errorf("no worker answers at %s: %w", address, err)

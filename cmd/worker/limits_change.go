@@ -95,7 +95,7 @@ func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, k
 	if err != nil {
 		return err
 	}
-	keys := conf.KeysOf(limit)
+	keys := conf.Tasks.KeysOf(limit)
 	if len(keys) == 0 {
 		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
 			return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/listen"
 	"github.com/headgate/headgate/internal/worker"
 )
 
@@ -110,8 +109,6 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
-	line("http", c.HTTP.String())
-	line("crawl", c.Crawl.String())
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
 	}
@@ -267,7 +264,7 @@ func checkPage(addr string, p config.Page) error {
 		return wrong
 	}
 	if p.TLSCert != "" {
-		if _, err := listen.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
+		if _, err := worker.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
 			return err
 		}
 	}
@@ -275,7 +272,7 @@ func checkPage(addr string, p config.Page) error {
 	if err != nil {
 		return cli.Usagef("--listen %w", err)
 	}
-	if address == "" || p.Open() || listen.OfThisMachine(address) {
+	if address == "" || p.Open() || worker.OfThisMachine(address) {
 		return nil
 	}
 	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)

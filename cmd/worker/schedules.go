@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -168,11 +167,11 @@ func statuses(ctx context.Context, conn *connection, conf *config.Config, n int)
 	if err == nil {
 		return runner.List(ctx, n)
 	}
-	if !errors.Is(err, dial.ErrNoRedis) {
+	if !errors.Is(err, config.ErrNoRedis) {
 		return nil, err
 	}
 	var list []cron.Status
-	for _, entry := range conf.Entries() {
+	for _, entry := range conf.Schedules.Entries() {
 		s := cron.Status{Entry: entry}
 		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
 			tick = entry.Next(tick)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/dial"
+	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -40,7 +40,7 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
 	}
 	q, err := conn.queues(ctx)
-	if errors.Is(err, dial.ErrNoRedis) {
+	if errors.Is(err, config.ErrNoRedis) {
 		q, err = conn.kept(ctx, stdio.Err)
 	}
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +32,9 @@ type Command struct {
 	MaxOutput Size `yaml:"max_output"`
 }
 
+// Commands are what exec jobs may run, by name.
+type Commands map[string]Command
+
 // Argument is one argument of a command.
 type Argument struct {
 	expression.Template
@@ -42,15 +44,14 @@ type Argument struct {
 // UnmarshalText compiles the argument's expressions.
 func (a *Argument) UnmarshalText(text []byte) (err error) {
 	a.text = string(text)
-	a.Template, err = expression.ParseJobTemplate(a.text)
+	a.Template, err = expression.ParseTemplate(a.text, &expression.Job{})
 	return err
 }
 
-// ExecHandler runs the config's commands. The error says which folder is not
-// there.
-func (c *Config) ExecHandler() (*tasks.ExecHandler, error) {
+// Handler runs the commands. The error says which folder is not there.
+func (c Commands) Handler() (*tasks.ExecHandler, error) {
 	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
-	for name, command := range c.Commands {
+	for name, command := range c {
 		if info, err := os.Stat(command.Dir); command.Dir != "" && (err != nil || !info.IsDir()) {
 			return nil, fmt.Errorf("commands.%s.dir: %q: want a folder that is there", name, command.Dir)
 		}
@@ -72,13 +73,12 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {
-		value, err := a.OfJob(job)
+		text, err := a.Text(job, nil)
 		if err != nil {
 			return nil, err
 		}
-		text, err := argument(value)
-		if err != nil {
-			return nil, fmt.Errorf("argument %s: %w", a.text, err)
+		if strings.ContainsRune(text, 0) {
+			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a.text, text)
 		}
 		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
 			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
@@ -89,34 +89,19 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	return args, nil
 }
 
-func argument(value any) (string, error) {
-	switch v := value.(type) {
-	case string:
-		if strings.ContainsRune(v, 0) {
-			return "", fmt.Errorf("%.40q: want text without a zero byte", v)
-		}
-		return v, nil
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64), nil // a program may not know 1e+06
-	case int, int64, bool:
-		return fmt.Sprint(v), nil
-	}
-	return "", fmt.Errorf("it gives a %T: want text, a number or true/false", value)
-}
+// String is the argument with its expressions.
+func (a Argument) String() string { return a.text }
 
 // String is the command with its expressions.
 func (c Command) String() string {
-	var texts []string
-	for _, a := range c.Run {
-		texts = append(texts, a.text)
-	}
-	return strings.Join(texts, " ")
+	list := fmt.Sprint(c.Run)
+	return list[1 : len(list)-1]
 }
 
-// Types are the task types that a worker with this config runs.
-func (c *Config) Types() []string {
+// Types are the task types that a worker with these commands runs.
+func (c Commands) Types() []string {
 	types := tasks.Types()
-	for name := range c.Commands {
+	for name := range c {
 		types = append(types, tasks.PrefixExec+name)
 	}
 	slices.Sort(types)
@@ -130,7 +115,7 @@ var (
 
 // checkCommands reports what is wrong with the commands, as far as the file
 // tells.
-func (d *decoder) checkCommands(commands map[string]Command) {
+func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
 		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)

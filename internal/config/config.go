@@ -1,20 +1,25 @@
-// Package config reads headgate.yaml. Its types are plain data that other
-// packages' values are made from; a file with errors gives all of them at
-// once, each with its place and with what to write instead.
+// Package config reads headgate.yaml, and connects to the Redis that it names. Its types
+// are plain data that other packages' values are made from; a file with errors gives all of
+// them at once, each with its place and with what to write instead.
 package config
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"time"
 
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +52,7 @@ type Config struct {
 	// Limits are in the order of their names.
 	Limits []throttle.Limit
 	// Tasks are the types of jobs, and how each runs. Types that are not here run without limits.
-	Tasks map[string]Task `yaml:"tasks"`
+	Tasks Tasks `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
 	// Page says who may see the live page, and what of it.
@@ -55,9 +60,9 @@ type Config struct {
 	// Crawl says how crawls show themselves, and what they keep.
 	Crawl Crawl `yaml:"crawl"`
 	// Commands are what exec jobs may run.
-	Commands map[string]Command `yaml:"commands"`
+	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
-	Schedules map[string]Schedule `yaml:"schedules"`
+	Schedules Schedules `yaml:"schedules"`
 	// Absent says why this is only the Default: "there is no headgate.yaml",
 	// or that it is empty. Nothing is limited then, which nobody should have
 	// to find out by the calls that go out.
@@ -105,39 +110,26 @@ func Parse(name string, data []byte) (*Config, error) {
 	doc := document{Config: *Default()}
 	d.decode(data, &doc)
 
-	d.checkRedis(&doc.Config)
+	d.checkRedis(&doc.Redis, doc.RedisTLS)
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.limits(doc.Limits)
 	d.checkCommands(doc.Commands)
-	d.checkTasks(&doc.Config)
+	types := doc.Commands.Types()
+	d.checkTasks(doc.Tasks, doc.Config.Limits, types)
 	d.checkHTTP(doc.HTTP)
 	d.checkPage(doc.Page)
 	d.checkCrawl(doc.Crawl)
-	d.checkSchedules(&doc.Config)
+	d.checkSchedules(doc.Schedules, doc.Tasks, doc.Queues, types)
 	if len(d.errs) > 0 {
-		d.errs.sort()
+		slices.SortStableFunc(d.errs, func(a, b *Error) int { // into the file's order
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+		})
 		return nil, d.errs
 	}
 	if len(d.at) == 0 {
 		doc.Config.Absent = name + " is empty"
 	}
 	return &doc.Config, nil
-}
-
-var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
-
-// CheckName reports what is wrong with the name of an app, a scope or a queue.
-func CheckName(name string) error {
-	if !validName.MatchString(name) {
-		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
-	}
-	return nil
-}
-
-func (d *decoder) checkName(path, name string) {
-	if err := CheckName(name); err != nil {
-		d.errorf(path, "%v", err)
-	}
 }
 
 func (d *decoder) checkWorker(c *Config) {
@@ -156,9 +148,27 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 }
 
-func (d *decoder) checkReference(path, what, name string, names []string) {
-	if !slices.Contains(names, name) {
-		_, hint := didYouMean(name, names)
-		d.errorf(path, "no %s %q: %s", what, name, hint)
+// RuleIn finds the rule of a task in the config that is current at the time.
+func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		rule, err := current().Tasks.Rule(JobOf(ctx, task))
+		if err != nil {
+			err = unchanging{err}
+		}
+		return rule, err
 	}
+}
+
+// unchanging is an error that comes again with each attempt, since the payload stays as it
+// is. To asynq it is asynq.SkipRetry, which archives the job.
+type unchanging struct{ error }
+
+// Is tells asynq, which asks whether the error is its own.
+func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
+
+func (e unchanging) Unwrap() error { return e.error }
+
+// Limiter is the limiter of the config's scope and app.
+func (c *Config) Limiter(rdb redis.UniversalClient) *lanes.Lanes {
+	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
 }

@@ -103,7 +103,7 @@ func TestFull(t *testing.T) {
 
 func TestRule(t *testing.T) {
 	c := load(t, "testdata/full.yaml")
-	rule, err := c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"http://A.example/","method":"POST"}`)})
+	rule, err := c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"http://A.example/","method":"POST"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,14 @@ func TestRule(t *testing.T) {
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
 		t.Error(diff)
 	}
-	costs, err := c.Costs(&expression.Job{Type: "http:request", Payload: []byte(`{}`)}, []byte(`{"status":304}`))
+	costs, err := c.Tasks.Costs(&expression.Job{Type: "http:request", Payload: []byte(`{}`)}, func() ([]byte, error) { return []byte(`{"status":304}`), nil })
 	if diff := cmp.Diff(map[string]int{"api-daily": 0}, costs); diff != "" || err != nil {
 		t.Errorf("costs: %v\n%s", err, diff)
 	}
-	if _, err = c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"ftp"}`)}); err == nil {
+	if _, err = c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"ftp"}`)}); err == nil {
 		t.Error("a URL without host: no error")
 	}
-	other, err := c.Rule(&expression.Job{Type: "other", Payload: []byte("not JSON")})
+	other, err := c.Tasks.Rule(&expression.Job{Type: "other", Payload: []byte("not JSON")})
 	if diff := cmp.Diff(scheduler.Rule{}, other); diff != "" || err != nil {
 		t.Errorf("a type without rule: %v\n%s", err, diff)
 	}
@@ -155,7 +155,7 @@ func TestRetryPolicy(t *testing.T) {
 }
 
 func TestEntries(t *testing.T) {
-	entries := load(t, "testdata/full.yaml").Entries()
+	entries := load(t, "testdata/full.yaml").Schedules.Entries()
 	if len(entries) != 2 {
 		t.Fatalf("%d entries, want 2", len(entries))
 	}

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,13 +54,13 @@ func (d *decoder) decode(data []byte, to any) {
 		d.errorf("", "not YAML: %v", err)
 		return
 	}
-	for i, document := range file.Docs {
+	for i, doc := range file.Docs {
 		switch {
-		case document.Body == nil:
+		case doc.Body == nil:
 		case i > 0:
-			d.errorAt(start(document.Body), "", "a second document: want one, without --- between")
+			d.errorAt(start(doc.Body), "", "a second document: want one, without --- between")
 		default:
-			d.value("", document.Body, reflect.ValueOf(to).Elem())
+			d.value("", doc.Body, reflect.ValueOf(to).Elem())
 		}
 	}
 }
@@ -168,7 +170,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 			to.Set(reflect.ValueOf(value))
 		}
 	default:
-		d.scalar(path, node, to)
+		d.scalar(path, node, to.Addr().Interface())
 	}
 }
 
@@ -250,36 +252,38 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 
 // scalar decodes a node that is one value into a text, number, duration or
 // boolean.
-func (d *decoder) scalar(path string, node ast.Node, to reflect.Value) {
-	if _, ok := reflect.TypeAssert[time.Duration](to); ok {
-		d.duration(path, node, to)
+func (d *decoder) scalar(path string, node ast.Node, to any) {
+	want := ""
+	switch to := to.(type) {
+	case *string:
+		if isString(node) {
+			*to = source(node)
+			return
+		}
+		want = "text (in quotes if it looks like a number)"
+	case *int:
+		if number, ok := node.(*ast.IntegerNode); ok {
+			if n, err := strconv.Atoi(fmt.Sprint(number.Value)); err == nil {
+				*to = n
+				return
+			}
+		}
+		want = "a whole number"
+	case *bool:
+		if b, ok := node.(*ast.BoolNode); ok {
+			*to = b.Value
+			return
+		}
+		want = "true or false"
+	case *time.Duration:
+		if duration, err := time.ParseDuration(source(node)); isScalar(node) && err == nil && duration >= 0 {
+			*to = duration
+			return
+		}
+		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
 		return
 	}
-	ok := false
-	switch to.Kind() {
-	case reflect.String:
-		if ok = isString(node); ok {
-			to.SetString(source(node))
-		}
-	case reflect.Int:
-		var n int64
-		if n, ok = whole(node); ok {
-			to.SetInt(n)
-		}
-	case reflect.Bool:
-		var b *ast.BoolNode
-		if b, ok = node.(*ast.BoolNode); ok {
-			to.SetBool(b.Value)
-		}
-	}
-	if !ok {
-		want := map[reflect.Kind]string{
-			reflect.String: "text (in quotes if it looks like a number)",
-			reflect.Int:    "a whole number",
-			reflect.Bool:   "true or false",
-		}
-		d.fail(node, path, "want %s, not %s", want[to.Kind()], describe(node))
-	}
+	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
 // text decodes a node by the UnmarshalText of its type. A number's own
@@ -297,15 +301,6 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 		}
 		d.fail(node, path, "%s", message)
 	}
-}
-
-func (d *decoder) duration(path string, node ast.Node, to reflect.Value) {
-	duration, err := time.ParseDuration(source(node))
-	if !isScalar(node) || err != nil || duration < 0 {
-		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
-		return
-	}
-	to.SetInt(int64(duration))
 }
 
 // any decodes a node as JSON would have it, for payloads.
@@ -353,20 +348,6 @@ func source(node ast.Node) string {
 	return node.GetToken().Value
 }
 
-func whole(node ast.Node) (int64, bool) {
-	n, ok := node.(*ast.IntegerNode)
-	if !ok {
-		return 0, false
-	}
-	switch v := n.Value.(type) {
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	}
-	return 0, false
-}
-
 // describe says what a node is, for errors that wanted something else.
 func describe(node ast.Node) string {
 	switch node.(type) {
@@ -382,4 +363,41 @@ func describe(node ast.Node) string {
 		return "the number " + source(node)
 	}
 	return fmt.Sprintf("%q", source(node))
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+// CheckName reports what is wrong with the name of an app, a scope or a queue.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
+	}
+	return nil
+}
+
+func (d *decoder) checkName(path, name string) {
+	if err := CheckName(name); err != nil {
+		d.errorf(path, "%v", err)
+	}
+}
+
+func (d *decoder) checkReference(path, what, name string, names []string) {
+	if !slices.Contains(names, name) {
+		_, hint := didYouMean(name, names)
+		d.errorf(path, "no %s %q: %s", what, name, hint)
+	}
+}
+
+func (d *decoder) checkMaxRetry(path string, n *int) {
+	if n != nil && *n < 0 {
+		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
+	} else if n != nil && *n > math.MaxInt32 {
+		d.errorf(path, "%d: want at most %d, for asynq keeps no more", *n, math.MaxInt32)
+	}
+}
+
+// checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
+// 0 for its own default.
+func (d *decoder) checkSeconds(path string, value time.Duration) {
+	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
 }

@@ -1,9 +1,8 @@
 package config
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -41,11 +40,16 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sort brings the errors into the file's order.
-func (e Errors) sort() {
-	slices.SortStableFunc(e, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
-	})
+// joined are the errors of a type that one error joins.
+func joined[E error](err error) (all []E) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range several.Unwrap() {
+			all = append(all, joined[E](each)...)
+		}
+	} else if one, ok := errors.AsType[E](err); ok {
+		all = append(all, one)
+	}
+	return all
 }
 
 // didYouMean is the name that was probably meant by one that does not exist,

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -72,7 +71,7 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	d.want(l.Capacity != 0, path+".capacity", "0: want at least 1")
 	d.want(l.MaxBlock != 0, path+".max_block", "0s: want at least 1s")
-	for _, e := range fieldErrors(l.Validate()) {
+	for _, e := range joined[*throttle.FieldError](l.Validate()) {
 		at, value, want := path+"."+e.Field, e.Value, e.Want
 		switch {
 		case e.Field == "name":
@@ -85,16 +84,4 @@ func (d *decoder) checkLimit(path string, l throttle.Limit) {
 		}
 		d.errorf(at, "%s: %s", value, want)
 	}
-}
-
-func fieldErrors(err error) []*throttle.FieldError {
-	var fields []*throttle.FieldError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			fields = append(fields, fieldErrors(e)...)
-		}
-	} else if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-		fields = append(fields, field)
-	}
-	return fields
 }

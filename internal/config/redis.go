@@ -6,14 +6,21 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/trouble"
 )
 
 // Redis says which Redis to use. The zero value names none: the embedded one
@@ -23,6 +30,7 @@ type Redis struct {
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
 	tls      TLS
+	byTLS    bool // whether connections are
 	shown    string
 }
 
@@ -46,105 +54,80 @@ func ParseRedisURL(text string) (Redis, error) {
 	if !ok {
 		return Redis{}, errors.New("not a Redis URL: want " + redisForms)
 	}
-	transport, kind, _ := strings.Cut(scheme, "-")
-	known := transport == "redis" || transport == "rediss" || scheme == "unix"
-	u, more, err := parseHosts(transport, rest)
-	var r Redis
-	switch {
-	case !known:
-		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
-	case err != nil:
-	case strings.Contains(u.Path, "@"):
-		err = errors.New("want %XX for special characters in a user name or password")
-	case kind == "" && len(more) == 0:
-		r.single, err = redis.ParseURL(u.String())
-	case kind == "sentinel":
-		r.sentinel, err = parseSentinel(u, more)
-	case kind == "cluster":
-		r.cluster, err = parseCluster(u, more)
-	case kind == "":
-		err = fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
-	default:
-		err = fmt.Errorf("scheme %q: want %s", scheme, redisForms)
-	}
+	r, err := readRedis(scheme, rest)
 	if err != nil {
 		return Redis{}, fmt.Errorf("not a Redis URL: %w", reason(err))
 	}
-	r.shown = scheme + "://" + strings.Join(append([]string{u.Host}, more...), ",") + u.Path
-	r.tune()
 	return r, nil
+}
+
+func readRedis(scheme, rest string) (r Redis, err error) {
+	transport, kind, _ := strings.Cut(scheme, "-")
+	port, known := map[string]string{"": "6379", "sentinel": "26379", "cluster": "6379"}[kind]
+	if !known || transport != "redis" && transport != "rediss" && scheme != "unix" {
+		return r, fmt.Errorf("scheme %q: want %s", scheme, redisForms)
+	}
+	end := strings.IndexAny(rest+"/", "/?#")
+	at := strings.LastIndexByte(rest[:end], '@') + 1
+	hosts := strings.Split(rest[at:end], ",")
+	u, err := url.Parse(transport + "://" + rest[:at] + hosts[0] + rest[end:])
+	if err != nil {
+		return r, err
+	}
+	if strings.Contains(u.Path, "@") {
+		return r, errors.New("want %XX for special characters in a user name or password")
+	}
+	r.byTLS = transport == "rediss"
+	r.shown = scheme + "://" + rest[at:end] + u.Path
+	query, db := u.Query(), strings.Trim(u.Path, "/")
+	for i, host := range hosts {
+		if hosts[i], err = withPort(host, port); err != nil {
+			return r, err
+		}
+	}
+	switch {
+	case kind == "" && len(hosts) > 1:
+		return r, fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
+	case kind == "":
+		r.single, err = redis.ParseURL(u.String())
+		return r, err
+	case kind == "cluster" && db != "" && db != "0":
+		return r, errors.New("a cluster has only database 0: leave the path out")
+	}
+	// As go-redis wants them: the other hosts, and the master, are options.
+	query["addr"] = append(query["addr"], hosts[1:]...)
+	u.Host = hosts[0]
+	if kind == "cluster" {
+		u.RawQuery = query.Encode()
+		r.cluster, err = redis.ParseClusterURL(u.String())
+		return r, err
+	}
+	master, db, _ := strings.Cut(db, "/")
+	if master == "" {
+		return r, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
+	}
+	query.Set("master_name", master)
+	u.Path, u.RawQuery = "/"+db, query.Encode()
+	r.sentinel, err = redis.ParseFailoverURL(u.String())
+	return r, err
+}
+
+// withPort is a host with its port, or with the usual one.
+func withPort(host, usual string) (string, error) {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	port = cmp.Or(port, usual)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %s: want 1 to 65535", port)
+	}
+	return net.JoinHostPort(name, port), nil
 }
 
 // EmbeddedRedis is the one that dial connects to, whichever that is at a time.
 func EmbeddedRedis(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
-	r := Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
-	r.tune()
-	return r
-}
-
-// parseHosts reads the URL of the first host; more are the others.
-func parseHosts(scheme, rest string) (u *url.URL, more []string, err error) {
-	end := len(rest)
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		end = i
-	}
-	at := strings.LastIndexByte(rest[:end], '@') + 1
-	hosts := strings.Split(rest[at:end], ",")
-	u, err = url.Parse(scheme + "://" + rest[:at] + hosts[0] + rest[end:])
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, host := range hosts {
-		if err := checkPort(host); err != nil {
-			return nil, nil, err
-		}
-	}
-	return u, hosts[1:], nil
-}
-
-func checkPort(host string) error {
-	_, port, err := net.SplitHostPort(host)
-	if err != nil || port == "" {
-		return nil // it is the usual one
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("port %s: want 1 to 65535", port)
-	}
-	return nil
-}
-
-func parseSentinel(u *url.URL, more []string) (*redis.FailoverOptions, error) {
-	master, db, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
-	if master == "" {
-		return nil, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
-	}
-	query := u.Query()
-	query.Set("master_name", master)
-	shared := *u
-	shared.Path = "/" + db
-	return redis.ParseFailoverURL(withHosts(shared, query, more, "26379"))
-}
-
-func parseCluster(u *url.URL, more []string) (*redis.ClusterOptions, error) {
-	if db := strings.Trim(u.Path, "/"); db != "" && db != "0" {
-		return nil, errors.New("a cluster has only database 0: leave the path out")
-	}
-	return redis.ParseClusterURL(withHosts(*u, u.Query(), more, "6379"))
-}
-
-// withHosts is the URL as go-redis wants it: the other hosts as options.
-func withHosts(u url.URL, query url.Values, more []string, port string) string {
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), port)
-	}
-	for _, host := range more {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
-		}
-		query.Add("addr", host)
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
+	return Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
 }
 
 // reason is an error without any part of the URL that net/url or go-redis
@@ -164,59 +147,9 @@ const (
 	maxRetryBackoff = time.Second
 )
 
-type options struct {
-	tls            **tls.Config
-	retries        *int
-	backoff        *time.Duration
-	user, password *string
-}
-
-// options are r's own; it must not be zero.
-func (r Redis) options() options {
-	if o := r.sentinel; o != nil {
-		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-	}
-	if o := r.cluster; o != nil {
-		return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-	}
-	o := r.single
-	return options{&o.TLSConfig, &o.MaxRetries, &o.MaxRetryBackoff, &o.Username, &o.Password}
-}
-
-func (r Redis) clone() Redis {
-	switch {
-	case r.single != nil:
-		r.single = new(*r.single)
-	case r.sentinel != nil:
-		r.sentinel = new(*r.sentinel)
-	case r.cluster != nil:
-		r.cluster = new(*r.cluster)
-	}
-	return r
-}
-
-// tune fills in patience, turns off go-redis's watch for maintenance of managed servers,
-// which looks up names of its own, and has TLS check each of several servers by the name it
-// was dialled with, where go-redis would hold all of them to the first one's.
-func (r *Redis) tune() {
-	o := r.options()
-	if t := *o.tls; t != nil && r.single == nil {
-		t.ServerName = ""
-	}
-	*o.retries = cmp.Or(*o.retries, maxRetries)
-	*o.backoff = cmp.Or(*o.backoff, maxRetryBackoff)
-	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	switch { // a sentinel's client has no such watch
-	case r.single != nil:
-		r.single.MaintNotificationsConfig = off
-	case r.cluster != nil:
-		r.cluster.MaintNotificationsConfig = off
-	}
-}
-
-func (d *decoder) checkRedis(c *Config) {
+func (d *decoder) checkRedis(r *Redis, t TLS) {
 	d.checkTLS("redis_tls")
-	if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
+	if err := r.UseTLS(t); err != nil {
 		d.errorf("redis", "%v, as there is redis_tls", err)
 	}
 }
@@ -225,41 +158,23 @@ func (d *decoder) checkRedis(c *Config) {
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
 // UseTLS has connections trust and show what t says, beside what the URL says. The files
-// are read by Client. A URL that is not by TLS is refused.
+// are read by Connect. A URL that is not by TLS is refused.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && !r.ByTLS() {
+	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
 		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
 
-// ByTLS reports whether connections are by TLS.
-func (r Redis) ByTLS() bool { return !r.IsZero() && *r.options().tls != nil }
-
-// Impatient is r with clients that try each command once.
-func (r Redis) Impatient() Redis {
-	if r = r.clone(); r.cluster != nil {
-		r.cluster.MaxRedirects = -1
-	} else if !r.IsZero() {
-		*r.options().retries = -1
-	}
-	return r
-}
-
-// Client makes a client of r, which must not be zero; it connects with its first command.
-// The error begins with redis_tls.
-func (r Redis) Client() (redis.UniversalClient, error) {
+// client makes a client of r, which must not be zero; it connects with its first command. A
+// hasty one tries each command once. The error begins with redis_tls.
+func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
 	own, err := r.tls.config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
-	r = r.clone()
-	if by := r.options().tls; own != nil && *by != nil {
-		own.ServerName, own.MinVersion = (*by).ServerName, max(own.MinVersion, (*by).MinVersion)
-		*by = own
-	}
-	switch {
+	switch r = r.tuned(own, hasty); {
 	case r.sentinel != nil:
 		return redis.NewFailoverClient(r.sentinel), nil
 	case r.cluster != nil:
@@ -268,13 +183,55 @@ func (r Redis) Client() (redis.UniversalClient, error) {
 	return redis.NewClient(r.single), nil
 }
 
+// tuned is a copy of r with patience filled in, and without go-redis's watch for maintenance of
+// managed servers, which looks up names of its own. TLS checks each of several servers by the
+// name it was dialled with, where go-redis would hold all of them to the first one's.
+func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
+	tune := func(by **tls.Config, retries *int, backoff *time.Duration) {
+		if url := *by; url != nil {
+			*by = cmp.Or(own, url).Clone()
+			(*by).ServerName, (*by).MinVersion = url.ServerName, max((*by).MinVersion, url.MinVersion)
+			if r.single == nil {
+				(*by).ServerName = ""
+			}
+		}
+		*retries = cmp.Or(*retries, maxRetries)
+		*backoff = cmp.Or(*backoff, maxRetryBackoff)
+		if hasty && r.cluster == nil {
+			*retries = -1
+		}
+	}
+	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case r.sentinel != nil: // whose client has no such watch
+		r.sentinel = new(*r.sentinel)
+		tune(&r.sentinel.TLSConfig, &r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
+	case r.cluster != nil:
+		r.cluster = new(*r.cluster)
+		tune(&r.cluster.TLSConfig, &r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
+		r.cluster.MaintNotificationsConfig = off
+		if hasty {
+			r.cluster.MaxRedirects = -1
+		}
+	case r.single != nil:
+		r.single = new(*r.single)
+		tune(&r.single.TLSConfig, &r.single.MaxRetries, &r.single.MaxRetryBackoff)
+		r.single.MaintNotificationsConfig = off
+	}
+	return r
+}
+
 // SignsIn says as whom commands are sent, and whether by a password.
 func (r Redis) SignsIn() (user string, password bool) {
-	if r.IsZero() {
-		return "", false
+	switch {
+	case r.sentinel != nil:
+		return r.sentinel.Username, r.sentinel.Password != ""
+	case r.cluster != nil:
+		return r.cluster.Username, r.cluster.Password != ""
+	case r.single != nil:
+		return r.single.Username, r.single.Password != ""
 	}
-	o := r.options()
-	return *o.user, *o.password != ""
+	return "", false
 }
 
 // String is the URL without user, password and options.
@@ -285,3 +242,81 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRedisURL(string(text))
 	return err
 }
+
+// How long a command tries to reach Redis before it gives up: patience for an
+// answer, and less where nobody listens, which is hardly ever a matter of time.
+const (
+	patience        = 3 * time.Second
+	refusedPatience = time.Second
+	pause           = 50 * time.Millisecond
+)
+
+// ErrNoRedis is what commands say that need a Redis where there is none.
+var ErrNoRedis = errors.New("no Redis is configured and no worker with a Redis of its own is running:" +
+	" write redis: in headgate.yaml, use --redis URL, or start \"worker run\" first")
+
+// ConnectEmbedded is Connect for the Redis within a worker.
+func ConnectEmbedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
+	return EmbeddedRedis(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return embedded.Dial(ctx, addr)
+	}).Connect(ctx)
+}
+
+// Connect returns a client of r, or of the Redis within a running worker if r is zero. Redis
+// has answered when it returns; else the error says in one line which could not be reached and
+// why.
+func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
+	if r.IsZero() {
+		addr, ok := embedded.Find(ctx)
+		if !ok {
+			return nil, ErrNoRedis
+		}
+		return ConnectEmbedded(ctx, addr)
+	}
+	quiet()
+	hasty, err := r.client(true)
+	if err != nil {
+		return nil, err
+	}
+	defer hasty.Close()
+	err = answers(ctx, hasty)
+	if err == nil {
+		return r.client(false)
+	}
+	what := "cannot reach Redis at %s: %w"
+	switch {
+	case trouble.Of(err) == trouble.Password:
+		what = "Redis at %s refuses the password, or there is no such user: %w"
+	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
+		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
+	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
+	}
+	return nil, fmt.Errorf(what, r, err)
+}
+
+// answers waits for Redis, as long as that may help. It asks through a client that tries once:
+// what a patient one says in the end is only that it ran out of time.
+func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		if said := hasty.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
+			err = said
+		}
+		t := trouble.Of(err)
+		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
+		if t == trouble.None || !t.Passes() || refused || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// quiet stops go-redis from writing to standard error by itself; what it has
+// to say comes back as errors.
+var quiet = sync.OnceFunc(logging.Disable)

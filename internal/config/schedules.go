@@ -50,6 +50,9 @@ type Schedule struct {
 	Payload any `yaml:"payload"`
 }
 
+// Schedules enqueue jobs by the clock, by name.
+type Schedules map[string]Schedule
+
 // Entry is the schedule as package cron takes it.
 func (s Schedule) Entry(name string) cron.Entry {
 	e := cron.Entry{
@@ -70,10 +73,10 @@ func (s Schedule) Entry(name string) cron.Entry {
 }
 
 // Entries are all schedules, by name.
-func (c *Config) Entries() []cron.Entry {
+func (s Schedules) Entries() []cron.Entry {
 	var entries []cron.Entry
-	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
-		entries = append(entries, c.Schedules[name].Entry(name))
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		entries = append(entries, s[name].Entry(name))
 	}
 	return entries
 }
@@ -84,59 +87,50 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Payload == nil {
 		return nil, nil
 	}
-	return fill(s.Task, s.Payload, func(t expression.Template, q expression.Quote) (any, error) { return t.At(tick, q) })
+	return fill(s.Task, s.Payload, expression.Tick(tick))
 }
 
 // checkSchedules fills in defaults, compiles payloads and reports what is
 // wrong with the schedules.
-func (d *decoder) checkSchedules(c *Config) {
-	queues := slices.Sorted(maps.Keys(c.Queues))
-	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
+func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]int, types []string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := join("schedules", name)
-		s := c.Schedules[name]
+		s := all[name]
 		if !d.has(path + ".enabled") {
 			s.Enabled = true
 		}
 		if s.Queue == "" {
 			s.Queue = "default"
 		}
-		d.checkReference(path+".queue", "queue", s.Queue, queues)
+		d.checkReference(path+".queue", "queue", s.Queue, slices.Sorted(maps.Keys(queues)))
 		if s.Task != "" {
-			d.checkReference(path+".task", "task type", s.Task, c.Types())
+			d.checkReference(path+".task", "task type", s.Task, types)
 		}
-		d.checkOptions(path, s.MaxRetry, s.Timeout)
+		d.checkMaxRetry(path+".max_retry", s.MaxRetry)
+		d.checkSeconds(path+".timeout", s.Timeout)
 		d.checkSeconds(path+".retention", s.Retention)
-		s.MaxRetry = cmp.Or(s.MaxRetry, c.Tasks[s.Task].MaxRetry)
-		s.Timeout = cmp.Or(s.Timeout, c.Tasks[s.Task].Timeout)
-		s.Retention = cmp.Or(s.Retention, c.Tasks[s.Task].Retention)
-		s.Payload = d.compile(path+".payload", s.Payload, expression.ParseTemplate)
-		d.checkNames(path+".payload", s.Task, s.Payload)
+		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Task].MaxRetry)
+		s.Timeout = cmp.Or(s.Timeout, tasks[s.Task].Timeout)
+		s.Retention = cmp.Or(s.Retention, tasks[s.Task].Retention)
+		s.Payload = d.compile(path+".payload", s.Task, s.Payload, expression.Tick{})
 		d.checkEntry(path, s.Entry(name))
 		d.checkPayload(path+".payload", s, name)
-		c.Schedules[name] = s
+		all[name] = s
 	}
 }
 
 // checkEntry turns each error of Validate into one about the field's place.
 func (d *decoder) checkEntry(path string, e cron.Entry) {
-	all, ok := e.Validate().(interface{ Unwrap() []error })
-	if !ok {
-		return
-	}
-	for _, err := range all.Unwrap() {
-		at, message := path, err.Error()
-		if wrong, ok := errors.AsType[*cron.EntryError](err); ok {
-			message = fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
-			field := wrong.Field
-			if field == "type" {
-				field = "task"
-			}
-			if field != "name" {
-				at += "." + field
-			}
-			if wrong.Value == "" {
-				message = "missing: " + wrong.Hint
-			}
+	for _, wrong := range joined[*cron.EntryError](e.Validate()) {
+		at, message := path+"."+wrong.Field, fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
+		switch wrong.Field {
+		case "name":
+			at = path
+		case "type":
+			at = path + ".task"
+		}
+		if wrong.Value == "" {
+			message = "missing: " + wrong.Hint
 		}
 		d.errorf(at, "%s", message)
 	}

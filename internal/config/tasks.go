@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -62,6 +61,9 @@ type Task struct {
 	Then []Then `yaml:"then"`
 }
 
+// Tasks are the types of jobs, by name.
+type Tasks map[string]Task
+
 // Need is what a job takes of one limit.
 type Need struct {
 	// Limit is the name of the limit. Required.
@@ -74,15 +76,10 @@ type Need struct {
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Settles reports whether the task says what its jobs have truly cost.
-func (t Task) Settles() bool {
-	return slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Settle.String() != "" })
-}
-
 // KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
 // one of a task that uses it without a key.
-func (c *Config) KeysOf(limit string) (keys []string) {
-	for _, task := range c.Tasks {
+func (t Tasks) KeysOf(limit string) (keys []string) {
+	for _, task := range t {
 		for _, n := range task.Limits {
 			if n.Limit == limit {
 				keys = append(keys, n.Key.String())
@@ -92,16 +89,22 @@ func (c *Config) KeysOf(limit string) (keys []string) {
 	return keys
 }
 
-// Costs is what a job with that result has truly cost, by limit.
-func (c *Config) Costs(job *expression.Job, result []byte) (map[string]int, error) {
-	costs := map[string]int{}
-	for _, n := range c.Tasks[job.Type].Limits {
-		cost, ok, err := n.Settle.Of(job, result)
-		if err != nil {
-			return nil, err
+// Costs is what a job that is done has truly cost, by limit, as far as the config says how to
+// tell by its result.
+func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
+	done := &expression.Done{Job: *job}
+	for _, n := range t[job.Type].Limits {
+		if n.Settle.IsZero() {
+			continue
 		}
-		if ok {
-			costs[n.Limit] = cost
+		if costs == nil {
+			costs = map[string]int{}
+			if done.Result, err = result(); err != nil {
+				return nil, err
+			}
+		}
+		if costs[n.Limit], err = n.Settle.Of(done); err != nil {
+			return nil, err
 		}
 	}
 	return costs, nil
@@ -110,32 +113,23 @@ func (c *Config) Costs(job *expression.Job, result []byte) (map[string]int, erro
 // Rule is what one job needs before it runs, and the zero Rule if the config
 // does not speak of its type. The error is that of the first expression that
 // fails on the job's payload; waiting will not mend it.
-func (c *Config) Rule(job *expression.Job) (scheduler.Rule, error) {
-	t, ok := c.Tasks[job.Type]
+func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
+	task, ok := t[job.Type]
 	if !ok {
 		return scheduler.Rule{}, nil
 	}
-	needs, err := t.needs(job)
-	if err != nil {
+	needs, wrongNeed := task.needs(job)
+	priority, wrongPriority := task.Priority.Of(job)
+	fair, wrongFair := task.Fair.Of(job)
+	weight, wrongWeight := task.Weight.Of(job)
+	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
-	priority, err := t.Priority.Of(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	fair, err := t.Fair.Of(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	weight, err := t.Weight.Of(job)
-	if err != nil {
-		return scheduler.Rule{}, err
-	}
-	policy := t.Retry.Policy()
+	policy := task.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: t.blocks(),
-		MaxWait: t.MaxWait, OnMaxWait: t.OnMaxWait, OnNoLimit: t.OnNoLimit,
-		Retry: &policy, RetryAt: t.RetryAt,
+		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: task.blocks(),
+		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		Retry: &policy, RetryAt: task.RetryAt,
 	}, nil
 }
 
@@ -155,12 +149,12 @@ func (t Task) needs(job *expression.Job) ([]throttle.Need, error) {
 	return needs, nil
 }
 
-func (d *decoder) checkTasks(c *Config) {
-	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := join("tasks", name)
-		t := c.Tasks[name]
-		d.checkReference(path, "task type", name, c.Types())
-		d.checkNeeds(path+".limits", t.Limits, c.Limits)
+		t := all[name]
+		d.checkReference(path, "task type", name, types)
+		d.checkNeeds(path+".limits", t.Limits, limits)
 		for i, limit := range t.Blocks {
 			var own []string
 			for _, n := range t.Limits {
@@ -170,20 +164,20 @@ func (d *decoder) checkTasks(c *Config) {
 		}
 		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
 		d.want(d.has(path+".fair"), path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
-		d.checkOptions(path, t.MaxRetry, t.Timeout)
+		d.checkMaxRetry(path+".max_retry", t.MaxRetry)
+		d.checkSeconds(path+".timeout", t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)
 		d.checkRetry(path+".retry", t.Retry)
-		d.checkThen(path+".then", t.Then, c)
+		d.checkThen(path+".then", t.Then, types)
 	}
 }
 
 // checkNeeds reports needs that no limit answers, or twice the same.
 func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
-	byName := map[string]throttle.Limit{}
+	var names []string
 	for _, l := range limits {
-		byName[l.Name] = l
+		names = append(names, l.Name)
 	}
-	names := slices.Sorted(maps.Keys(byName))
 	seen := map[[2]string]bool{}
 	for i, n := range needs {
 		at := indexed(path, i)
@@ -197,31 +191,11 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)
 		}
 		seen[meter] = seen[meter] || !d.broken(at+".key")
-		capacity := byName[n.Limit].MaxCost()
-		if cost, ok := n.Cost.Constant(); ok && capacity > 0 && cost > capacity {
-			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, capacity, n.Limit)
+		cost, constant := n.Cost.Constant()
+		if i := slices.Index(names, n.Limit); i >= 0 && constant && limits[i].MaxCost() > 0 && cost > limits[i].MaxCost() {
+			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, limits[i].MaxCost(), n.Limit)
 		}
 	}
-}
-
-// checkOptions reports options that asynq would take for something else.
-func (d *decoder) checkOptions(path string, maxRetry *int, timeout time.Duration) {
-	d.checkMaxRetry(path+".max_retry", maxRetry)
-	d.checkSeconds(path+".timeout", timeout)
-}
-
-func (d *decoder) checkMaxRetry(path string, n *int) {
-	if n != nil && *n < 0 {
-		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
-	} else if n != nil && *n > math.MaxInt32 {
-		d.errorf(path, "%d: want at most %d, for asynq keeps no more", *n, math.MaxInt32)
-	}
-}
-
-// checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
-// 0 for its own default.
-func (d *decoder) checkSeconds(path string, value time.Duration) {
-	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
 }
 
 // Trust says which limits the other side may shut by a time that it tells, up to their
@@ -251,7 +225,7 @@ func (t *Trust) UnmarshalText(text []byte) error {
 // Trusts reports whether a time that an answer tells counts for the limits that the
 // task's rule blocks.
 func (t Task) Trusts() bool {
-	return t.Blocks != nil || t.Trust == TrustAll || len(t.byHost()) > 0
+	return t.Trust == TrustAll || t.blocks() != nil
 }
 
 // blocks are the limits that a refusal shuts; nil means those with a key, or all.
@@ -262,13 +236,12 @@ func (t Task) blocks() []string {
 	return t.byHost()
 }
 
-// MaxBlocks is what the limits that an answer may shut allow at most: the one that
+// MaxBlocks is what those of the limits that an answer may shut allow at most: the one that
 // allows least, and the longest that any does. For a type without such limits that is a
 // day.
-func (c *Config) MaxBlocks(typename string) (least throttle.Limit, longest time.Duration) {
-	t := c.Tasks[typename]
+func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest time.Duration) {
 	blocks := t.blocks()
-	for _, l := range c.Limits {
+	for _, l := range limits {
 		needed := slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Limit == l.Name })
 		if !needed || blocks != nil && !slices.Contains(blocks, l.Name) {
 			continue
@@ -291,26 +264,6 @@ func (t Task) byHost() []string {
 	}
 	return limits
 }
-
-// RuleIn finds the rule of a task in the config that is current at the time.
-func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		rule, err := current().Rule(JobOf(ctx, task))
-		if err != nil {
-			err = unchanging{err}
-		}
-		return rule, err
-	}
-}
-
-// unchanging is an error that comes again with each attempt, since the payload stays as it
-// is. To asynq it is asynq.SkipRetry, which archives the job.
-type unchanging struct{ error }
-
-// Is tells asynq, which asks whether the error is its own.
-func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
-
-func (e unchanging) Unwrap() error { return e.error }
 
 // JobOf is what expressions see of the task that runs under a context.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {

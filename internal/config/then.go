@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Of(done); err != nil || !ok {
 		return nil, false, err
 	}
-	payload, err = fill(t.Type, t.Payload, func(t expression.Template, q expression.Quote) (any, error) { return t.OfDone(done, q) })
+	payload, err = fill(t.Type, t.Payload, done)
 	if err == nil {
 		err = tasks.Validate(t.Type, payload)
 	}
@@ -46,22 +47,21 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 
 // checkThen compiles the payloads and reports what is wrong with what follows on
 // a type's jobs.
-func (d *decoder) checkThen(path string, then []Then, c *Config) {
+func (d *decoder) checkThen(path string, then []Then, types []string) {
 	for i := range then {
 		at := indexed(path, i)
 		if then[i].Type == "" {
 			d.errorf(at+".type", "missing: want the type of the next job")
 		} else {
-			d.checkReference(at+".type", "task type", then[i].Type, c.Types())
+			d.checkReference(at+".type", "task type", then[i].Type, types)
 		}
 		if then[i].Queue != "" {
 			d.checkName(at+".queue", then[i].Queue)
 		}
-		if then[i].Payload == nil && slices.Contains(c.Types(), then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
+		if then[i].Payload == nil && slices.Contains(types, then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
 			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
 		}
-		then[i].Payload = d.compile(at+".payload", then[i].Payload, expression.ParseDoneTemplate)
-		d.checkNames(at+".payload", then[i].Type, then[i].Payload)
+		then[i].Payload = d.compile(at+".payload", then[i].Type, then[i].Payload, &expression.Done{})
 	}
 }
 
@@ -77,35 +77,24 @@ func quoteOf(typename, field string) expression.Quote {
 	return nil
 }
 
-type evaluate func(expression.Template, expression.Quote) (any, error)
-
 // fill is a type's payload as JSON, with its templates evaluated. The error is that of
 // the first expression that fails.
-func fill(typename string, payload any, of evaluate) ([]byte, error) {
-	filled, err := fillFields(typename, payload, of)
+func fill(typename string, payload any, from expression.Source) ([]byte, error) {
+	filled, err := eachLeaf("", "", payload, func(_, field string, leaf any) (any, error) {
+		template, ok := leaf.(expression.Template)
+		if !ok {
+			return leaf, nil
+		}
+		value, err := template.Of(from, quoteOf(typename, field))
+		if field == "" && err == nil { // one expression gives all of the payload, or it is a list
+			return quoteFields(typename, value)
+		}
+		return value, err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(filled)
-}
-
-func fillFields(typename string, payload any, of evaluate) (any, error) {
-	fields, ok := payload.(map[string]any)
-	if !ok { // one expression gives all of it
-		value, err := fillValue(payload, nil, of)
-		if err != nil {
-			return nil, err
-		}
-		return quoteFields(typename, value)
-	}
-	filled := make(map[string]any, len(fields))
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		var err error
-		if filled[name], err = fillValue(fields[name], quoteOf(typename, name), of); err != nil {
-			return nil, err
-		}
-	}
-	return filled, nil
 }
 
 // quoteFields is a payload that an expression has yielded, with all texts quoted that
@@ -126,23 +115,14 @@ func quoteFields(typename string, value any) (_ any, err error) {
 	return fields, nil
 }
 
-func fillValue(value any, quote expression.Quote, of evaluate) (any, error) {
-	return eachLeaf("", value, func(_ string, leaf any) (any, error) {
-		if template, ok := leaf.(expression.Template); ok {
-			return of(template, quote)
-		}
-		return leaf, nil
-	})
-}
-
-// eachLeaf is a payload with each of its leaves replaced by what of gives for it and its path,
-// up to the first error.
-func eachLeaf(path string, value any, of func(path string, leaf any) (any, error)) (_ any, err error) {
+// eachLeaf is a payload with each of its leaves replaced by what of gives for it, its path and
+// the payload's field that it is in, up to the first error.
+func eachLeaf(path, field string, value any, of func(path, field string, leaf any) (any, error)) (_ any, err error) {
 	switch v := value.(type) {
 	case map[string]any:
 		made := make(map[string]any, len(v))
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if made[key], err = eachLeaf(join(path, key), v[key], of); err != nil {
+			if made[key], err = eachLeaf(join(path, key), cmp.Or(field, key), v[key], of); err != nil {
 				return nil, err
 			}
 		}
@@ -150,46 +130,35 @@ func eachLeaf(path string, value any, of func(path string, leaf any) (any, error
 	case []any:
 		made := make([]any, len(v))
 		for i := range v {
-			if made[i], err = eachLeaf(indexed(path, i), v[i], of); err != nil {
+			if made[i], err = eachLeaf(indexed(path, i), field, v[i], of); err != nil {
 				return nil, err
 			}
 		}
 		return made, nil
 	}
-	return of(path, value)
+	return of(path, field, value)
 }
 
-// compile replaces each text of a payload by its template.
-func (d *decoder) compile(path string, value any, parse func(string) (expression.Template, error)) any {
-	made, _ := eachLeaf(path, value, func(path string, leaf any) (any, error) {
+// compile replaces each text of a type's payload by its template. It reports a reference to a
+// secret that an expression would complete: as only whole ones are references, it would be
+// sent as text.
+func (d *decoder) compile(path, typename string, payload any, about expression.Source) any {
+	made, _ := eachLeaf(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)
 		if !ok {
 			return leaf, nil
 		}
-		template, err := parse(text)
+		template, err := expression.ParseTemplate(text, about)
 		if err != nil {
 			d.errorf(path, "%v", err)
+		}
+		quote := quoteOf(typename, field)
+		for _, text := range template.Between() {
+			if quote != nil && quote(text) != text {
+				d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
+			}
 		}
 		return template, nil
 	})
 	return made
-}
-
-// checkNames reports the reference to a secret that an expression would complete: as
-// only whole ones are references, it would be sent as text.
-func (d *decoder) checkNames(path, typename string, payload any) {
-	fields, _ := payload.(map[string]any)
-	check := func(path string, leaf any) (any, error) {
-		if template, ok := leaf.(expression.Template); ok {
-			for _, text := range template.Between() {
-				if tasks.Literal(text) != text {
-					d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
-				}
-			}
-		}
-		return leaf, nil
-	}
-	for _, name := range referring[typename] {
-		_, _ = eachLeaf(join(path, name), fields[name], check)
-	}
 }

@@ -38,7 +38,7 @@ tasks:
 			t.Errorf("%s: %v", tt.task, err)
 			continue
 		}
-		rule, err := c.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"https://h.example/","method":"GET","body":"https://b.example"}`)})
+		rule, err := c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"https://h.example/","method":"GET","body":"https://b.example"}`)})
 		if err != nil {
 			t.Errorf("%s: %v", tt.task, err)
 		}

@@ -23,7 +23,6 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
@@ -87,7 +86,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		if err != nil {
 			return nil, nil, cli.Usagef("--redis: %w", err)
 		}
-		rdb, err := dial.Redis(ctx, r)
+		rdb, err := r.Connect(ctx)
 		return rdb, func() { _ = rdb.Close() }, err
 	}
 	folder, err := os.MkdirTemp("", "headgate-demo-")
@@ -95,7 +94,7 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		return nil, nil, err
 	}
 	host := embedded.Folder(folder).NewHost(nil)
-	rdb, err := dial.Redis(ctx, config.EmbeddedRedis(host.Dial))
+	rdb, err := config.EmbeddedRedis(host.Dial).Connect(ctx)
 	done := func() {
 		_ = host.Close()
 		_ = os.RemoveAll(folder)

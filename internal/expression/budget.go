@@ -3,7 +3,6 @@ package expression
 import (
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -88,8 +87,8 @@ func (b *budget) whole(v reflect.Value, depth int) error {
 			}
 		}
 	case reflect.Map:
-		for each := v.MapRange(); each.Next(); {
-			if err := errors.Join(b.whole(each.Key(), depth+1), b.whole(each.Value(), depth+1)); err != nil {
+		for entry := v.MapRange(); entry.Next(); {
+			if err := errors.Join(b.whole(entry.Key(), depth+1), b.whole(entry.Value(), depth+1)); err != nil {
 				return err
 			}
 		}
@@ -102,35 +101,35 @@ func (b *budget) whole(v reflect.Value, depth int) error {
 // nothing: the function itself says what is wrong.
 var growing = map[string]func(args []any) float64{
 	"replace": func(args []any) float64 {
-		s, old, by := text(args, 0), text(args, 1), text(args, 2)
+		s, old, by := textAt(args, 0), textAt(args, 1), textAt(args, 2)
 		return float64(len(s)) + float64(strings.Count(s, old))*float64(len(by))
 	},
 	"repeat": func(args []any) float64 {
 		times, _ := args[1].(int)
-		return float64(len(text(args, 0))) * float64(times)
+		return float64(len(textAt(args, 0))) * float64(times)
 	},
 	"join": func(args []any) float64 {
 		made := 0.0
 		if list := reflect.ValueOf(args[0]); list.Kind() == reflect.Slice {
 			for i := range list.Len() {
 				s, _ := reflect.TypeAssert[string](list.Index(i))
-				made += round + float64(len(s)+len(text(args, 1)))
+				made += round + float64(len(s)+len(textAt(args, 1)))
 			}
 		}
 		return made
 	},
 	"split":      parts,
 	"splitAfter": parts,
-	"trim":       func(args []any) float64 { return float64(len(text(args, 0))) * float64(1+len(text(args, 1))) },
+	"trim":       func(args []any) float64 { return float64(len(textAt(args, 0))) * float64(1+len(textAt(args, 1))) },
 }
 
 func parts(args []any) float64 {
-	s := text(args, 0)
-	return float64(len(s)) + round*float64(1+strings.Count(s, text(args, 1)))
+	s := textAt(args, 0)
+	return float64(len(s)) + round*float64(1+strings.Count(s, textAt(args, 1)))
 }
 
-// text is that argument, or nothing.
-func text(args []any, i int) string {
+// textAt is that argument, or nothing.
+func textAt(args []any, i int) string {
 	if i >= len(args) {
 		return ""
 	}
@@ -162,21 +161,19 @@ func payments(c *conf.Config) {
 	}
 	for name, grows := range growing {
 		original := builtin.Builtins[builtin.Index[name]]
-		paying := &builtin.Function{Name: payingName(name)}
-		for _, t := range original.Types {
-			in := []reflect.Type{reflect.TypeFor[*budget]()}
-			in = slices.AppendSeq(in, t.Ins())
-			paying.Types = append(paying.Types, reflect.FuncOf(in, slices.Collect(t.Outs()), false))
-		}
-		paying.Func = func(args ...any) (any, error) {
-			if err := args[0].(*budget).take(grows(args[1:])); err != nil {
-				return nil, err
-			}
-			if original.Safe != nil {
-				value, _, err := original.Safe(args[1:]...)
-				return value, err
-			}
-			return original.Func(args[1:]...)
+		paying := &builtin.Function{
+			Name:     payingName(name),
+			Validate: func([]reflect.Type) (reflect.Type, error) { return original.Types[0].Out(0), nil },
+			Func: func(args ...any) (any, error) {
+				if err := args[0].(*budget).take(grows(args[1:])); err != nil {
+					return nil, err
+				}
+				if original.Safe != nil {
+					value, _, err := original.Safe(args[1:]...)
+					return value, err
+				}
+				return original.Func(args[1:]...)
+			},
 		}
 		c.Functions[paying.Name] = paying
 	}

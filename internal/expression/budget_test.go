@@ -65,11 +65,11 @@ func TestFormulasAreBounded(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			template, err := ParseJobTemplate("${" + test.text + "}")
+			template, err := ParseTemplate("${"+test.text+"}", &Job{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			value, err := template.OfJob(job(test.payload))
+			value, err := template.Of(job(test.payload), nil)
 			if want := "it makes, or goes through, more than 16 MiB"; !strings.HasSuffix(reason(err), want) {
 				t.Errorf("it gives %.60s, and the error %.300q: want %q", fmt.Sprint(value), reason(err), want)
 			}
@@ -111,12 +111,12 @@ func TestWhatFormulasAreForIsNotBounded(t *testing.T) {
 		{`len(payload) == 3 ? "three" : "other"`, `"aaa"`, "three"},
 	}
 	for _, test := range tests {
-		template, err := ParseJobTemplate("${" + test.text + "}")
+		template, err := ParseTemplate("${"+test.text+"}", &Job{})
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		value, err := template.OfJob(job(test.payload))
+		value, err := template.Of(job(test.payload), nil)
 		if test.want == "" {
 			continue
 		}
@@ -157,12 +157,9 @@ func BenchmarkKeyByHost(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	env, err := job(`{"url":"https://example.com/a"}`).env(key.formula)
-	if err != nil {
-		b.Fatal(err)
-	}
+	job := job(`{"url":"https://example.com/a"}`)
 	for b.Loop() {
-		if _, err := key.run(env); err != nil {
+		if _, err := key.run(job); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/checker/nature"
+	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 )
@@ -24,25 +26,29 @@ import (
 type formula struct {
 	what    string // such as "key expression", for errors
 	text    string
+	sees    []string // the names that it may use
 	program *vm.Program
-	names   map[string]bool
-	byHost  bool // whether it takes the host of payload.url
-	bounded bool // whether it has a loop or a function that may make much of little
+	names   map[string]bool // those that it uses
+	byHost  bool            // whether it takes the host of payload.url
+	bounded bool            // whether it has a loop or a function that may make much of little
 }
 
-// compile reports what is wrong with the text, as one line. env is a struct
-// whose expr tags are the names that the text may use.
-func compile(what, text string, env environment) (*formula, error) {
-	f := &formula{what: what, text: strings.TrimSpace(text), names: map[string]bool{}}
+// compile reports what is wrong with the text, as one line.
+func compile(what, text string, about Source) (*formula, error) {
+	f := &formula{what: what, text: strings.TrimSpace(text), sees: about.words(), names: map[string]bool{}}
 	if f.text == "" {
-		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example(env))
+		example := "host(payload.url)"
+		if f.sees[0] == "tick" {
+			example = "tick.Year()"
+		}
+		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example)
 	}
 	patterns := &ownPatterns{}
-	options := []expr.Option{expr.Env(env), hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
+	options := []expr.Option{f.knows, hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
 	// As it was written it says what is wrong with it; as it runs it pays for what it does.
 	written, err := expr.Compile(f.text, options...)
 	if err != nil {
-		return nil, f.wrap(explain(err, env))
+		return nil, f.wrap(err)
 	}
 	if patterns.foreign != nil {
 		return nil, f.wrap(fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", patterns.foreign))
@@ -51,10 +57,24 @@ func compile(what, text string, env environment) (*formula, error) {
 	ast.Walk(&node, f)
 	if f.program = written; f.bounded {
 		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
-			return nil, f.wrap(explain(err, env))
+			return nil, f.wrap(err)
 		}
 	}
 	return f, nil
+}
+
+// knows tells the compiler the names and their types. That of what JSON has nobody knows.
+func (f *formula) knows(c *conf.Config) {
+	env := map[string]any{budgetName: &budget{}}
+	for _, word := range f.sees {
+		env[word] = zeros[word]
+	}
+	c.WithEnv(env)
+	for word, zero := range env {
+		if zero == nil {
+			c.Env.Fields[word] = nature.Nature{}
+		}
+	}
 }
 
 // String is the expression as it was written.
@@ -67,29 +87,25 @@ func (f *formula) String() string {
 
 // run evaluates the formula. A missing field gives nil, without an error. What it makes,
 // and what it goes through for that, is bounded.
-func (f *formula) run(env environment) (any, error) {
-	var left *budget
-	if f.bounded {
-		left = &budget{maxSpent}
+func (f *formula) run(from Source) (any, error) {
+	env, err := from.values(f.names)
+	if err != nil {
+		return nil, err
 	}
-	value, err := expr.Run(f.program, env.with(left))
+	left := &budget{maxSpent}
+	if f.bounded {
+		env[budgetName] = left
+	}
+	value, err := expr.Run(f.program, env)
 	if err == nil && f.bounded {
 		err = left.whole(reflect.ValueOf(value), 0) // what is in it twice is written twice
 	}
-	if err != nil {
-		return nil, explain(err, env)
-	}
-	return value, nil
+	return value, err
 }
 
 // answer is what a formula gives for what it sees, as read takes it.
-func answer[T any](f *formula, see func(*formula) (environment, error), read func(any) (T, error)) (T, error) {
-	var got T
-	var value any
-	env, err := see(f)
-	if err == nil {
-		value, err = f.run(env)
-	}
+func answer[T any](f *formula, from Source, read func(any) (T, error)) (got T, err error) {
+	value, err := f.run(from)
 	if err == nil {
 		got, err = read(value)
 	}
@@ -99,60 +115,32 @@ func answer[T any](f *formula, see func(*formula) (environment, error), read fun
 	return got, nil
 }
 
-type environment interface {
-	// with is the environment with the budget of one run in it.
-	with(left *budget) any
-}
-
-func (f *formula) wrap(err error) error {
-	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
-}
-
 // constant is whether the formula gives the same value for every job.
 func (f *formula) constant() bool { return len(f.names) == 0 }
 
 // mostSaid is how long a reason may be, in bytes: the value that was wrong may be in it.
 const mostSaid = 300
 
-// explain is expr's error without its picture of the source, and with the
-// names that exist where one does not.
-func explain(err error, env any) error {
-	shown, ok := errors.AsType[*file.Error](err)
-	if !ok {
-		return err
-	}
-	reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
-	reason = strings.TrimPrefix(reason, "runtime error: ")
-	if reason == "memory budget exceeded" { // expr's own, for lists
-		return errSpent
-	}
-	if _, field, ok := strings.Cut(reason, "taskEnv has no field "); ok {
-		return fmt.Errorf("task has no field %s: want task.type, task.queue or task.id", field)
-	}
-	if strings.HasPrefix(reason, "unknown name") {
-		return fmt.Errorf("%s: want one of %s, or text in quotes", reason, strings.Join(known(env), ", "))
-	}
-	if len(reason) > mostSaid {
-		reason = strings.ToValidUTF8(reason[:mostSaid], "") + "…"
-	}
-	return errors.New(reason)
-}
-
-func known(env any) []string {
-	var found []string
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(env)) {
-		if name := field.Tag.Get("expr"); name != "" && name != budgetName {
-			found = append(found, name)
+// wrap is an error with the formula, and expr's own without its picture of the source, but
+// with the names that exist where one does not.
+func (f *formula) wrap(err error) error {
+	if shown, ok := errors.AsType[*file.Error](err); ok {
+		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
+		reason = strings.TrimPrefix(reason, "runtime error: ")
+		_, field, noField := strings.Cut(reason, "taskNames has no field ")
+		switch {
+		case reason == "memory budget exceeded": // expr's own, for lists
+			reason = errSpent.Error()
+		case noField:
+			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
+		case strings.HasPrefix(reason, "unknown name"):
+			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(f.sees, ", "))
+		case len(reason) > mostSaid:
+			reason = strings.ToValidUTF8(reason[:mostSaid], "") + "…"
 		}
+		err = errors.New(reason)
 	}
-	return append(found, "host(…)")
-}
-
-func example(env any) string {
-	if _, ok := env.(tickEnv); ok {
-		return "tick.Year()"
-	}
-	return "host(payload.url)"
+	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
 }
 
 // Visit is called for every part of a formula.

@@ -24,8 +24,10 @@ func FuzzExpressions(target *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
 		job := func() *Job { return &Job{Type: "a", Queue: "default", ID: "1", Payload: payload} }
 		if key, err := parse[Key](text); err == nil {
-			if value, err := key.Of(job()); err == nil && checkKey(value) != nil {
-				t.Errorf("%q is the key %q: %v", text, value, checkKey(value))
+			if value, err := key.Of(job()); err == nil {
+				if _, err := readKey(value); err != nil {
+					t.Errorf("%q is the key %q: %v", text, value, err)
+				}
 			}
 		}
 		if cost, err := parse[Cost](text); err == nil {
@@ -37,7 +39,7 @@ func FuzzExpressions(target *testing.F) {
 			_, _ = priority.Of(job())
 		}
 		if settle, err := parse[Settle](text); err == nil {
-			if n, ok, err := settle.Of(job(), payload); ok && err == nil && n < 0 {
+			if n, err := settle.Of(&Done{Job: *job(), Result: payload}); err == nil && n < 0 {
 				t.Errorf("%q settles %d", text, n)
 			}
 		}

@@ -12,70 +12,57 @@ import (
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
+// kind is what formulas of one kind have in common.
+type kind[T any] struct {
+	what   string // for errors
+	about  Source
+	unsaid T    // what it is without a formula
+	early  bool // whether a formula that gives the same for every job is checked at once
+	read   func(value any) (T, error)
+}
+
+func (k kind[T]) compile(to **formula, text []byte) (err error) {
+	if *to, err = compile(k.what, string(text), k.about); err == nil && k.early && (*to).constant() {
+		_, err = k.of(*to, k.about)
+	}
+	return err
+}
+
+func (k kind[T]) of(f *formula, from Source) (T, error) {
+	if f == nil {
+		return k.unsaid, nil
+	}
+	return answer(f, from, k.read)
+}
+
 // Key says under which key a job counts: host(payload.url). The zero Key gives
 // the empty key: one meter for all jobs.
 type Key struct{ *formula }
 
+var keys = kind[string]{what: "key expression", about: &Job{}, read: readKey}
+
 // UnmarshalText compiles a key expression.
-func (k *Key) UnmarshalText(text []byte) (err error) {
-	k.formula, err = compile("key expression", string(text), jobEnv{})
-	return err
-}
+func (k *Key) UnmarshalText(text []byte) error { return keys.compile(&k.formula, text) }
 
 // Of is the job's key. Text, numbers and booleans can be keys, of 1 to 200
 // bytes and without control characters.
-func (k Key) Of(job *Job) (string, error) {
-	if k.formula == nil {
-		return "", nil
-	}
-	return answer(k.formula, job.sees, func(value any) (string, error) {
-		key, err := scalar(value)
-		if err == nil {
-			err = checkKey(key)
-		}
-		return key, err
-	})
-}
+func (k Key) Of(job *Job) (string, error) { return keys.of(k.formula, job) }
 
 // ByHost reports whether the host that a job calls determines its key, as in
 // host(payload.url): so what that host says of the key concerns no other host.
 func (k Key) ByHost() bool { return k.formula != nil && k.byHost }
 
-// maxKey bounds what a payload can make Redis store as a name, in bytes.
-const maxKey = 200
-
-func checkKey(key string) error {
-	switch {
-	case key == "":
-		return errors.New("the key is empty")
-	case len(key) > maxKey:
-		return fmt.Errorf("the key %q… has %d bytes: want at most %d", strings.ToValidUTF8(key[:40], ""), len(key), maxKey)
-	case strings.ContainsFunc(key, unicode.IsControl):
-		return fmt.Errorf("the key %q has a control character in it", key)
-	}
-	return nil
-}
-
 // Cost says how many permits a job takes: 3, or len(payload.items). The zero
 // Cost is 1.
 type Cost struct{ *formula }
 
-// UnmarshalText compiles a cost expression. One that gives the same for every job
-// is checked at once.
-func (c *Cost) UnmarshalText(text []byte) (err error) {
-	if c.formula, err = compile("cost expression", string(text), jobEnv{}); err == nil && c.constant() {
-		_, err = c.Of(&Job{})
-	}
-	return err
-}
+var costs = kind[int]{what: "cost expression", about: &Job{}, unsaid: 1, early: true, read: integer(1, math.MaxInt, "of permits, at least 1")}
+
+// UnmarshalText compiles a cost expression.
+func (c *Cost) UnmarshalText(text []byte) error { return costs.compile(&c.formula, text) }
 
 // Of is the job's cost, a whole number of at least 1.
-func (c Cost) Of(job *Job) (int, error) {
-	if c.formula == nil {
-		return 1, nil
-	}
-	return answer(c.formula, job.sees, whole(1, math.MaxInt, "of permits, at least 1"))
-}
+func (c Cost) Of(job *Job) (int, error) { return costs.of(c.formula, job) }
 
 // Constant is the cost where it is the same for every job.
 func (c Cost) Constant() (int, bool) {
@@ -91,118 +78,89 @@ func (c Cost) Constant() (int, bool) {
 // fromJSON(result.body).usage.total_tokens. The zero Settle leaves the cost as it is.
 type Settle struct{ *formula }
 
-// UnmarshalText compiles such an expression.
-func (s *Settle) UnmarshalText(text []byte) (err error) {
-	s.formula, err = compile("settle expression", string(text), doneEnv{})
-	return err
-}
+var settles = kind[int]{what: "settle expression", about: &Done{}, read: integer(0, math.MaxInt, "of permits, 0 or more")}
 
-// Of is what the job with that result has cost, a whole number of 0 or more. It
-// reports false where nothing is to be settled.
-func (s Settle) Of(job *Job, result []byte) (cost int, ok bool, err error) {
-	if s.formula == nil {
-		return 0, false, nil
-	}
-	see := func(f *formula) (environment, error) {
-		env, err := job.env(f)
-		if err != nil {
-			return nil, err
-		}
-		decoded, err := decode("result", result)
-		return doneEnv{env, decoded}, err
-	}
-	cost, err = answer(s.formula, see, whole(0, math.MaxInt, "of permits, 0 or more"))
-	return cost, err == nil, err
-}
+// UnmarshalText compiles such an expression.
+func (s *Settle) UnmarshalText(text []byte) error { return settles.compile(&s.formula, text) }
+
+// Of is what the job has cost, a whole number of 0 or more. Its result must be JSON.
+func (s Settle) Of(job *Done) (int, error) { return settles.of(s.formula, answered{job}) }
+
+// IsZero reports whether nothing is to be settled.
+func (s Settle) IsZero() bool { return s.formula == nil }
 
 // Priority says how urgent a job is: high, normal or low, or an expression
 // that gives one of them, such as payload.paid ? high : low. The zero Priority
 // is normal.
 type Priority struct{ *formula }
 
-// priorityEnv lets a priority be written without quotes.
-type priorityEnv struct {
-	jobEnv
-	High   string `expr:"high"`
-	Normal string `expr:"normal"`
-	Low    string `expr:"low"`
-}
+var priorities = kind[lanes.Priority]{what: "priority expression", about: urgency{&Job{}}, unsaid: lanes.Normal, early: true, read: readPriority}
 
-func (e priorityEnv) with(left *budget) any { e.Left = left; return e }
-
-// UnmarshalText compiles a priority expression. One that gives the same for every job
-// is checked at once.
-func (p *Priority) UnmarshalText(text []byte) (err error) {
-	if p.formula, err = compile("priority expression", string(text), priorityEnv{}); err == nil && p.constant() {
-		_, err = p.Of(&Job{})
-	}
-	return err
-}
+// UnmarshalText compiles a priority expression.
+func (p *Priority) UnmarshalText(text []byte) error { return priorities.compile(&p.formula, text) }
 
 // Of is the job's priority.
-func (p Priority) Of(job *Job) (lanes.Priority, error) {
-	if p.formula == nil {
-		return lanes.Normal, nil
-	}
-	see := func(f *formula) (environment, error) {
-		env, err := job.env(f)
-		return priorityEnv{env, "high", "normal", "low"}, err
-	}
-	return answer(p.formula, see, func(value any) (priority lanes.Priority, err error) {
-		text, ok := value.(string)
-		switch {
-		case !ok:
-			err = fmt.Errorf("it gives %s: want high, normal or low", describe(value))
-		case priority.UnmarshalText([]byte(text)) != nil:
-			err = fmt.Errorf("it gives %q: want high, normal or low", text)
-		}
-		return priority, err
-	})
-}
+func (p Priority) Of(job *Job) (lanes.Priority, error) { return priorities.of(p.formula, urgency{job}) }
 
 // Weight says how many turns a job's fairness key has while one of weight 1 has one: 3, or
 // payload.paid ? 5 : 1. The zero Weight is 0, which counts as 1.
 type Weight struct{ *formula }
 
-// UnmarshalText compiles a weight expression. One that gives the same for every job is
-// checked at once.
-func (w *Weight) UnmarshalText(text []byte) (err error) {
-	if w.formula, err = compile("weight expression", string(text), jobEnv{}); err == nil && w.constant() {
-		_, err = w.Of(&Job{})
-	}
-	return err
-}
+var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, turns.MostWeight, fmt.Sprintf("from 1 to %d", turns.MostWeight))}
+
+// UnmarshalText compiles a weight expression.
+func (w *Weight) UnmarshalText(text []byte) error { return weights.compile(&w.formula, text) }
 
 // Of is the job's weight, a whole number from 1 to 1000.
-func (w Weight) Of(job *Job) (int, error) {
-	if w.formula == nil {
-		return 0, nil
-	}
-	return answer(w.formula, job.sees, whole(1, turns.MostWeight, fmt.Sprintf("from 1 to %d", turns.MostWeight)))
-}
+func (w Weight) Of(job *Job) (int, error) { return weights.of(w.formula, job) }
 
 // When says whether something is done about a job that has run: result.ok. The
 // zero When is always.
 type When struct{ *formula }
 
+var conditions = kind[bool]{what: "condition", about: &Done{}, unsaid: true, read: readCondition}
+
 // UnmarshalText compiles a condition.
-func (w *When) UnmarshalText(text []byte) (err error) {
-	w.formula, err = compile("condition", string(text), doneEnv{})
-	return err
-}
+func (w *When) UnmarshalText(text []byte) error { return conditions.compile(&w.formula, text) }
 
 // Of reports whether the condition holds. A field that is not there is false.
-func (w When) Of(job *Done) (bool, error) {
-	if w.formula == nil {
-		return true, nil
+func (w When) Of(job *Done) (bool, error) { return conditions.of(w.formula, job) }
+
+// maxKey bounds what a payload can make Redis store as a name, in bytes.
+const maxKey = 200
+
+func readKey(value any) (string, error) {
+	key, err := scalar(value)
+	switch {
+	case err != nil:
+		return "", err
+	case key == "":
+		return "", errors.New("the key is empty")
+	case len(key) > maxKey:
+		return "", fmt.Errorf("the key %q… has %d bytes: want at most %d", strings.ToValidUTF8(key[:40], ""), len(key), maxKey)
+	case strings.ContainsFunc(key, unicode.IsControl):
+		return "", fmt.Errorf("the key %q has a control character in it", key)
 	}
-	return answer(w.formula, job.env, func(value any) (bool, error) {
-		holds, ok := value.(bool)
-		if !ok && value != nil {
-			return false, fmt.Errorf("it gives %s: want true or false", describe(value))
-		}
-		return holds, nil
-	})
+	return key, nil
+}
+
+func readPriority(value any) (priority lanes.Priority, err error) {
+	text, ok := value.(string)
+	switch {
+	case !ok:
+		err = fmt.Errorf("it gives %s: want high, normal or low", describe(value))
+	case priority.UnmarshalText([]byte(text)) != nil:
+		err = fmt.Errorf("it gives %q: want high, normal or low", text)
+	}
+	return priority, err
+}
+
+func readCondition(value any) (bool, error) {
+	holds, ok := value.(bool)
+	if !ok && value != nil {
+		return false, fmt.Errorf("it gives %s: want true or false", describe(value))
+	}
+	return holds, nil
 }
 
 // exact is where float64 stops telling one whole number from the next.
@@ -210,8 +168,8 @@ const exact = 1 << 53
 
 var errNoField = errors.New("there is no such field in it (or it is null)")
 
-// whole reads a value that is a whole number within bounds; want says which.
-func whole(least, most int, want string) func(value any) (int, error) {
+// integer reads a value that is a whole number within bounds; want says which.
+func integer(least, most int, want string) func(value any) (int, error) {
 	return func(value any) (int, error) {
 		switch v := value.(type) {
 		case nil:
@@ -249,19 +207,4 @@ func scalar(value any) (string, error) {
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	}
 	return "", fmt.Errorf("it gives %s: want text, a number or true/false", describe(value))
-}
-
-// describe names the type of a value in the words of JSON.
-func describe(value any) string {
-	switch value.(type) {
-	case nil:
-		return "nothing"
-	case string:
-		return "text"
-	case map[string]any:
-		return "an object"
-	case []any:
-		return "a list"
-	}
-	return fmt.Sprintf("a %T", value)
 }

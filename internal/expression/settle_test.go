@@ -23,15 +23,15 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
-		got, ok, err := settle.Of(job(`{"n":3}`), []byte(test.result))
-		if got != test.cost || reason(err) != test.err || ok != (test.err == "") {
-			t.Errorf("%s of %s = %d, %t, %q\nwant %d, %q", test.text, test.result, got, ok, reason(err), test.cost, test.err)
+		got, err := settle.Of(&Done{Job: *job(`{"n":3}`), Result: []byte(test.result)})
+		if got != test.cost || reason(err) != test.err {
+			t.Errorf("%s of %s = %d, %q\nwant %d, %q", test.text, test.result, got, reason(err), test.cost, test.err)
 		}
 	}
 	if _, err := parse[Settle]("results.n"); reason(err) != "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes" {
 		t.Error(err)
 	}
-	if _, ok, err := (Settle{}).Of(job("x"), nil); ok || err != nil {
-		t.Errorf("zero: %t, %v", ok, err)
+	if !(Settle{}).IsZero() {
+		t.Error("zero: want that nothing is to be settled")
 	}
 }

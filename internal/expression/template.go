@@ -25,24 +25,8 @@ type part struct {
 // Quote writes a text so that nothing in it is taken for a name. Nil leaves it as it is.
 type Quote func(text string) string
 
-type tickEnv struct {
-	Tick time.Time `expr:"tick"`
-	Left *budget   `expr:"what is left" json:"-"`
-}
-
-func (e tickEnv) with(left *budget) any { e.Left = left; return e }
-
-// ParseTemplate compiles the expressions of a schedule's text.
-func ParseTemplate(text string) (Template, error) { return parseTemplate(text, tickEnv{}) }
-
-// ParseJobTemplate compiles the expressions of a text about a job.
-func ParseJobTemplate(text string) (Template, error) { return parseTemplate(text, jobEnv{}) }
-
-// ParseDoneTemplate compiles the expressions of a text about a job and its
-// result.
-func ParseDoneTemplate(text string) (Template, error) { return parseTemplate(text, doneEnv{}) }
-
-func parseTemplate(text string, env environment) (Template, error) {
+// ParseTemplate compiles the expressions of a text about such a source.
+func ParseTemplate(text string, about Source) (Template, error) {
 	var t Template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
@@ -67,7 +51,7 @@ func parseTemplate(text string, env environment) (Template, error) {
 		if end < 0 {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
-		f, err := compile("payload expression", rest[:end], env)
+		f, err := compile("payload expression", rest[:end], about)
 		if err != nil {
 			return Template{}, err
 		}
@@ -103,39 +87,35 @@ func closing(text string) int {
 	return -1
 }
 
-// At is the template's value for one tick. A template that is one expression
+// Of is the template's value for what it sees. A template that is one expression
 // and nothing else gives that expression's own value, of any type; every
-// other gives text. The value is quoted but for the ${…} that the template itself has.
-func (t Template) At(tick time.Time, quote Quote) (any, error) {
-	return t.fill(func(*formula) (environment, error) { return tickEnv{Tick: tick}, nil }, quote)
-}
-
-// OfJob is the template's value for a job, as At for a tick.
-func (t Template) OfJob(job *Job) (any, error) {
-	return t.fill(job.sees, nil)
-}
-
-// OfDone is the template's value for a job that has run, as At for a tick.
-func (t Template) OfDone(job *Done, quote Quote) (any, error) { return t.fill(job.env, quote) }
-
-// fill evaluates the template, each expression with what it sees. What stands between
-// two whole parts is quoted at once: pieces of it could make a name together.
-func (t Template) fill(see func(*formula) (environment, error), quote Quote) (any, error) {
+// other gives text. The value is quoted but for the ${…} that the template itself has. What
+// stands between two of these is quoted at once: pieces of it could make a name together.
+func (t Template) Of(from Source, quote Quote) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		value, err := answer(t.parts[0].formula, see, something)
+		value, err := answer(t.parts[0].formula, from, something)
 		if err != nil {
 			return nil, err
 		}
 		return quote.In(value)
 	}
+	text, err := t.Text(from, quote)
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+// Text is Of as text: also that of one expression and nothing else.
+func (t Template) Text(from Source, quote Quote) (string, error) {
 	var b strings.Builder
 	between := ""
 	for _, p := range t.parts {
 		text := p.text
 		if p.formula != nil {
 			var err error
-			if text, err = answer(p.formula, see, inline); err != nil {
-				return nil, err
+			if text, err = answer(p.formula, from, inline); err != nil {
+				return "", err
 			}
 		}
 		if p.whole {

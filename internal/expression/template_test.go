@@ -35,12 +35,12 @@ func TestTemplate(t *testing.T) {
 		{text: "${[1][tick.Day()]}", err: "payload expression [1][tick.Day()]: index out of range: 1 (array length is 1)"},
 	}
 	for _, test := range tests {
-		template, err := ParseTemplate(test.text)
+		template, err := ParseTemplate(test.text, Tick{})
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
-		got, err := template.At(tick, nil)
+		got, err := template.Of(Tick(tick), nil)
 		if diff := cmp.Diff(test.want, got); diff != "" || reason(err) != test.err {
 			t.Errorf("%s: %v\n%s", test.text, err, diff)
 		}
@@ -57,7 +57,7 @@ func TestTemplateDoesNotCompile(t *testing.T) {
 		{"${tick.Foo()}", "payload expression tick.Foo(): type time.Time has no method Foo"},
 	}
 	for _, test := range tests {
-		if _, err := ParseTemplate(test.text); reason(err) != test.err {
+		if _, err := ParseTemplate(test.text, Tick{}); reason(err) != test.err {
 			t.Errorf("%s: %s\nwant %s", test.text, reason(err), test.err)
 		}
 	}
@@ -72,11 +72,11 @@ func FuzzTemplate(target *testing.F) {
 	}
 	tick := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		template, err := ParseTemplate(text)
+		template, err := ParseTemplate(text, Tick{})
 		if err != nil {
 			return
 		}
-		if value, err := template.At(tick, nil); value == nil && err == nil {
+		if value, err := template.Of(Tick(tick), nil); value == nil && err == nil {
 			t.Errorf("%q gives nothing, without an error", text)
 		}
 	})

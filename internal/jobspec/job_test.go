@@ -9,8 +9,6 @@ import (
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique"
-	y, m, d := time.Now().Date()
-	tomorrow := time.Date(y, m, d+1, 9, 0, 0, 0, time.Local).Format(time.RFC3339)
 	tests := []struct{ line, want string }{
 		{`{}`, "type is missing: want the type of the job, such as http:request"},
 		{`{"type":" "}`, "type is missing: want the type of the job, such as http:request"},
@@ -19,13 +17,13 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{`{"type":"t","queue":"a b"}`, `queue "a b": want 1 to 100 letters, digits, or _ . : -`},
 		{`{"type":"t","id":"a\nb"}`, `id "a\nb": want one line of at most 200 bytes`},
 		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 30m or 24h`},
-		{`{"type":"t","in":"1d"}`, `in "1d": want a duration such as 90s, 30m or 24h (24h for 1d)`},
-		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 30m or 24h (336h for 2 weeks)`},
-		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 30m or 24h (90s for seconds)`},
+		{`{"type":"t","in":"1d"}`, `in "1d": want a duration such as 90s, 30m or 24h`},
+		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 30m or 24h`},
+		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 30m or 24h`},
 		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s" or "24h"`},
 		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
 		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
-		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as ` + tomorrow + ` (tomorrow at nine)`},
+		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as 2026-01-02T15:04:05Z`},
 		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: at is there as well: want one of them`},
 		{`{"type":"t","max_retry":2147483648}`, `max_retry 2147483648: want at most 2147483647`},
 		{`{"type":"t","max_retry":1.5}`, `max_retry 1.5: want a whole number`},

@@ -3,10 +3,10 @@
 package trouble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 
@@ -33,25 +33,29 @@ const (
 	Evicts Trouble = "evicts"
 )
 
-var says = map[Trouble]string{
-	Away:        "it does not answer",
-	Loading:     "it is loading its data",
-	Full:        "its memory is full",
-	ReadOnly:    "it is a replica, which takes no writes",
-	FewReplicas: "it has fewer replicas than its min-replicas-to-write, and takes no writes",
-	Unsaved:     "it cannot save to its disk, and takes no writes",
-	Password:    "it refuses the password, or there is no such user",
-	Rights:      "its user has not the rights",
-	Clients:     "it has as many connections as its maxclients",
-	Cluster:     "its cluster, or the master of this replica, is down",
-	Evicts:      "its maxmemory-policy deletes jobs and limits when its memory is full",
+// known are the troubles, in words, and how an answer of Redis tells them.
+var known = map[Trouble]struct {
+	says string
+	is   func(err error) bool
+}{
+	Away:        {"it does not answer", nil},
+	Loading:     {"it is loading its data", redis.IsLoadingError},
+	Full:        {"its memory is full", redis.IsOOMError},
+	ReadOnly:    {"it is a replica, which takes no writes", redis.IsReadOnlyError},
+	FewReplicas: {"it has fewer replicas than its min-replicas-to-write, and takes no writes", redis.IsNoReplicasError},
+	Unsaved:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
+	Password:    {"it refuses the password, or there is no such user", redis.IsAuthError},
+	Rights:      {"its user has not the rights", redis.IsPermissionError},
+	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
+	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
+	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
 // All lists them.
-func All() []Trouble { return slices.Sorted(maps.Keys(says)) }
+func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 
 // Says is the trouble in words, which go on after a colon.
-func (t Trouble) Says() string { return says[t] }
+func (t Trouble) Says() string { return known[t].says }
 
 // Usable reports whether such a Redis can be used. Rights may be missing for some commands
 // only.
@@ -73,29 +77,13 @@ func Of(err error) Trouble {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return Away
 	}
-	for _, known := range []struct {
-		is func(error) bool
-		Trouble
-	}{
-		{redis.IsOOMError, Full},
-		{redis.IsReadOnlyError, ReadOnly},
-		{redis.IsNoReplicasError, FewReplicas},
-		{func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }, Unsaved},
-		{redis.IsLoadingError, Loading},
-		{redis.IsAuthError, Password},
-		{redis.IsPermissionError, Rights},
-		{redis.IsMaxClientsError, Clients},
-		{redis.IsClusterDownError, Cluster},
-		{redis.IsMasterDownError, Cluster},
-	} {
-		if known.is(err) {
-			return known.Trouble
+	for _, t := range All() {
+		if is := known[t].is; is != nil && is(err) {
+			return t
 		}
 	}
 	return None
 }
-
-var policyLine = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 
 // EvictionPolicy is the maxmemory-policy by which a Redis deletes keys when its memory is
 // full; empty where it keeps all, or does not say. Of a cluster it is the first that evicts.
@@ -103,11 +91,11 @@ var policyLine = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb redis.Cmdable) {
-		found := policyLine.FindStringSubmatch(rdb.Info(ctx, "memory").Val())
+		found := rdb.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
 		mu.Lock()
 		defer mu.Unlock()
-		if found != nil && found[1] != "noeviction" {
-			policy = found[1]
+		if found != "noeviction" {
+			policy = cmp.Or(found, policy)
 		}
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {

@@ -46,14 +46,6 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// newFeedback tells the limits what the other side says, as far as the config trusts it, and
-// what jobs have truly cost, where the config says how to tell.
-func (w *Worker) newFeedback() *tasks.Feedback {
-	return &tasks.Feedback{
-		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(w.store), Limiter: w.limiter, Log: w.log,
-	}
-}
-
 // told is the moment until which an answer shuts the limits of a task, and zero where the
 // config does not trust it with them. What is longer than a limit allows is cut.
 func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
@@ -65,7 +57,7 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 		}
 		return time.Time{}
 	}
-	least, longest := c.MaxBlocks(task.Type())
+	least, longest := c.Tasks[task.Type()].MaxBlocks(c.Limits)
 	if least.Name != "" && wait > least.LongestBlock() {
 		w.log.Warn("the other side wants to be left alone for longer than a limit allows: it is shut for its max_block", "type", task.Type(),
 			"limit", least.Name, "max_block", least.LongestBlock(), "asked", wait.Round(time.Second))
@@ -73,18 +65,9 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 	return until.Add(min(0, longest-wait)) // each limit cuts the rest itself
 }
 
-// costs is what a job that is done has truly cost, by limit, where the config says how to
-// tell by its result.
+// costs is what a job that is done has truly cost, by limit.
 func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
-	c := w.config.Load()
-	if !c.Tasks[task.Type()].Settles() {
-		return nil, nil
-	}
-	got, err := result()
-	if err != nil {
-		return nil, err
-	}
-	return c.Costs(config.JobOf(ctx, task), got)
+	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
 // thenRetention is how long a job that followed on another is kept at least when
@@ -105,10 +88,12 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 		if len(then) == 0 {
 			return nil
 		}
-		done, err := w.done(ctx, task)
+		done := &expression.Done{Job: *config.JobOf(ctx, task)}
+		info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(done.Queue, done.ID)
 		if err != nil {
-			return err
+			return fmt.Errorf("then: the job's own result: %w", err)
 		}
+		done.Result = info.Result
 		key, err := scheduler.IdempotencyKey(ctx)
 		if err != nil {
 			return fmt.Errorf("then: %w", err)
@@ -119,17 +104,6 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 		}
 		return w.enqueueAll(ctx, jobs)
 	})
-}
-
-// done is the job with the result that its handler has written.
-func (w *Worker) done(ctx context.Context, task *asynq.Task) (*expression.Done, error) {
-	d := &expression.Done{Job: *config.JobOf(ctx, task)}
-	info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(d.Queue, d.ID)
-	if err != nil {
-		return d, fmt.Errorf("then: the job's own result: %w", err)
-	}
-	d.Result = info.Result
-	return d, nil
 }
 
 // following are the jobs that follow on one that is done. All are worked out before

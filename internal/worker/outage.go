@@ -20,7 +20,7 @@ import (
 // cannot be used each of its users complains again and again; outage says
 // so once, and once that it is over.
 type outage struct {
-	next  slog.Handler
+	slog.Handler
 	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
 	down  atomic.Bool
 	mu    sync.Mutex
@@ -36,15 +36,13 @@ func (o *outage) check(err error) {
 	if err == nil && o.down.Load() {
 		err = o.ask(context.Background())
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		o.begins(err)
-	case err == nil && o.down.Load():
+	} else if o.down.Load() {
 		o.ended.Store(time.Now().UnixNano())
-		if !o.down.Swap(false) {
-			return
+		if o.down.Swap(false) {
+			slog.New(o.Handler).Info("Redis is back: jobs go on")
 		}
-		slog.New(o.next).Info("Redis is back: jobs go on")
 	}
 }
 
@@ -59,8 +57,11 @@ func (o *outage) begins(err error) {
 	}
 	o.why = of
 	o.down.Store(true)
-	slog.New(o.next).Error("Redis cannot be used: jobs wait", "why", of.Says(), "error", err)
+	slog.New(o.Handler).Error("Redis cannot be used: jobs wait", "why", of.Says(), "error", err)
 }
+
+// readyTimeout bounds how long Redis may take to be found well.
+const readyTimeout = time.Second
 
 func (o *outage) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
@@ -68,16 +69,12 @@ func (o *outage) ask(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-func (o *outage) Enabled(ctx context.Context, level slog.Level) bool {
-	return o.next.Enabled(ctx, level)
-}
-
 // Handle implements slog.Handler. While Redis is away it drops warnings and errors, for
 // they only say that; one of them may be the first that is heard of it.
 func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn {
 		if o.dropped.Load() == 0 || scheduler.OutageOf(ctx) != scheduler.OutageEnds {
-			return o.next.Handle(ctx, r)
+			return o.Handler.Handle(ctx, r)
 		}
 		o.dropped.Add(-1)
 		o.check(nil)
@@ -87,7 +84,7 @@ func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 		o.check(o.ask(ctx))
 	}
 	if !o.down.Load() && !o.late(ctx, r) {
-		return o.next.Handle(ctx, r)
+		return o.Handler.Handle(ctx, r)
 	}
 	if scheduler.OutageOf(ctx) == scheduler.OutageBegins {
 		o.dropped.Add(1)
@@ -151,16 +148,4 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Re
 	}
 	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s;"+
 		" to mend that: %s CONFIG SET maxmemory-policy noeviction%s", policy, cli, where)
-}
-
-// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
-// operator may change that at any time, or a failover to another server.
-func (w *Worker) lookAtEviction(ctx context.Context) {
-	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
-	switch before := *w.health.evicts.Swap(&text); {
-	case text != "" && text != before:
-		w.log.Warn(text)
-	case text == "" && before != "":
-		w.log.Info("Redis keeps jobs and limits again when its memory is full")
-	}
 }

@@ -78,7 +78,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = errors.New(next.Absent)
 	}
 	if err == nil {
-		err = cron.Check(next.Entries())
+		err = cron.Check(next.Schedules.Entries())
 	}
 	stays := "the config stays as it was"
 	if err == nil {
@@ -87,7 +87,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = w.server.Define(ctx, next.Limits...)
 	}
 	if err == nil {
-		err = w.cron.Set(next.Entries())
+		err = w.cron.Set(next.Schedules.Entries())
 	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -118,36 +118,26 @@ func (w *Worker) describe() {
 }
 
 // needRestart lists the fields that a running worker cannot change.
-func needRestart(old, next *config.Config) []string {
-	var fields []string
-	changed := func(name string, is bool) {
-		if is {
+func needRestart(old, next *config.Config) (fields []string) {
+	was, is := reflect.ValueOf(*old), reflect.ValueOf(*next)
+	for i := range was.NumField() {
+		name, same := was.Type().Field(i).Tag.Get("yaml"), false
+		switch name {
+		case "", "tasks", "schedules":
+			same = true
+		case "commands": // compiled expressions cannot be compared, their texts can
+			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
+				type fields config.Command
+				return fmt.Sprint(fields(a)) == fmt.Sprint(fields(b))
+			})
+		default:
+			same = reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())
+		}
+		if !same {
 			fields = append(fields, name)
 		}
 	}
-	changed("redis", old.Redis.String() != next.Redis.String())
-	changed("redis_tls", old.RedisTLS != next.RedisTLS)
-	changed("app", old.App != next.App)
-	changed("scope", old.Scope != next.Scope)
-	changed("concurrency", old.Concurrency != next.Concurrency)
-	changed("queues", !maps.Equal(old.Queues, next.Queues))
-	changed("strict_priority", old.StrictPriority != next.StrictPriority)
-	changed("listen", old.Listen != next.Listen)
-	changed("http", !reflect.DeepEqual(old.HTTP, next.HTTP))
-	changed("page", !reflect.DeepEqual(old.Page, next.Page))
-	changed("crawl", !reflect.DeepEqual(old.Crawl, next.Crawl))
-	changed("commands", !reflect.DeepEqual(describeCommands(old), describeCommands(next)))
-	changed("shutdown_timeout", old.ShutdownTimeout != next.ShutdownTimeout)
 	return fields
-}
-
-// describeCommands are a config's commands as they can be compared.
-func describeCommands(c *config.Config) map[string]any {
-	texts := map[string]any{}
-	for name, command := range c.Commands {
-		texts[name] = []any{command.String(), command.Timeout, command.Env, command.Dir, command.MaxOutput}
-	}
-	return texts
 }
 
 // limitsNow are those in Redis, by name. Where they cannot be had that is logged.
@@ -214,11 +204,8 @@ func keepsDelays(c *config.Config) bool {
 	if !crawls {
 		return true
 	}
-	kinds := map[string]throttle.Kind{}
-	for _, l := range c.Limits {
-		kinds[l.Name] = l.Kind
-	}
-	return slices.ContainsFunc(task.Limits, func(n config.Need) bool {
-		return n.Key.ByHost() && (kinds[n.Limit] == throttle.Funnel || kinds[n.Limit] == throttle.TokenBucket)
+	return slices.ContainsFunc(c.Limits, func(l throttle.Limit) bool {
+		byHost := func(n config.Need) bool { return n.Limit == l.Name && n.Key.ByHost() }
+		return (l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket) && slices.ContainsFunc(task.Limits, byHost)
 	})
 }

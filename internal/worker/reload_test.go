@@ -63,4 +63,22 @@ func TestNeedRestart(t *testing.T) {
 	if diff := cmp.Diff([]string{"scope", "concurrency", "queues"}, needRestart(old, next)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	const text = `
+redis: rediss://:secret@h/1?pool_size=5
+commands: {a: {run: [ls, "${host(payload.url)}"], timeout: 1m}}
+http: {proxy: http://p:1, tls: {ca: a.pem}, allow_private: [10.0.0.0/8]}
+tasks: {"exec:a": {priority: payload.p}}
+`
+	for _, tt := range []struct{ from, to, field string }{
+		{"", "", ""}, {"1m", "2m", "commands"}, {"url", "uri", "commands"}, {"secret", "other", "redis"}, {"a.pem", "b.pem", "http"}, {"payload.p", "payload.q", ""},
+	} {
+		old, err := config.Parse("f", []byte(text))
+		next, other := config.Parse("f", []byte(strings.Replace(text, tt.from, tt.to, 1)))
+		if err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		if got := strings.Join(needRestart(old, next), ", "); got != tt.field {
+			t.Errorf("%s instead of %s needs a restart for %q, want %q", tt.to, tt.from, got, tt.field)
+		}
+	}
 }

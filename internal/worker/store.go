@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/words"
 )
@@ -30,31 +29,27 @@ type store struct {
 	notes  io.Writer
 }
 
-func (w *Worker) openStore(ctx context.Context) (*store, error) {
-	c, s := w.config.Load(), &store{config: w.config.Load, log: w.log, notes: w.options.Notes, lent: w.options.Redis != nil}
+func (s *store) open(ctx context.Context) (err error) {
 	if s.lent {
-		s.UniversalClient = w.options.Redis
-		return s, nil
+		return nil
 	}
-	var err error
-	if !c.Redis.IsZero() {
-		s.UniversalClient, err = dial.Redis(ctx, c.Redis)
-		return s, err
+	if c := s.config(); !c.Redis.IsZero() {
+		s.UniversalClient, err = c.Redis.Connect(ctx)
+		return err
 	}
 	folder, err := embedded.Default()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.host = folder.NewHost(func(server *embedded.Server) (func(), error) {
 		return s.prepare(context.WithoutCancel(ctx), server)
 	})
-	if err := s.join(ctx); err != nil {
+	if err = s.join(ctx); err != nil {
 		if lost := s.host.Close(); lost != nil { // it keeps what it has taken over
-			return nil, fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
+			return fmt.Errorf("%s\n%w", err.Error(), lost) // a stop is no reason to hide that
 		}
-		return nil, err
 	}
-	return s, nil
+	return err
 }
 
 // join connects to the embedded Redis, which this worker runs then if no other does.
@@ -66,7 +61,7 @@ func (s *store) join(ctx context.Context) error {
 	if !s.host.Runs() {
 		fmt.Fprintf(s.notes, "worker: using the Redis within another process, at %s\n", addr)
 	}
-	s.UniversalClient, err = dial.Redis(ctx, config.EmbeddedRedis(s.dial))
+	s.UniversalClient, err = config.EmbeddedRedis(s.dial).Connect(ctx)
 	return err
 }
 
@@ -84,13 +79,13 @@ func (s *store) dial(ctx context.Context, network, addr string) (net.Conn, error
 // prepare gives an embedded Redis that this worker has just started its limits.
 func (s *store) prepare(ctx context.Context, server *embedded.Server) (started func(), err error) {
 	server.Saving = s.saving
-	rdb, err := dial.Embedded(ctx, server.Addr())
+	rdb, err := config.ConnectEmbedded(ctx, server.Addr())
 	if err != nil {
 		return nil, err
 	}
 	defer rdb.Close()
 	c := s.config()
-	if err := dial.Limiter(rdb, c).Define(ctx, c.Limits...); err != nil {
+	if err := c.Limiter(rdb).Define(ctx, c.Limits...); err != nil {
 		return nil, err
 	}
 	before, err := waitingJobs(rdb)

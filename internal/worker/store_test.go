@@ -3,12 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"testing"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -23,7 +24,7 @@ func TestStoppedAsItStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := folder.NewHost(nil)
-	rdb, err := dial.Redis(t.Context(), config.EmbeddedRedis(before.Dial))
+	rdb, err := config.EmbeddedRedis(before.Dial).Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +34,8 @@ func TestStoppedAsItStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(ctx context.Context) (*store, error) {
-		w, err := New(config.Default(), Options{})
-		if err != nil {
-			return nil, err
-		}
-		return w.openStore(ctx)
+		s := &store{config: config.Default, log: slog.New(slog.DiscardHandler), notes: io.Discard}
+		return s, s.open(ctx)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

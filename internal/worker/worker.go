@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -83,23 +82,29 @@ func New(c *config.Config, o Options) (*Worker, error) {
 // Run runs jobs until ctx ends, and those then that have begun, for as long as the
 // config's shutdown_timeout.
 func (w *Worker) Run(ctx context.Context) error {
-	var err error
-	if w.store, err = w.openStore(ctx); err != nil {
+	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, config: w.config.Load, log: w.log, notes: w.options.Notes}
+	if err := w.store.open(ctx); err != nil {
 		return err
 	}
 	defer w.store.close()
 	c := w.config.Load()
 	w.lookAtEviction(ctx)
-	l, err := w.listen(ctx, c.Listen)
+	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	if l != nil {
+		defer l.Close()
+	}
 	if err := w.start(); err != nil {
 		return err
 	}
-	if err := l.serve(w, c.Page); err != nil {
-		return err
+	if l != nil {
+		end, err := w.answer(l, c.Page)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	w.logDifferences(ctx)
 	return w.serve(ctx)
@@ -107,9 +112,8 @@ func (w *Worker) Run(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.store
-	outage := &outage{next: w.log.Handler()}
-	w.outage = outage
-	quiet := slog.New(outage)
+	w.outage = &outage{Handler: w.log.Handler()}
+	quiet := slog.New(w.outage)
 
 	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
 	var err error
@@ -123,18 +127,22 @@ func (w *Worker) start() error {
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{quiet},
-		HealthCheckFunc: outage.check, HealthCheckInterval: time.Second,
+		HealthCheckFunc: w.outage.check, HealthCheckInterval: time.Second,
 	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
 	if err != nil {
 		return err
 	}
-	outage.ready = w.server.Ready
+	w.outage.ready = w.server.Ready
 	w.describe()
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
 	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
-	feedback := w.newFeedback()
+	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
+	// have truly cost.
+	feedback := &tasks.Feedback{
+		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter, Log: w.log,
+	}
 	w.crawls.Delay = feedback.CrawlDelay
 	w.checkDelays(c)
 	return w.server.Start(w.mux(feedback))
@@ -194,6 +202,18 @@ func (w *Worker) watchRedis(ctx context.Context) {
 	}
 }
 
+// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
+// operator may change that at any time, or a failover to another server.
+func (w *Worker) lookAtEviction(ctx context.Context) {
+	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
+	switch before := *w.health.evicts.Swap(&text); {
+	case text != "" && text != before:
+		w.log.Warn(text)
+	case text == "" && before != "":
+		w.log.Info("Redis keeps jobs and limits again when its memory is full")
+	}
+}
+
 // logFailure says what becomes of a job that failed.
 func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
@@ -220,7 +240,7 @@ func Check(ctx context.Context, conf *config.Config) (warning string, err error)
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
 		return "", err
 	}
-	rdb, err := dial.Redis(ctx, conf.Redis)
+	rdb, err := conf.Redis.Connect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -244,7 +264,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 		return h, err
 	}
 	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
-	h.commands, err = c.ExecHandler()
+	h.commands, err = c.Commands.Handler()
 	return h, err
 }
 
@@ -270,5 +290,5 @@ func (h handlers) close() error {
 // Schedules runs those of a config, or changes them.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
 	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
-	return runner, runner.Set(c.Entries())
+	return runner, runner.Set(c.Schedules.Entries())
 }

@@ -1,4 +1,4 @@
-package plan
+package main
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/dial"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler"
@@ -16,8 +15,8 @@ import (
 
 const limited = "limits: {hourly: {kind: funnel, rate: 1/h}, spare: {kind: funnel, rate: 1/s}, others: {kind: funnel, rate: 1/h, apps: [shop]}}\n"
 
-// begin is a plan under the limits of a config, at the Redis of that URL if there is one.
-func begin(t *testing.T, url string) (*Plan, *config.Config) {
+// beginPlan is a plan under the limits of a config, at the Redis of that URL if there is one.
+func beginPlan(t *testing.T, url string) (*plan, *config.Config) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir()) // no worker runs there
 	conf, err := config.Parse("headgate.yaml", []byte(limited))
@@ -27,28 +26,28 @@ func begin(t *testing.T, url string) (*Plan, *config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(t.Context(), conf)
+	p, err := newPlan(t.Context(), conf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Close)
+	t.Cleanup(p.close)
 	return p, conf
 }
 
-// add plans a job of each moment.
-func add(t *testing.T, p *Plan, needs []throttle.Need, moments ...time.Time) {
+// planJobs plans a job of each moment.
+func planJobs(t *testing.T, p *plan, needs []throttle.Need, moments ...time.Time) {
 	t.Helper()
 	for _, at := range moments {
-		if err := p.Add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, scheduler.Rule{Needs: needs}); err != nil {
+		if err := p.add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, scheduler.Rule{Needs: needs}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// want holds the first and the last of the planned jobs against what is right.
-func want(t *testing.T, p *Plan, first, last time.Duration, limit string) {
+// wantPlan holds the first and the last of the planned jobs against what is right.
+func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
 	t.Helper()
-	f, l, err := p.When(t.Context())
+	f, l, err := p.when(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,33 +61,33 @@ var (
 	hourly = []throttle.Need{{Limit: "hourly", Cost: 1}}
 )
 
-func TestWithoutRedis(t *testing.T) {
-	p, _ := begin(t, "")
-	if !strings.HasPrefix(p.Basis, "no worker is running") {
-		t.Errorf("the times stand for %q", p.Basis)
+func TestPlanWithoutRedis(t *testing.T) {
+	p, _ := beginPlan(t, "")
+	if !strings.HasPrefix(p.basis, "no worker is running") {
+		t.Errorf("the times stand for %q", p.basis)
 	}
-	add(t, p, nil, now)
-	want(t, p, 0, 0, "")
-	add(t, p, hourly, now, now, now)
-	want(t, p, 0, 2*time.Hour, "hourly")
-	add(t, p, nil, time.Now().Add(5*time.Hour))
-	want(t, p, 0, 5*time.Hour, "")
+	planJobs(t, p, nil, now)
+	wantPlan(t, p, 0, 0, "")
+	planJobs(t, p, hourly, now, now, now)
+	wantPlan(t, p, 0, 2*time.Hour, "hourly")
+	planJobs(t, p, nil, time.Now().Add(5*time.Hour))
+	wantPlan(t, p, 0, 5*time.Hour, "")
 }
 
-// TestBehindWhatWaits: what Redis has of a limit counts, and what only the config has is
+// TestPlanBehindWhatWaits: what Redis has of a limit counts, and what only the config has is
 // unused.
-func TestBehindWhatWaits(t *testing.T) {
+func TestPlanBehindWhatWaits(t *testing.T) {
 	rdb := redistest.Run(t)
-	p, conf := begin(t, rdb.URL())
-	if !strings.HasSuffix(p.Basis, ": limit hourly, others, spare") {
-		t.Errorf("the times stand for %q", p.Basis)
+	p, conf := beginPlan(t, rdb.URL())
+	if !strings.HasSuffix(p.basis, ": limit hourly, others, spare") {
+		t.Errorf("the times stand for %q", p.basis)
 	}
-	add(t, p, hourly, now, now)
-	want(t, p, 0, time.Hour, "hourly")
+	planJobs(t, p, hourly, now, now)
+	wantPlan(t, p, 0, time.Hour, "hourly")
 
 	client := rdb.Client()
 	defer client.Close()
-	limiter := dial.Limiter(client, conf)
+	limiter := conf.Limiter(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
@@ -98,37 +97,37 @@ func TestBehindWhatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, _ = begin(t, rdb.URL())
-	if p.Basis != "" {
-		t.Errorf("the times stand for %q, want for what is in Redis", p.Basis)
+	p, _ = beginPlan(t, rdb.URL())
+	if p.basis != "" {
+		t.Errorf("the times stand for %q, want for what is in Redis", p.basis)
 	}
-	add(t, p, hourly, now)
-	want(t, p, 2*time.Hour, 2*time.Hour, "hourly")
+	planJobs(t, p, hourly, now)
+	wantPlan(t, p, 2*time.Hour, 2*time.Hour, "hourly")
 }
 
-func TestWhatCanNeverRun(t *testing.T) {
-	p, _ := begin(t, "")
+func TestPlanOfWhatCanNeverRun(t *testing.T) {
+	p, _ := beginPlan(t, "")
 	for reason, need := range map[string]throttle.Need{
 		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
 		"limit others is for other apps than this one":                     {Limit: "others", Cost: 1},
 	} {
-		if err := p.Add(t.Context(), jobspec.Job{}, scheduler.Rule{Needs: []throttle.Need{need}}); err == nil || !strings.Contains(err.Error(), reason) {
+		if err := p.add(t.Context(), jobspec.Job{}, scheduler.Rule{Needs: []throttle.Need{need}}); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%+v: %v, want %s", need, err, reason)
 		}
 	}
-	if p.Jobs != 0 {
-		t.Errorf("%d jobs are planned", p.Jobs)
+	if p.jobs != 0 {
+		t.Errorf("%d jobs are planned", p.jobs)
 	}
 }
 
-// TestTenantsTakeTurns: planned jobs stand behind those of their own fairness key, and take
+// TestPlannedTenantsTakeTurns: planned jobs stand behind those of their own fairness key, and take
 // turns with those of others.
-func TestTenantsTakeTurns(t *testing.T) {
+func TestPlannedTenantsTakeTurns(t *testing.T) {
 	rdb := redistest.Run(t)
-	_, conf := begin(t, rdb.URL())
+	_, conf := beginPlan(t, rdb.URL())
 	client := rdb.Client()
 	defer client.Close()
-	limiter := dial.Limiter(client, conf)
+	limiter := conf.Limiter(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +146,13 @@ func TestTenantsTakeTurns(t *testing.T) {
 		{"small", 1, 2 * time.Hour, 4 * time.Hour},
 		{"small", 3, time.Hour, 2 * time.Hour},
 	} {
-		p, _ := begin(t, rdb.URL())
+		p, _ := beginPlan(t, rdb.URL())
 		for range 2 {
 			rule := scheduler.Rule{Needs: hourly, Fair: tt.fair, Weight: tt.weight}
-			if err := p.Add(t.Context(), jobspec.Job{}, rule); err != nil {
+			if err := p.add(t.Context(), jobspec.Job{}, rule); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want(t, p, tt.first, tt.last, "hourly")
+		wantPlan(t, p, tt.first, tt.last, "hourly")
 	}
 }

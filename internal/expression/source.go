@@ -2,16 +2,38 @@ package expression
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"time"
 
 	"github.com/expr-lang/expr"
 
 	"github.com/headgate/headgate/internal/hostname"
 )
+
+// Source is what expressions see: a *Job, a *Done or a Tick.
+type Source interface {
+	// words are the names that expressions may use.
+	words() []string
+	// values are what these are. What is dear to find is only there if it is among the names.
+	values(names map[string]bool) (map[string]any, error)
+}
+
+// zeros are of the types of the words; payload and result are of any.
+var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
+
+// Tick is the moment of a schedule, in its zone.
+type Tick time.Time
+
+func (Tick) words() []string { return []string{"tick"} }
+
+func (t Tick) values(map[string]bool) (map[string]any, error) {
+	return map[string]any{"tick": time.Time(t)}, nil
+}
 
 // Job is what the expressions of a rule see of one job. It decodes the payload
 // when the first expression asks for it, so a rule without any runs jobs whose
@@ -27,33 +49,36 @@ type Job struct {
 	err     error
 }
 
-type jobEnv struct {
-	Payload any     `expr:"payload"`
-	Task    taskEnv `expr:"task"`
-	Left    *budget `expr:"what is left" json:"-"`
-}
-
-func (e jobEnv) with(left *budget) any { e.Left = left; return e }
-
-type taskEnv struct {
+type taskNames struct {
 	Type  string `expr:"type"`
 	Queue string `expr:"queue"`
 	ID    string `expr:"id"`
 }
 
-func (j *Job) sees(f *formula) (environment, error) { return j.env(f) }
+func (*Job) words() []string { return []string{"payload", "task"} }
 
-func (j *Job) env(f *formula) (jobEnv, error) {
-	env := jobEnv{Task: taskEnv{j.Type, j.Queue, j.ID}}
-	if !f.names["payload"] && !f.names["$env"] {
-		return env, nil
-	}
-	if !j.decoded {
+func (j *Job) values(names map[string]bool) (map[string]any, error) {
+	if !j.decoded && (names["payload"] || names["$env"]) {
 		j.payload, j.err = decode("payload", j.Payload)
 		j.decoded = true
 	}
-	env.Payload = j.payload
-	return env, j.err
+	if !names["payload"] && !names["$env"] {
+		return map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}}, nil
+	}
+	return map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "payload": j.payload}, j.err
+}
+
+// urgency is a job of which a priority can be written without quotes.
+type urgency struct{ *Job }
+
+func (u urgency) words() []string { return append(u.Job.words(), "high", "normal", "low") }
+
+func (u urgency) values(names map[string]bool) (map[string]any, error) {
+	env, err := u.Job.values(names)
+	for _, word := range []string{"high", "normal", "low"} {
+		env[word] = word
+	}
+	return env, err
 }
 
 // Done is a job that has run, and what came of it.
@@ -62,29 +87,34 @@ type Done struct {
 	// Result is what the handler wrote: JSON, or any other text.
 	Result []byte
 
-	read   bool
-	result any
+	read    bool
+	result  any
+	notJSON error
 }
 
-type doneEnv struct {
-	jobEnv
-	Result any `expr:"result"`
-}
+func (d *Done) words() []string { return append(d.Job.words(), "result") }
 
-func (e doneEnv) with(left *budget) any { e.Left = left; return e }
-
-func (d *Done) env(f *formula) (environment, error) {
-	env, err := d.Job.env(f)
+func (d *Done) values(names map[string]bool) (map[string]any, error) {
+	env, err := d.Job.values(names)
 	if err != nil {
 		return nil, err
 	}
 	if !d.read {
 		d.read = true
-		if d.result, err = decode("result", d.Result); err != nil && len(d.Result) > 0 {
+		if d.result, d.notJSON = decode("result", d.Result); d.notJSON != nil && len(d.Result) > 0 {
 			d.result = string(d.Result)
 		}
 	}
-	return doneEnv{env, d.result}, nil
+	env["result"] = d.result
+	return env, nil
+}
+
+// answered is a job whose result must be JSON.
+type answered struct{ *Done }
+
+func (a answered) values(names map[string]bool) (map[string]any, error) {
+	env, err := a.Done.values(names)
+	return env, cmp.Or(err, a.notJSON)
 }
 
 // decode reads one JSON value. Whole numbers stay exact: an account number
@@ -165,4 +195,19 @@ func host(value any) (string, error) {
 		return "", fmt.Errorf("%q has no host: want an absolute URL such as https://example.com/", shown)
 	}
 	return name, nil
+}
+
+// describe names the type of a value in the words of JSON.
+func describe(value any) string {
+	switch value.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "text"
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprintf("a %T", value)
 }

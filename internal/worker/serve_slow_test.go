@@ -1,4 +1,4 @@
-package listen
+package worker
 
 import (
 	"bufio"
@@ -16,15 +16,15 @@ import (
 // give way, and whoever comes is answered.
 func TestManyConnections(t *testing.T) {
 	const more = 50
-	here, err := At(t.Context(), ":0")
+	here, err := Listen(t.Context(), ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	server := HTTPServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	go server.Serve(here)
 	defer server.Close()
 	var conns []net.Conn
-	for i := range MaxConns + more {
+	for i := range maxConns + more {
 		conn, err := net.Dial("tcp", here.Addr().String())
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
@@ -82,7 +82,7 @@ func TestReadsNothing(t *testing.T) {
 		conns := oneConn(make(chan net.Conn, 1))
 		conns <- there
 		failed := make(chan error, 1)
-		server := Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := HTTPServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, err := w.Write(make([]byte, 1<<20))
 			failed <- err
 		}))
@@ -92,7 +92,7 @@ func TestReadsNothing(t *testing.T) {
 		if _, err := io.WriteString(here, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != AnswerTimeout {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != answerTimeout {
 			t.Errorf("%v after %s, want the end of its time", err, time.Since(start))
 		}
 	})

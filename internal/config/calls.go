@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/warc"
 )
 
 // HTTP says what the calls of http:request jobs may do. The zero value is as
@@ -61,32 +63,6 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	return handler, nil
 }
 
-// String says in a line what calls may do beyond the zero value; empty if that
-// is nothing.
-func (h HTTP) String() string {
-	var networks []string
-	for _, n := range h.AllowPrivate {
-		networks = append(networks, n.String())
-	}
-	return inWords([][2]string{
-		{"may call", strings.Join(networks, " ")},
-		{"gives out", strings.Join(h.Secrets, " ")},
-		{"saves below", h.SaveDir},
-		{"through", h.Proxy.String()},
-	})
-}
-
-// inWords says in a line what is so of each, and leaves out what says nothing.
-func inWords(of [][2]string) string {
-	var parts []string
-	for _, each := range of {
-		if each[1] != "" {
-			parts = append(parts, each[0]+" "+each[1])
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
 func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)
@@ -102,6 +78,65 @@ func (d *decoder) checkSecret(at, pattern string) {
 	_, malformed := path.Match(name, "")
 	ok := kind == "env" && name != "" || kind == "file" && filepath.IsAbs(name) && path.Clean(name) == name
 	d.want(ok && malformed == nil, at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
+}
+
+// Crawl says how crawl:fetch jobs show themselves, and what they keep. Where
+// they may go, and how, is what HTTP says of all calls.
+type Crawl struct {
+	// Agent is the User-Agent; its part before the slash is the name that
+	// robots.txt knows the crawler by. The zero value means `headgate`.
+	Agent string `yaml:"agent"`
+	// Dir is the folder that pages are archived in, as WARC. It must exist. The
+	// zero value means not kept.
+	Dir string `yaml:"dir"`
+	// MaxPage is how much of a page is read. The zero value means tasks.DefaultMaxPage.
+	MaxPage Size `yaml:"max_page"`
+	// MaxPages is how many URLs a run of a crawl may find. The zero value means
+	// tasks.DefaultMaxPages.
+	MaxPages int `yaml:"max_pages"`
+	// MaxHostPages is how many of them may be on one host. The zero value means
+	// tasks.DefaultMaxHostPages.
+	MaxHostPages int `yaml:"max_host_pages"`
+	// Include says which links are followed: those whose URLs match one of them. The zero value means all of the crawl's hosts.
+	Include []*regexp.Regexp `yaml:"include"`
+	// Exclude says which are not: those whose URLs match one of them. The zero value means none.
+	Exclude []*regexp.Regexp `yaml:"exclude"`
+}
+
+// Handler is the handler of crawl:fetch jobs, but for what is in Redis. The error
+// says if the folder cannot be used.
+func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
+	h := &tasks.CrawlHandler{
+		HTTP: calls, Agent: c.Agent, PutBack: scheduler.RetryAfter,
+		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude,
+	}
+	if c.Dir == "" {
+		return h, nil
+	}
+	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("crawl.dir: %q: want a folder that is there", c.Dir)
+	}
+	h.Archive = &warc.Folder{Dir: c.Dir, Info: []warc.Field{
+		{Name: "software", Value: "headgate"},
+		{Name: "format", Value: "WARC File Format 1.1"},
+		{Name: "robots", Value: "classic"},
+		{Name: "http-header-user-agent", Value: cmp.Or(c.Agent, "headgate")},
+	}}
+	return h, nil
+}
+
+var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
+
+func (d *decoder) checkCrawl(c Crawl) {
+	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	d.want(c.MaxPages >= 1, "crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
+	d.want(c.MaxHostPages >= 1, "crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
+	for field, patterns := range map[string][]*regexp.Regexp{"crawl.include": c.Include, "crawl.exclude": c.Exclude} {
+		for i, p := range patterns {
+			d.want(p.String() != "", indexed(field, i), `"": want a regular expression such as ^https://example\.com/docs/`)
+		}
+	}
+	d.want(c.Dir != "", "crawl.dir", `"": want a folder; leave it out to keep no pages`)
 }
 
 // Proxy is through what calls go. The zero value is nothing.
@@ -127,17 +162,6 @@ func (p *Proxy) UnmarshalText(text []byte) error {
 		}
 	}
 	return errors.New("not a proxy: want http://HOST:PORT, https://…, socks5://… or the word environment")
-}
-
-// String is the URL without its password.
-func (p Proxy) String() string {
-	switch {
-	case p.Environment:
-		return "the environment's proxy"
-	case p.URL != nil:
-		return p.URL.Redacted()
-	}
-	return ""
 }
 
 func (p Proxy) choose() func(*http.Request) (*url.URL, error) {

@@ -1,4 +1,4 @@
-package listen
+package worker
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 // only a handler can is.
 func TestHandshakesFillNoLog(t *testing.T) {
 	var said bytes.Buffer
-	log := ErrorLog(slog.New(slog.NewTextHandler(&said, nil)))
+	log := errorLog(slog.New(slog.NewTextHandler(&said, nil)))
 	log.Print("http: TLS handshake error from 192.0.2.7:1: EOF")
 	if said.Len() > 0 {
 		t.Errorf("it logs %s", &said)

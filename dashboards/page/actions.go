@@ -16,7 +16,6 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -275,7 +274,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		}
 	}
 	if f.Get("meant") != l.String() {
-		hit, err := spare.Check(ctx, p.Limiter, limits[i], l)
+		hit, err := p.queues.Costs(ctx, limits[i], l)
 		if err != nil {
 			return err
 		}

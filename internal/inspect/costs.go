@@ -1,6 +1,4 @@
-// Package spare tells which jobs that wait a change of a limit would cost, so that
-// commands and the page ask before it in the same words.
-package spare
+package inspect
 
 import (
 	"context"
@@ -10,20 +8,19 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
-// Check says which jobs wait that a limit refuses for good once it is as next says; it
+// Costs says which jobs wait that a limit refuses for good once it is as next says; it
 // is empty where there are none. Who waits does not say for which app, so those are
 // counted all, and so are those of keys with a capacity of their own. What Set refuses
 // spoils nothing, nor does a limit that gives as much at once as before.
-func Check(ctx context.Context, limiter *lanes.Lanes, was, next throttle.Limit) (says string, err error) {
+func (q *Queues) Costs(ctx context.Context, was, next throttle.Limit) (says string, err error) {
 	if next.Validate() != nil {
 		return "", nil
 	}
 	if was.Kind == "" || next.MaxCost() < was.MaxCost() {
-		n, err := limiter.Waiters(ctx, next.Name, next.MaxCost()+1)
+		n, err := q.Limiter.Waiters(ctx, next.Name, next.MaxCost()+1)
 		if err != nil {
 			return "", err
 		}
@@ -34,7 +31,7 @@ func Check(ctx context.Context, limiter *lanes.Lanes, was, next throttle.Limit) 
 	if !excludes(was.Apps, next.Apps) {
 		return "", nil
 	}
-	n, err := limiter.Waiters(ctx, next.Name, 0)
+	n, err := q.Limiter.Waiters(ctx, next.Name, 0)
 	if err != nil || n == 0 {
 		return "", err
 	}
@@ -42,9 +39,9 @@ func Check(ctx context.Context, limiter *lanes.Lanes, was, next throttle.Limit) 
 		next.Name, words.Count(n, "job"), strings.Join(next.Apps, ",")), nil
 }
 
-// CheckKey is Check for what one key of a limit is to count by.
-func CheckKey(ctx context.Context, limiter *lanes.Lanes, limit, key string, o throttle.Override) (says string, err error) {
-	l, now, err := limiter.Key(ctx, limit, key)
+// KeyCosts is Costs for what one key of a limit is to count by.
+func (q *Queues) KeyCosts(ctx context.Context, limit, key string, o throttle.Override) (says string, err error) {
+	l, now, err := q.Limiter.Key(ctx, limit, key)
 	if errors.Is(err, throttle.ErrNoLimit) {
 		return "", nil // which SetKey says
 	}
@@ -52,7 +49,7 @@ func CheckKey(ctx context.Context, limiter *lanes.Lanes, limit, key string, o th
 	if err != nil || most >= l.With(now.Override).MaxCost() {
 		return "", err
 	}
-	n, err := limiter.KeyWaiters(ctx, limit, key, most+1)
+	n, err := q.Limiter.KeyWaiters(ctx, limit, key, most+1)
 	if err != nil || n == 0 {
 		return "", err
 	}

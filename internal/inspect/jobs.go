@@ -231,7 +231,7 @@ const pageSize = 100
 
 type kept struct {
 	name   string
-	list   list
+	list   func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	states []string // in which its jobs can be
 	newest bool     // comes last
 }

@@ -86,7 +86,7 @@ func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[str
 	busy, spent, ended := map[source]running{}, map[string]time.Duration{}, map[string]int64{}
 	for _, s := range summaries {
 		for _, t := range s.Tasks {
-			of := source{s.Process, Task{t.Queue, t.Type}}
+			of := source{s.Process, t.Task}
 			was := busy[of]
 			if was.jobs > 0 {
 				spent[t.Queue] += time.Duration(was.jobs) * s.At.Sub(was.since)

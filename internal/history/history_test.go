@@ -56,12 +56,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				Allowed: 1, Denied: 1, Permits: 3,
 				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
 			}},
-			Tasks: []TaskNews{{Queue: "default", Type: "mail", Ends: Counts{Done: 1, Failed: 1}}},
+			Tasks: []TaskNews{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]TaskNews{{Queue: "low", Type: "mail", Busy: 1}}, all[1].Tasks); diff != "" {
+		if diff := cmp.Diff([]TaskNews{{Task: Task{"low", "mail"}, Busy: 1}}, all[1].Tasks); diff != "" {
 			t.Errorf("second (-want +got):\n%s", diff)
 		}
 		if later, err := Read(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {

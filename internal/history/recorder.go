@@ -6,6 +6,7 @@ package history
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -265,10 +266,8 @@ func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 // Histogram counts values by upper bounds, as Prometheus does.
 type Histogram struct {
 	bounds []float64
-
-	mu     sync.Mutex
-	counts []uint64 // up to each bound, and above the one before; the last is above all
-	sum    float64
+	counts []atomic.Uint64 // up to each bound, and above the one before; the last is above all
+	sum    atomic.Uint64   // the bits of a float64
 }
 
 // The upper bounds, in seconds; of denials in times.
@@ -280,23 +279,28 @@ var (
 )
 
 func newHistogram(bounds []float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
 func (h *Histogram) observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.counts[i]++
-	h.sum += v
+	h.counts[i].Add(1)
+	for {
+		was := h.sum.Load()
+		if h.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+v)) {
+			return
+		}
+	}
 }
 
 func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
 func (h *Histogram) load() (counts []uint64, sum float64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.counts), h.sum
+	counts = make([]uint64, len(h.counts))
+	for i := range counts {
+		counts[i] = h.counts[i].Load()
+	}
+	return counts, math.Float64frombits(h.sum.Load())
 }
 
 // Snapshot is what was counted: how many values in all, their sum, and how many

@@ -6,146 +6,13 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
-
-// Summary is what one process did in one second, or since its last summary.
-// Those limits and tasks of which there is nothing to say are not in it.
-type Summary struct {
-	// ID is the summary's place in the stream, and At when it was written, by
-	// Redis's clock.
-	ID string    `json:"-"`
-	At time.Time `json:"-"`
-	// Process is a random name of the one that wrote it.
-	Process string             `json:"p"`
-	Limits  map[string]Limited `json:"l,omitempty"`
-	Tasks   []TaskNews         `json:"t,omitempty"`
-}
-
-// Limited is what was decided of a limit.
-type Limited struct {
-	Allowed int64 `json:"a,omitempty"`
-	Denied  int64 `json:"d,omitempty"`
-	// Refused counts what can never be, or not in time, or has no limit.
-	Refused int64 `json:"r,omitempty"`
-	Permits int64 `json:"p,omitempty"`
-	// Denial is the last of those denied.
-	Denial *Denial `json:"x,omitempty"`
-}
-
-// maxID is at how many bytes the ID of a Denial is cut.
-const maxID = 200
-
-// Denial is a job that was denied, as an example.
-type Denial struct {
-	Queue      string        `json:"q"`
-	ID         string        `json:"i"`
-	Key        string        `json:"k,omitempty"`
-	RetryAfter time.Duration `json:"r"`
-	Unknown    bool          `json:"u,omitempty"` // nobody can tell for how long
-}
-
-// TaskNews is how jobs of a task ended, and how many ran at that moment.
-type TaskNews struct {
-	Queue string `json:"q"`
-	Type  string `json:"t"`
-	Ends  Counts `json:"e"`
-	Busy  int64  `json:"b,omitempty"`
-}
-
-// Task is what jobs are counted by.
-type Task struct{ Queue, Type string }
-
-// End is how an attempt to run a job ended.
-type End int
-
-// The ends.
-const (
-	Done       End = iota
-	Failed         // to be tried again
-	Archived       // kept in asynq's archive
-	Dropped        // deleted, as its handler or its rule said
-	PutBack        // without having run: it waits for permits, or for the limiter
-	RetryAfter     // by its handler, which spends no attempt
-	ends
-)
-
-var endTexts = [ends]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
-
-// String is the end as labels and totals have it.
-func (e End) String() string { return endTexts[e] }
-
-// Counts is how many jobs ended in which way, by End.
-type Counts [ends]int64
-
-func (c Counts) sum() (n int64) {
-	for _, of := range c {
-		n += of
-	}
-	return n
-}
-
-// maxWritten is how many limits, and how many tasks, a summary names. The rest
-// is under Other.
-const maxWritten = 50
-
-// Plus adds what was decided of another limit.
-func (l Limited) Plus(other Limited) Limited {
-	l.Allowed += other.Allowed
-	l.Denied += other.Denied
-	l.Refused += other.Refused
-	l.Permits += other.Permits
-	return l
-}
-
-func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
-
-func limited(c LimitCounts) Limited {
-	d := c.Decisions
-	return Limited{
-		Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
-		Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits, Denial: c.denial,
-	}
-}
-
-// minus is what was added since.
-func (l Limited) minus(before Limited) Limited {
-	return Limited{
-		Allowed: l.Allowed - before.Allowed, Denied: l.Denied - before.Denied,
-		Refused: l.Refused - before.Refused, Permits: l.Permits - before.Permits,
-	}
-}
-
-func (c Counts) minus(before Counts) Counts {
-	for i := range c {
-		c[i] -= before[i]
-	}
-	return c
-}
-
-// Other counts what has a name that is one too many, or no name for a label: with
-// control characters, wrong UTF-8 or more than 100 bytes.
-const Other = "other"
-
-// label is a name as a label: itself, or Other.
-func label(name string) string {
-	if !isLabel(name) {
-		return Other
-	}
-	return name
-}
-
-func isLabel(name string) bool {
-	control := func(c rune) bool { return c < ' ' || c == 0x7f }
-	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, control)
-}
 
 const (
 	// every is how often what is new is written.
@@ -157,11 +24,15 @@ const (
 	// maxTotals is how many fields the totals have, but for those of Other: what
 	// has no name of its own then is counted under Other.
 	maxTotals = 5000
+	// maxWritten is how many limits, and how many tasks, a summary names. The rest
+	// is under Other.
+	maxWritten = 50
 )
 
+// counted is what was counted since the process began.
 type counted struct {
 	limits map[string]Limited
-	tasks  map[Task]TaskCounts
+	tasks  map[Task]TaskNews
 	waits  []uint64
 }
 
@@ -256,13 +127,17 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
 }
 
 func (r *Recorder) count() counted {
-	now := counted{limits: map[string]Limited{}, tasks: map[Task]TaskCounts{}}
+	now := counted{limits: map[string]Limited{}, tasks: map[Task]TaskNews{}}
 	now.waits, _ = r.Wait.load()
 	for _, c := range r.Limits() {
-		now.limits[c.Limit] = limited(c)
+		d := c.Decisions
+		now.limits[c.Limit] = Limited{
+			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
+			Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits, Denial: c.denial,
+		}
 	}
 	for _, c := range r.Tasks() {
-		now.tasks[c.Task] = c
+		now.tasks[c.Task] = TaskNews{c.Task, c.Ends, c.Busy}
 	}
 	return now
 }
@@ -271,57 +146,48 @@ func (r *Recorder) count() counted {
 func (c counted) newLimits(before counted) map[string]Limited {
 	found := map[string]Limited{}
 	for name, now := range c.limits {
-		if news := now.minus(before.limits[name]); news.sum() > 0 {
-			if news.Denied > 0 && name != Other {
-				news.Denial = now.Denial
-			}
+		was := before.limits[name]
+		news := Limited{now.Allowed - was.Allowed, now.Denied - was.Denied, now.Refused - was.Refused, now.Permits - was.Permits, nil}
+		if news.Denied > 0 && name != Other {
+			news.Denial = now.Denial
+		}
+		if news.sum() > 0 {
 			found[name] = news
 		}
 	}
-	busiest := slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(found[b].sum(), found[a].sum()) })
-	for _, name := range busiest[min(maxWritten, len(busiest)):] {
-		if name != Other {
-			found[Other] = found[Other].Plus(found[name])
-			delete(found, name)
-		}
-	}
-	return found
+	return busiest(found, Other)
 }
 
 // newTasks is what became of jobs since, of the busiest tasks by name.
-func (c counted) newTasks(before counted) (found []TaskNews) {
+func (c counted) newTasks(before counted) (news []TaskNews) {
+	found := map[Task]TaskNews{}
 	for task, now := range c.tasks {
 		was := before.tasks[task]
-		if news := now.Ends.minus(was.Ends); news.sum() > 0 || now.Busy != was.Busy {
-			found = append(found, TaskNews{task.Queue, task.Type, news, now.Busy})
+		for end, n := range was.Ends {
+			now.Ends[end] -= n
+		}
+		if now.sum() > 0 || now.Busy != was.Busy {
+			found[task] = now
 		}
 	}
-	slices.SortFunc(found, func(a, b TaskNews) int {
-		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
-	})
-	if len(found) <= maxWritten {
-		return found
+	for task, of := range busiest(found, Task{Other, Other}) {
+		of.Task = task
+		news = append(news, of)
 	}
-	rest := TaskNews{Queue: Other, Type: Other}
-	for _, t := range found[maxWritten:] {
-		rest.Busy += t.Busy
-		for end := range t.Ends {
-			rest.Ends[end] += t.Ends[end]
-		}
-	}
-	return append(found[:maxWritten], rest)
+	return news
 }
 
-// StreamID is the ID of the first summary that may be written at a moment of
-// Redis's clock.
-func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
-
-// idTime is when a summary was written; the zero time for what is no ID.
-func idTime(id string) time.Time {
-	ms, _, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseInt(ms, 10, 64)
-	if err != nil {
-		return time.Time{}
+// busiest has maxWritten at most by name, and the rest under other.
+func busiest[K comparable, N interface {
+	sum() int64
+	Plus(other N) N
+}](news map[K]N, other K) map[K]N {
+	names := slices.SortedFunc(maps.Keys(news), func(a, b K) int { return cmp.Compare(news[b].sum(), news[a].sum()) })
+	for _, name := range names[min(maxWritten, len(names)):] {
+		if name != other {
+			news[other] = news[other].Plus(news[name])
+			delete(news, name)
+		}
 	}
-	return time.UnixMilli(n)
+	return news
 }

@@ -246,12 +246,11 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 	p := past{now, totals, map[history.Task]history.Counts{}, Lately(summaries, now)}
 	for s := range lately(summaries, now) {
 		for _, ended := range s.Tasks {
-			task := history.Task{Queue: ended.Queue, Type: ended.Type}
-			counts := p.recent[task]
+			counts := p.recent[ended.Task]
 			for end, n := range ended.Ends {
 				counts[end] += n
 			}
-			p.recent[task] = counts
+			p.recent[ended.Task] = counts
 		}
 	}
 	return p, err

@@ -342,7 +342,7 @@ type denial struct {
 // series is what the processes said they did, by limit and part of time, as a number since
 // 1970.
 //
-// It is bounded by names: a summary has fifty limits at most and one called other, and
+// It is bounded by names: a summary has 200 limits at most and one called other, and
 // a limit of which nothing was heard for 15 minutes is forgotten.
 // state guards it, so it has no lock of its own.
 type series struct {

@@ -76,8 +76,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	}
 }
 
-// Off has it neither count nor write, from before Start on: what it costs is
-// measured against that.
+// Off has Start write nothing: what that costs is measured against it.
 func (r *Recorder) Off() { r.off = true }
 
 // Redis is where the scope is: the client, and what its keys begin with.
@@ -87,9 +86,6 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 
 // Asked is told how long a call of the limiter took, and whether it failed.
 func (r *Recorder) Asked(took time.Duration, failed bool) {
-	if r.off {
-		return
-	}
 	r.Calls.took(took)
 	if failed {
 		r.FailedCalls.Add(1)
@@ -99,9 +95,6 @@ func (r *Recorder) Asked(took time.Duration, failed bool) {
 // Decided is told the limiter's answer to a job. Permits count for every limit
 // that gave some; another answer counts for the limit that decided.
 func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.Decision) {
-	if r.off {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome == throttle.Allowed {
@@ -135,7 +128,7 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 
 // Settled is told that of the permits that a job took so many were given back.
 func (r *Recorder) Settled(n throttle.Need, returned int) {
-	if !r.off && n.Key == "" && returned > 0 {
+	if n.Key == "" && returned > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.limit(n.Limit).Returned += int64(returned)
@@ -145,9 +138,6 @@ func (r *Recorder) Settled(n throttle.Need, returned int) {
 // Refused is told that the other side refused a call that had its permits, and of
 // which limits keys are shut for that: one of each counts.
 func (r *Recorder) Refused(shut []throttle.Need) {
-	if r.off {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var limits []string
@@ -162,9 +152,6 @@ func (r *Recorder) Refused(shut []throttle.Need) {
 // Began is told that a job runs. The function that it returns must be called once,
 // at the end of that.
 func (r *Recorder) Began(t Task) (ended func(End)) {
-	if r.off {
-		return func(End) {}
-	}
 	began := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,11 +168,9 @@ func (r *Recorder) Began(t Task) (ended func(End)) {
 
 // Ended is told that a job ended which did not run.
 func (r *Recorder) Ended(t Task, end End) {
-	if !r.off {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.task(t).Ends[end]++
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.task(t).Ends[end]++
 }
 
 // Round is told how long this process took to give the turns that were due.

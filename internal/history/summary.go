@@ -101,19 +101,6 @@ func (l Limited) Plus(other Limited) Limited {
 	return l
 }
 
-func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
-
-// Plus adds what became of jobs of another task.
-func (t TaskNews) Plus(other TaskNews) TaskNews {
-	for end, n := range other.Ends {
-		t.Ends[end] += n
-	}
-	t.Busy += other.Busy
-	return t
-}
-
-func (t TaskNews) sum() int64 { return t.Ends.sum() }
-
 // Other counts what has a name that is one too many, or no name for a label: with
 // control characters, wrong UTF-8 or more than 100 bytes.
 const Other = "other"

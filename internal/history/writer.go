@@ -1,11 +1,8 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,9 +21,6 @@ const (
 	// maxTotals is how many fields the totals have, but for those of Other: what
 	// has no name of its own then is counted under Other.
 	maxTotals = 5000
-	// maxWritten is how many limits, and how many tasks, a summary names. The rest
-	// is under Other.
-	maxWritten = 50
 )
 
 // counted is what was counted since the process began.
@@ -142,7 +136,7 @@ func (r *Recorder) count() counted {
 	return now
 }
 
-// newLimits is what was decided since, of the busiest limits by name.
+// newLimits is what was decided since.
 func (c counted) newLimits(before counted) map[string]Limited {
 	found := map[string]Limited{}
 	for name, now := range c.limits {
@@ -151,43 +145,23 @@ func (c counted) newLimits(before counted) map[string]Limited {
 		if news.Denied > 0 && name != Other {
 			news.Denial = now.Denial
 		}
-		if news.sum() > 0 {
+		if news != (Limited{}) {
 			found[name] = news
 		}
 	}
-	return busiest(found, Other)
+	return found
 }
 
-// newTasks is what became of jobs since, of the busiest tasks by name.
-func (c counted) newTasks(before counted) (news []TaskNews) {
-	found := map[Task]TaskNews{}
+// newTasks is what became of jobs since.
+func (c counted) newTasks(before counted) (found []TaskNews) {
 	for task, now := range c.tasks {
 		was := before.tasks[task]
 		for end, n := range was.Ends {
 			now.Ends[end] -= n
 		}
-		if now.sum() > 0 || now.Busy != was.Busy {
-			found[task] = now
+		if now.Ends != (Counts{}) || now.Busy != was.Busy {
+			found = append(found, now)
 		}
 	}
-	for task, of := range busiest(found, Task{Other, Other}) {
-		of.Task = task
-		news = append(news, of)
-	}
-	return news
-}
-
-// busiest has maxWritten at most by name, and the rest under other.
-func busiest[K comparable, N interface {
-	sum() int64
-	Plus(other N) N
-}](news map[K]N, other K) map[K]N {
-	names := slices.SortedFunc(maps.Keys(news), func(a, b K) int { return cmp.Compare(news[b].sum(), news[a].sum()) })
-	for _, name := range names[min(maxWritten, len(names)):] {
-		if name != other {
-			news[other] = news[other].Plus(news[name])
-			delete(news, name)
-		}
-	}
-	return news
+	return found
 }

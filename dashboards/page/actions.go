@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -207,8 +206,12 @@ type action struct {
 // actions are those that there are, by their name in the form. What one says here is a
 // promise to who presses the button.
 var actions = map[string]*action{
-	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: ofLimit((*lanes.Lanes).Pause)},
-	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: ofLimit((*lanes.Lanes).Resume)},
+	"pause": {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Pause(ctx, f.Get("limit"))
+	}},
+	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Resume(ctx, f.Get("limit"))
+	}},
 	"change": {Verb: "Change", Says: "It holds at once, also for those who wait. What was counted counts on. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: change},
 	"reset": {Verb: "Reset", Grave: true, Says: "What was counted is forgotten, as if nothing had been taken, and a block ends. More may go out then than the limit allows.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
@@ -217,16 +220,20 @@ var actions = map[string]*action{
 	"unblock": {Verb: "Unblock", Says: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"run":          doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
-	"cancel":       doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
-	"archive":      doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
-	"delete":       doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
-	"pause-queue":  {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
-	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
-	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: ofQueue(func(q *inspect.Queues, ctx context.Context, name string) error {
-		_, err := q.Remove(ctx, name)
+	"run":     doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
+	"cancel":  doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
+	"archive": doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
+	"delete":  doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
+	"pause-queue": {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.queues.Pause(ctx, f.Get("queue"))
+	}},
+	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.queues.Resume(ctx, f.Get("queue"))
+	}},
+	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		_, err := p.queues.Remove(ctx, f.Get("queue"))
 		return err
-	})},
+	}},
 	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
 		_, err := r.Trigger(ctx, name)
 		return err
@@ -240,12 +247,6 @@ var actions = map[string]*action{
 // and that was wrong, can be mended.
 func (a *action) asks(name string, f url.Values) bool {
 	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
-}
-
-func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
-		return do(p.Limiter, ctx, f.Get("limit"))
-	}
 }
 
 // change sets the rate and the capacity, and leaves to Set whether the limit is valid
@@ -385,12 +386,6 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 		return fmt.Sprintf("the first %s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
 	}
 	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
-}
-
-func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
-		return do(p.queues, ctx, f.Get("queue"))
-	}
 }
 
 // whatOf names what an action is done to, for its page and the log. The text is foreign:

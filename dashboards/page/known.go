@@ -3,8 +3,6 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -57,15 +55,12 @@ type knowledge struct {
 	Limits  []limitRow // what most waits for first
 	Queues  queues
 	Log     []throttle.Change // the newest first, some 500
-	Denials []denial          // the newest first, some of the last
+	Denials []incident        // the newest first, some of the last
 	// Says is the answer above all tables, made of the rest.
 	Says says
 	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
 	// called jobs do not count: they are reserved.
 	wants map[string][]lanes.Want
-	// own are those of which anything differs from the limit, by limit and key: a rate that
-	// somebody said, or what refusals have taught.
-	own map[string]map[string]throttle.KeyState
 	// forecast is when those run that wait; nil where nothing does.
 	forecast *lanes.Forecast
 }
@@ -323,78 +318,65 @@ func by(c throttle.Change) string {
 	return " by " + short(c.By)
 }
 
+// incident is a line of what happened just now. Its texts are visible and cut already.
+type incident struct {
+	At   time.Time // by Redis's clock
+	Text string
+	Note string          // beside it: who did it, or how long a job was told to wait
+	Job  *throttle.JobID // that it links to; nil where it is about no job, or several
+}
+
+// changeEvent is an entry of the changelog as a line: what it is about and what became
+// of that. An entry is about a schedule, jobs, a queue, or a limit and perhaps a key of it.
+func changeEvent(c throttle.Change, now time.Time) incident {
+	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
+	switch {
+	case c.Schedule != "":
+		e.Text = "schedule " + short(c.Schedule) + " " + c.What
+	case c.Job.ID != "":
+		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
+	case c.Jobs > 0:
+		e.Text = plural(c.Jobs, "job") + " " + c.What
+		if c.Job.Queue != "" {
+			e.Text += " of queue " + short(c.Job.Queue)
+		}
+	case c.Job.Queue != "":
+		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
+	case c.What == "blocked":
+		e.Text += " blocked until " + clock(c.Until, now)
+	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
+		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
+	case c.To != "":
+		e.Text += " " + c.What + ": " + visible(c.To, shortText)
+	default:
+		e.Text += " " + c.What
+	}
+	e.Note = strings.TrimSpace(by(c))
+	return e
+}
+
+// denialEvent is a call that was denied, for example: a process tells at most one a second
+// for each limit, up to a second later.
+func denialEvent(at time.Time, limit string, d history.Denial) incident {
+	note := "its turn comes in about " + span(d.RetryAfter)
+	switch {
+	case d.Unknown:
+		note = "nobody can tell for how long"
+	case d.RetryAfter < time.Millisecond:
+		note = "others have the turn"
+	}
+	return incident{
+		At: at, Text: meterName(limit+"|"+d.Key) + " denied a job", Note: note,
+		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
+	}
+}
+
 // The last 15 minutes, in parts of 10 seconds: a minute less than the stream in Redis
 // reaches back.
 const (
 	part  = 10 * time.Second
 	parts = 90
 )
-
-// denial is one call that was denied, for example: a process tells at most one a second
-// for each limit.
-type denial struct {
-	// At is when its process wrote it down, by Redis's clock: up to a second later.
-	At    time.Time
-	Limit string
-	history.Denial
-}
-
-// series is what the processes said they did, by limit and part of time, as a number since
-// 1970.
-//
-// It is bounded by names: a summary has 200 limits at most and one called other, and
-// a limit of which nothing was heard for 15 minutes is forgotten.
-// state guards it, so it has no lock of its own.
-type series struct {
-	since   string // the last summary that was read, by its ID in the stream
-	last    int64  // the newest part
-	limits  map[string]map[int64]history.Limited
-	recent  []history.Summary // those that rates are made of
-	denials []denial          // the newest first
-}
-
-// move goes on to a moment, and forgets what is too old.
-func (s *series) move(now time.Time) {
-	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
-	for name, row := range s.limits {
-		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
-		if len(row) == 0 {
-			delete(s.limits, name)
-		}
-	}
-	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
-}
-
-// add notes what a process said. What is too old, or in a part to which move has not come,
-// is left out.
-func (s *series) add(at time.Time, limit string, l history.Limited) {
-	i := at.UnixMilli() / part.Milliseconds()
-	if i > s.last || i <= s.last-parts {
-		return
-	}
-	if s.limits[limit] == nil {
-		s.limits[limit] = map[int64]history.Limited{}
-	}
-	s.limits[limit][i] = s.limits[limit][i].Plus(l)
-}
-
-// maxDenials bounds the denials that are remembered. They are examples: how many there
-// were the tallies say.
-const maxDenials = 50
-
-// deny notes a denial. They come oldest first. Snapshots have the list, so it is made anew.
-func (s *series) deny(d denial) {
-	s.denials = append([]denial{d}, s.denials[:min(len(s.denials), maxDenials-1)]...)
-}
-
-// row is a limit's last 15 minutes, the oldest first, and when they begin.
-func (s *series) row(limit string) (row []history.Limited, from time.Time) {
-	first := s.last - parts + 1
-	for i := range int64(parts) {
-		row = append(row, s.limits[limit][first+i])
-	}
-	return row, time.UnixMilli(first * part.Milliseconds())
-}
 
 // polyline is a curve in the form of SVG: x,y for each number, y from the upper edge of a box
 // of that size, which stands for top.

@@ -58,21 +58,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-func (o Options) validate() error {
-	var missing error
-	if o.Redis == nil || o.Limiter == nil {
-		missing = errors.New("page: Redis and Limiter are required")
-	}
-	return errors.Join(missing, o.door().Validate())
-}
-
-func (o Options) door() door.Options {
-	return door.Options{
-		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
-		HTTPS: o.HTTPS, Authenticate: o.Authenticate, Log: o.Log,
-	}
-}
-
 // maxReads bounds how many views read at the same time, so that a crowd takes a few of
 // the client's connections and not all.
 const maxReads = 4

@@ -79,22 +79,19 @@ type pages struct {
 	// Page counts from 1, and may lie beyond the end; Size is how many a page has, and
 	// Total how many there are in all.
 	Page, Size, Total int
-	// Of is the place, without its page.
-	Of string
+	name              string
+	q                 url.Values // of the place, with or without its page
 }
 
 // newPages reads the page from a query. What is no page is the first, and so is one
 // beyond a million, of which the offset could overflow. The total is set when it is
-// known. The query may be shared, so it is copied.
+// known.
 func newPages(name string, q url.Values, size int) pages {
 	n, err := strconv.Atoi(q.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
 		n = 1
 	}
-	rest := maps.Clone(q)
-	rest.Del("page")
-	of, _, _ := place(name, rest)
-	return pages{Page: n, Size: size, Of: of}
+	return pages{Page: n, Size: size, name: name, q: q}
 }
 
 func (p pages) offset() int { return (p.Page - 1) * p.Size }
@@ -103,8 +100,6 @@ func (p pages) offset() int { return (p.Page - 1) * p.Size }
 func (p pages) From() int { return min(p.offset()+1, p.Total) }
 
 func (p pages) To() int { return min(p.offset()+p.Size, p.Total) }
-
-func (p pages) Many() bool { return p.Total > p.Size || p.Page > 1 }
 
 // Before is the address of the page before, or empty.
 func (p pages) Before() string {
@@ -121,12 +116,12 @@ func (p pages) After() string {
 	return p.at(p.Page + 1)
 }
 
+// at is the address of another page. The query may be shared, so it is copied.
 func (p pages) at(n int) string {
-	glue := "?"
-	if strings.Contains(p.Of, "?") {
-		glue = "&"
-	}
-	return "./" + p.Of + glue + "page=" + strconv.Itoa(n)
+	q := maps.Clone(p.q)
+	q.Set("page", strconv.Itoa(n))
+	of, _, _ := place(p.name, q)
+	return "./" + of
 }
 
 // window is the part of a list that a page shows: nothing beyond its end.

@@ -218,11 +218,10 @@ func (s *state) readLog(ctx context.Context) error {
 }
 
 // readWants looks through what waits, the more seldom the longer that takes: a round
-// trip for each thousand meters that are wanted, and one to three for each limit. What
-// took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
+// trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
 // that of all jobs does not. Where nothing waits it asks nothing.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.own, s.known.Wanted = map[string][]lanes.Want{}, map[string]map[string]throttle.KeyState{}, map[string]inspect.Wanted{}
+	s.wants, s.known.Wanted = map[string][]lanes.Want{}, map[string]inspect.Wanted{}
 	if s.Waiting == 0 {
 		return nil
 	}
@@ -246,19 +245,6 @@ func (s *state) readWants(ctx context.Context) error {
 		}
 		s.known.Wanted[w.Limit] = of
 		s.wants[w.Limit] = append(s.wants[w.Limit], w)
-	}
-	for _, l := range s.known.Limits {
-		if len(s.wants[l.Name]) == 0 {
-			continue
-		}
-		own, err := s.from.Limiter.Keys(ctx, l.Name)
-		if err != nil {
-			return err
-		}
-		s.own[l.Name] = map[string]throttle.KeyState{}
-		for _, k := range own {
-			s.own[l.Name][k.Key] = k
-		}
 	}
 	return nil
 }
@@ -337,7 +323,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 		for name, l := range n.Limits {
 			s.history.add(n.At, name, l)
 			if d := l.Denial; d != nil {
-				s.history.deny(denial{n.At, name, *d})
+				s.history.deny(denialEvent(n.At, name, *d))
 			}
 		}
 	}
@@ -360,6 +346,63 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 		rows[i].Row, rows[i].From = s.history.row(l.Name)
 	}
 	return rows, err
+}
+
+// series is what the processes said they did, by limit and part of time, as a number since
+// 1970.
+//
+// It is bounded by names: a summary has 200 limits at most and one called other, and
+// a limit of which nothing was heard for 15 minutes is forgotten.
+// state guards it, so it has no lock of its own.
+type series struct {
+	since   string // the last summary that was read, by its ID in the stream
+	last    int64  // the newest part
+	limits  map[string]map[int64]history.Limited
+	recent  []history.Summary // those that rates are made of
+	denials []incident        // the newest first
+}
+
+// move goes on to a moment, and forgets what is too old.
+func (s *series) move(now time.Time) {
+	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
+	for name, row := range s.limits {
+		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
+		if len(row) == 0 {
+			delete(s.limits, name)
+		}
+	}
+	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
+}
+
+// add notes what a process said. What is too old, or in a part to which move has not come,
+// is left out.
+func (s *series) add(at time.Time, limit string, l history.Limited) {
+	i := at.UnixMilli() / part.Milliseconds()
+	if i > s.last || i <= s.last-parts {
+		return
+	}
+	if s.limits[limit] == nil {
+		s.limits[limit] = map[int64]history.Limited{}
+	}
+	s.limits[limit][i] = s.limits[limit][i].Plus(l)
+}
+
+// maxDenials bounds the denials that are remembered. They are examples: how many there
+// were the tallies say.
+const maxDenials = 50
+
+// deny notes a denial. They come oldest first. Snapshots have the list, so it is made anew.
+func (s *series) deny(d incident) {
+	s.denials = append([]incident{d}, s.denials[:min(len(s.denials), maxDenials-1)]...)
+}
+
+// row is a limit's last 15 minutes, the oldest first, and when they begin.
+func (s *series) row(limit string) (row []history.Limited, from time.Time) {
+	first := s.last - parts + 1
+	for i := range int64(parts) {
+		row = append(row, s.limits[limit][first+i])
+	}
+	return row, time.UnixMilli(first * part.Milliseconds())
 }
 
 // cache keeps what was made of snapshots, by place: of two viewers of one place the second

@@ -157,8 +157,9 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusServiceUnavailable, "Too many look at this page already.")
 		return
 	}
+	to := stream{ResponseController: http.NewResponseController(w), Writer: w, last: map[string]string{}}
 	// An http.Server's ReadTimeout would end the stream.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
+	_ = to.SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
 	// nginx would keep events back until it has a page full of them.
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -166,10 +167,9 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
 		return
 	}
-	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	// Each time the newest, which need not be what woke it: one that is slow skips some.
 	for s := p.reader.latest(r.Context(), nil); r.Context().Err() == nil && p.ctx.Err() == nil; s = p.reader.latest(r.Context(), s) {
-		if err := p.send(&stream, s, name, q); err != nil {
+		if err := p.send(to, s, name, q); err != nil {
 			return
 		}
 		select {
@@ -187,21 +187,21 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 // how old it is. A view that cannot be made stays as it was, and the line says why.
 // The line has the time in it: while Redis answers something is sent about each turn,
 // which is how a viewer who has vanished without a word is found out.
-func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
+func (p *Page) send(to stream, s *snapshot, name string, q url.Values) error {
 	_, live, err := p.live(s, name, q)
 	if err != nil {
 		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.send(live, &to.live); err != nil {
+	} else if err := to.send("live", live); err != nil {
 		return err
 	}
 	var status bytes.Buffer // of a template that all pages have
 	if err := execute(&status, "limits", "status", frame{Page: p, Snap: s}); err != nil {
 		return err
 	}
-	if err := to.send(newEvent("status", status.String()), &to.status); err != nil {
+	if err := to.send("status", newEvent("status", status.String())); err != nil {
 		return err
 	}
-	return to.control.Flush()
+	return to.Flush()
 }
 
 // eventLine ends a line as the format wants it, whichever of its three line ends
@@ -212,21 +212,22 @@ func newEvent(name, text string) string {
 	return "event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n"
 }
 
+// stream is where a viewer's events go.
 type stream struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	// live and status are the last events of these names. That of a view is the same for
-	// all who look at one place, so a slow viewer does not have a page for itself.
-	live, status string
+	*http.ResponseController
+	io.Writer
+	// last has the last event of each name. That of a view is the same for all who look at
+	// one place, so a slow viewer does not have a page for itself.
+	last map[string]string
 }
 
 // send sends an event, unless it was the last one sent under its name.
-func (s *stream) send(event string, last *string) error {
-	if event == *last {
+func (s stream) send(name, event string) error {
+	if event == s.last[name] {
 		return nil
 	}
-	*last = event
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-	_, err := io.WriteString(s.ResponseWriter, event)
+	s.last[name] = event
+	_ = s.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
+	_, err := io.WriteString(s.Writer, event)
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -108,6 +107,14 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if err != nil {
 		return nil, err
 	}
+	differ, err := p.Limiter.Keys(ctx, row.Name)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{}
+	for _, k := range differ {
+		own[k.Key] = ownRate(k)
+	}
 	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
@@ -116,7 +123,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		}
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(s.own[row.Name][m.Key])}
+		k := keyRow{Meter: m, Last: lasts[m.Key], Own: own[m.Key]}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
@@ -133,14 +140,6 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	return o, nil
 }
 
-// incident is a line of what happened just now. Its texts are visible and cut already.
-type incident struct {
-	At   time.Time // by Redis's clock
-	Text string
-	Note string          // beside it: who did it, or how long a job was told to wait
-	Job  *throttle.JobID // that it links to; nil where it is about no job, or several
-}
-
 // events are the last changes and denials, the newest first, n at most. Denials are
 // three at most: there may be one a second for each limit, which would drive out the
 // changes that explain them.
@@ -149,54 +148,9 @@ func events(s *snapshot, n int) []incident {
 	for _, c := range s.Log[:min(n, len(s.Log))] {
 		list = append(list, changeEvent(c, s.Now))
 	}
-	for _, d := range s.Denials[:min(3, len(s.Denials))] {
-		list = append(list, denialEvent(d))
-	}
+	list = append(list, s.Denials[:min(3, len(s.Denials))]...)
 	slices.SortStableFunc(list, func(a, b incident) int { return b.At.Compare(a.At) })
 	return list[:min(n, len(list))]
-}
-
-// changeEvent is an entry of the changelog as a line: what it is about and what became
-// of that. An entry is about a schedule, jobs, a queue, or a limit and perhaps a key of it.
-func changeEvent(c throttle.Change, now time.Time) incident {
-	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
-	switch {
-	case c.Schedule != "":
-		e.Text = "schedule " + short(c.Schedule) + " " + c.What
-	case c.Job.ID != "":
-		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
-	case c.Jobs > 0:
-		e.Text = plural(c.Jobs, "job") + " " + c.What
-		if c.Job.Queue != "" {
-			e.Text += " of queue " + short(c.Job.Queue)
-		}
-	case c.Job.Queue != "":
-		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
-	case c.What == "blocked":
-		e.Text += " blocked until " + clock(c.Until, now)
-	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
-	case c.To != "":
-		e.Text += " " + c.What + ": " + visible(c.To, shortText)
-	default:
-		e.Text += " " + c.What
-	}
-	e.Note = strings.TrimSpace(by(c))
-	return e
-}
-
-func denialEvent(d denial) incident {
-	note := "its turn comes in about " + span(d.RetryAfter)
-	switch {
-	case d.Unknown:
-		note = "nobody can tell for how long"
-	case d.RetryAfter < time.Millisecond:
-		note = "others have the turn"
-	}
-	return incident{
-		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: note,
-		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
-	}
 }
 
 type changesData struct {
@@ -226,13 +180,10 @@ const (
 // snapshot. Blocks are as of when the limits were read, up to half a minute ago; those
 // that have ended since are left out.
 func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
-	d := changesData{Pages: newPages("changes", q, changesPage)}
+	d := changesData{Pages: newPages("changes", q, changesPage), Denials: s.Denials[:min(20, len(s.Denials))]}
 	d.Pages.Total = len(s.Log)
 	for _, c := range window(s.Log, d.Pages) {
 		d.Changes = append(d.Changes, changeEvent(c, s.Now))
-	}
-	for _, denied := range s.Denials[:min(20, len(s.Denials))] {
-		d.Denials = append(d.Denials, denialEvent(denied))
 	}
 	for _, row := range s.Limits {
 		d.BlocksInAll += len(row.Blocks)

@@ -253,7 +253,7 @@ func (s *state) readForecast(ctx context.Context) error {
 	var forecast *lanes.Forecast
 	if s.Waiting > 0 {
 		var err error
-		if forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{}); err != nil {
+		if forecast, err = s.queues.Forecast(ctx, lanes.ForecastOptions{}); err != nil {
 			return err
 		}
 	}
@@ -278,7 +278,7 @@ func (s *state) readQueues(ctx context.Context) error {
 	if s.forecast != nil {
 		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
 	}
-	infos, err := s.queues.InfosOf(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
+	infos, err := s.queues.Infos(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
 	if err != nil {
 		return err
 	}

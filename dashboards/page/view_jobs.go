@@ -146,7 +146,7 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if job.Place != nil {
 		d.Place = s.place(*job.Place)
 	}
-	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
+	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
 	}
 	of, _, _ := place("job", q)

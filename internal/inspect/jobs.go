@@ -55,14 +55,14 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	switch infos[0].State {
 	case asynq.TaskStatePending:
 		if err = q.placed(ctx, jobs); err == nil {
-			err = since(ctx, jobs, q.db.PendingSince)
+			err = since(ctx, jobs, q.DB.PendingSince)
 		}
 	case asynq.TaskStateRetry:
 		err = q.placed(ctx, jobs)
 	case asynq.TaskStateActive:
 		err = q.startedAt(jobs)
 	case asynq.TaskStateArchived:
-		err = since(ctx, jobs, q.db.ArchivedAt)
+		err = since(ctx, jobs, q.DB.ArchivedAt)
 	}
 	for i, job := range jobs {
 		switch {
@@ -92,12 +92,6 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 		}
 	}
 	return err
-}
-
-// Attempts are how the last attempts of a job ended of which one has failed, the last first,
-// and how often its worker died beside them, which was forgiven.
-func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []asynqdb.Attempt, crashes int, err error) {
-	return q.db.Attempts(ctx, id.Queue, id.ID)
 }
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.

@@ -23,17 +23,17 @@ import (
 // Queues is asynq's view of Redis, and the limiter's of the jobs in it.
 type Queues struct {
 	Inspector *asynq.Inspector
+	DB        asynqdb.DB // what asynq keeps and does not tell
 	Limiter   *lanes.Lanes
 
 	rdb   redis.UniversalClient
-	db    asynqdb.DB // the same
 	scope string
 	judge Judge
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
 func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues {
-	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), Limiter: limiter, rdb: rdb, db: asynqdb.New(rdb), scope: scope}
+	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
 }
 
 // Close ends its client.
@@ -93,7 +93,7 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 // process has left that died while it started, too.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
-		return q.db.Queues(ctx)
+		return q.DB.Queues(ctx)
 	}
 	names, err := q.Inspector.Queues()
 	if err != nil {
@@ -112,18 +112,16 @@ type QueueInfo struct {
 	Waiting int
 }
 
-// Infos tells of the queue that is named, or of all.
-func (q *Queues) Infos(ctx context.Context, queue string) ([]QueueInfo, error) {
-	waiting, err := q.waiting(ctx, queue)
-	if err != nil {
-		return nil, err
+// Infos tells of the queue that is named, or of all. A queue that was removed meanwhile is
+// left out. Nil for how many jobs of each queue wait has them counted.
+func (q *Queues) Infos(ctx context.Context, queue string, waits func(queue string) int) (infos []QueueInfo, err error) {
+	if waits == nil {
+		waiting, err := q.waiting(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
+		waits = func(name string) int { return len(waiting[name]) }
 	}
-	return q.InfosOf(ctx, queue, func(name string) int { return len(waiting[name]) })
-}
-
-// InfosOf is Infos where it is known how many jobs of each queue wait. A queue that was
-// removed meanwhile is left out.
-func (q *Queues) InfosOf(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
@@ -136,16 +134,16 @@ func (q *Queues) InfosOf(ctx context.Context, queue string, waiting func(queue s
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		waits := waiting(name)
-		info.Retry = max(0, info.Retry-waits)
-		infos = append(infos, QueueInfo{info, waits})
+		n := waits(name)
+		info.Retry = max(0, info.Retry-n)
+		infos = append(infos, QueueInfo{info, n})
 	}
 	return infos, nil
 }
 
 // Info is Infos of one queue. It fails if there is none of that name.
 func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
-	infos, err := q.Infos(ctx, queue)
+	infos, err := q.Infos(ctx, queue, nil)
 	if err == nil && len(infos) == 0 {
 		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
 	}
@@ -229,15 +227,11 @@ var Purged = []string{Waiting, "pending", "retry", "scheduled", "archived", "com
 // the changelog. Those that are called count as waiting, and as pending where they are back
 // in the queue. Where asynq has only such jobs in a set, that is one step of Redis.
 func (q *Queues) Purge(ctx context.Context, queue string, states ...string) (n int, err error) {
-	n, err = q.purge(ctx, queue, states...)
-	if n > 0 {
-		err = errors.Join(err, q.note(ctx, queue, Delete.Done, n))
-	}
-	return n, err
-}
-
-// purge is Purge without its note.
-func (q *Queues) purge(ctx context.Context, queue string, states ...string) (n int, err error) {
+	defer func() {
+		if n > 0 {
+			err = errors.Join(err, q.note(ctx, queue, Delete.Done, n))
+		}
+	}()
 	for _, state := range states {
 		var deleted int
 		switch state {
@@ -264,7 +258,7 @@ func (q *Queues) purge(ctx context.Context, queue string, states ...string) (n i
 // purgePending deletes all pending jobs. asynq would do so in one step, and leave the locks
 // of those that are unique: these go one by one before.
 func (q *Queues) purgePending(ctx context.Context, queue string) (n int, err error) {
-	unique, err := q.db.PendingWithLock(ctx, queue)
+	unique, err := q.DB.PendingWithLock(ctx, queue)
 	if err != nil {
 		return 0, err
 	}
@@ -301,7 +295,7 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 		for i, id := range some {
 			ids[i] = id.ID
 		}
-		states, err := q.db.States(ctx, queue, ids...)
+		states, err := q.DB.States(ctx, queue, ids...)
 		if err != nil {
 			return err
 		}
@@ -321,17 +315,14 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 // Remove deletes a queue with all its jobs, counts them, and notes it in the changelog. It
 // fails if one runs, or if one comes meanwhile.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
-	if _, err := q.Names(ctx, queue); err != nil {
-		return 0, err
-	}
-	info, err := q.Inspector.GetQueueInfo(queue)
+	info, err := q.Info(ctx, queue)
 	if err != nil {
 		return 0, err
 	}
 	if info.Active > 0 {
 		return 0, fmt.Errorf("queue %s has %d running: cancel what runs, or wait for its end", queue, info.Active)
 	}
-	jobs, err = q.purge(ctx, queue, Purged...)
+	jobs, err = q.Purge(ctx, queue, Purged...)
 	if err == nil && info.Paused {
 		err = q.Inspector.UnpauseQueue(queue) // else the next of its name would be paused
 	}
@@ -341,11 +332,8 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 	if err == nil {
 		err = q.rdb.Del(ctx, asynqdb.Key(queue, asynqdb.Bell)).Err() // where its servers wait
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		err = q.note(ctx, queue, Delete.Done, 0)
-	case jobs > 0:
-		err = errors.Join(err, q.note(ctx, queue, Delete.Done, jobs))
 	}
 	return jobs, err
 }

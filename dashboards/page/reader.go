@@ -78,7 +78,7 @@ type due struct{ limits, forecast, wants, survey, queues time.Time }
 func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
 	r := &reader{ctx: ctx, state: state{
 		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), turn: 1,
-		history: series{limits: map[string]map[int64]history.Limited{}},
+		history: series{parts: map[int64]map[string]history.Limited{}},
 	}}
 	r.last.Store(&snapshot{Now: time.Now(), turn: r.state.turn, kept: r.state.kept, newer: make(chan struct{})})
 	return r
@@ -165,7 +165,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, s.readLimits),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.from.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
@@ -196,12 +196,6 @@ func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read
 	return nil
 }
 
-// readLimits reads the limits and their blocks where the changelog says that any has
-// changed: with some round trips for each, which is why it is not done each second.
-func (s *state) readLimits(ctx context.Context) error {
-	return s.known.ReadLimits(ctx, s.from.Limiter)
-}
-
 // readLog reads the changelog where it has something new: its newest entry in each
 // turn, and as much as Redis remembers, some 500 entries, where that is another one. All
 // that changes limits stands there, in the same step: so they are due then, too. A
@@ -218,8 +212,8 @@ func (s *state) readLog(ctx context.Context) error {
 }
 
 // readWants looks through what waits, the more seldom the longer that takes: a round
-// trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
-// that of all jobs does not. Where nothing waits it asks nothing.
+// trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
+// until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
 	s.wants, s.known.Wanted = map[string][]lanes.Want{}, map[string]inspect.Wanted{}
 	if s.Waiting == 0 {
@@ -250,15 +244,15 @@ func (s *state) readWants(ctx context.Context) error {
 }
 
 func (s *state) readForecast(ctx context.Context) error {
-	var forecast *lanes.Forecast
-	if s.Waiting > 0 {
-		var err error
-		if forecast, err = s.queues.Forecast(ctx, lanes.ForecastOptions{}); err != nil {
-			return err
-		}
+	if s.Waiting == 0 {
+		s.forecast = nil
+		return nil
 	}
-	s.forecast = forecast
-	return nil
+	forecast, err := s.queues.Forecast(ctx, lanes.ForecastOptions{})
+	if err == nil {
+		s.forecast = forecast
+	}
+	return err
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope
@@ -348,16 +342,12 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	return rows, err
 }
 
-// series is what the processes said they did, by limit and part of time, as a number since
-// 1970.
-//
-// It is bounded by names: a summary has 200 limits at most and one called other, and
-// a limit of which nothing was heard for 15 minutes is forgotten.
-// state guards it, so it has no lock of its own.
+// series is what the processes said they did, by part of time, as a number since 1970, and
+// by limit. It is bounded by names: a summary has 200 limits at most and one called other.
 type series struct {
 	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part
-	limits  map[string]map[int64]history.Limited
+	parts   map[int64]map[string]history.Limited
 	recent  []history.Summary // those that rates are made of
 	denials []incident        // the newest first
 }
@@ -365,12 +355,7 @@ type series struct {
 // move goes on to a moment, and forgets what is too old.
 func (s *series) move(now time.Time) {
 	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
-	for name, row := range s.limits {
-		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
-		if len(row) == 0 {
-			delete(s.limits, name)
-		}
-	}
+	maps.DeleteFunc(s.parts, func(i int64, _ map[string]history.Limited) bool { return i <= s.last-parts })
 	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
 }
 
@@ -381,10 +366,10 @@ func (s *series) add(at time.Time, limit string, l history.Limited) {
 	if i > s.last || i <= s.last-parts {
 		return
 	}
-	if s.limits[limit] == nil {
-		s.limits[limit] = map[int64]history.Limited{}
+	if s.parts[i] == nil {
+		s.parts[i] = map[string]history.Limited{}
 	}
-	s.limits[limit][i] = s.limits[limit][i].Plus(l)
+	s.parts[i][limit] = s.parts[i][limit].Plus(l)
 }
 
 // maxDenials bounds the denials that are remembered. They are examples: how many there
@@ -400,7 +385,7 @@ func (s *series) deny(d incident) {
 func (s *series) row(limit string) (row []history.Limited, from time.Time) {
 	first := s.last - parts + 1
 	for i := range int64(parts) {
-		row = append(row, s.limits[limit][first+i])
+		row = append(row, s.parts[first+i][limit])
 	}
 	return row, time.UnixMilli(first * part.Milliseconds())
 }

@@ -7,6 +7,7 @@ package history
 import (
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type Recorder struct {
 	process string
 	off     bool
 
-	self   Process
+	self   Process // but for what changes
 	config atomic.Pointer[string]
 	// Concurrency is how many jobs the process runs at once, to be told.
 	Concurrency int
@@ -61,6 +62,26 @@ type Recorder struct {
 	sent    int     // how many summaries were sent, written or not
 }
 
+// patience bounds a call of Redis, so that a slow one holds up no shutdown.
+const patience = 2 * time.Second
+
+// counted is what was counted since the process began.
+type counted struct {
+	limits map[string]Limited
+	tasks  map[Task]TaskNews
+	waits  []uint64
+}
+
+type surveyor struct {
+	Survey // what was found so far; without Limits none is underway
+	cursor uint64
+	marked map[string]bool // meters, limit|key, at which lanes wait, or will
+	meters map[string]int  // limit|key -> jobs
+
+	decided uint64    // how much had been when it was looked last
+	looked  time.Time // when that was
+}
+
 // Of is what a *scheduler.Server counts. That package sets it: a method would have a name
 // of this package among what it exports.
 var Of func(server any) *Recorder
@@ -68,8 +89,10 @@ var Of func(server any) *Recorder
 // New returns a Recorder that writes to the scope with that prefix of its keys,
 // hg:{scope}:. Nothing is written before Start.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
+	host, _ := os.Hostname()
 	return &Recorder{
-		rdb: rdb, prefix: prefix, process: uuid.NewString(), self: self(),
+		rdb: rdb, prefix: prefix, process: uuid.NewString(),
+		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),

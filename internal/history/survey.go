@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -36,58 +32,6 @@ const (
 	maxMeters  = 200_000
 	maxBusiest = 10
 )
-
-// Survey is what waited when it was looked at last.
-type Survey struct {
-	At     time.Time          `json:"at"` // by Redis's clock
-	Limits map[string]Waiting `json:"limits"`
-	// Lasts is when the last job would run that needs each limit, and Unknown those limits
-	// of which nobody knows.
-	Lasts   map[string]time.Time `json:"lasts,omitempty"`
-	Unknown []string             `json:"unknown,omitempty"`
-}
-
-// Waiting is what waits for one limit, or was called and has not come. A job that
-// needs several limits counts for those at whose meters lanes wait, or will for longer
-// than at others; and where no lane does, or nobody gives turns, for all of them.
-type Waiting struct {
-	Jobs int `json:"jobs"`
-	// Oldest is when the job that waits longest was denied first.
-	Oldest time.Time `json:"oldest"`
-	// Keys is how many keys anything waits for, and Busiest are those with most.
-	Keys    int      `json:"keys"`
-	Busiest []Backed `json:"busiest"`
-}
-
-// Backed is how many jobs wait for a key of a limit.
-type Backed struct {
-	Key  string `json:"key"`
-	Jobs int    `json:"jobs"`
-}
-
-// ReadSurvey returns the scope's last survey, of the last minute; nil where there
-// is none.
-func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
-	text, err := rdb.Get(ctx, lua.Prefix(scope)+"survey").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s := &Survey{}
-	return s, json.Unmarshal(text, s)
-}
-
-type surveyor struct {
-	Survey // what was found so far; without Limits none is underway
-	cursor uint64
-	marked map[string]bool // meters, limit|key, at which lanes wait, or will
-	meters map[string]int  // limit|key -> jobs
-
-	decided uint64    // how much had been when it was looked last
-	looked  time.Time // when that was
-}
 
 // lookAround goes on with a survey, if this is the process that makes it and
 // anything may have changed. What Redis does not answer is asked again the next

@@ -16,19 +16,10 @@ const (
 	every = time.Second
 	// reach is how far back the stream goes.
 	reach = 16 * time.Minute
-	// patience bounds a call of Redis, so that a slow one holds up no shutdown.
-	patience = 2 * time.Second
 	// maxTotals is how many fields the totals have, but for those of Other: what
 	// has no name of its own then is counted under Other.
 	maxTotals = 5000
 )
-
-// counted is what was counted since the process began.
-type counted struct {
-	limits map[string]Limited
-	tasks  map[Task]TaskNews
-	waits  []uint64
-}
 
 // Start begins to write each second what is new, and what waits where that is this
 // process's to say. The function that it returns ends that, after what is left has been
@@ -164,4 +155,31 @@ func (c counted) newTasks(before counted) (found []TaskNews) {
 		}
 	}
 	return found
+}
+
+// Describe says what this process goes by from now on: its config. It may be called at any
+// time.
+func (r *Recorder) Describe(config string) { r.config.Store(&config) }
+
+func (r *Recorder) sayAlive(ctx context.Context) {
+	of := r.self
+	of.Concurrency = r.Concurrency
+	if config := r.config.Load(); config != nil {
+		of.Config = *config
+	}
+	for _, t := range r.Tasks() {
+		of.Running += t.Busy
+	}
+	if text, err := json.Marshal(of); err == nil {
+		r.say(ctx, string(text))
+	}
+}
+
+// say writes that, or with an empty text that the process has ended.
+func (r *Recorder) say(ctx context.Context, text string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := lua.Alive.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
+		r.Unwritten.Add(1)
+	}
 }

@@ -40,6 +40,51 @@ type Job struct {
 // JobID is which job it is.
 func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: j.ID} }
 
+// Named lists the jobs of an id, in whatever queues, or in the one that is named.
+// There is at least one.
+func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
+	jobs, err := q.Namesakes(ctx, id, queue)
+	if err == nil && len(jobs) == 0 {
+		where := ""
+		if queue != "" {
+			where = " in queue " + queue
+		}
+		err = fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
+	}
+	return jobs, err
+}
+
+// Namesakes is Named where there may be none.
+func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
+	names, err := q.Names(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		job, err := q.Job(ctx, throttle.JobID{Queue: name, ID: id})
+		switch {
+		case err == nil:
+			jobs = append(jobs, job)
+		case !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound):
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// Job is one job. The error is asynq's if there is none.
+func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
+	info, err := q.Inspector.GetTaskInfo(id.Queue, id.ID)
+	if err != nil {
+		return Job{}, err
+	}
+	jobs, err := q.look(ctx, []*asynq.TaskInfo{info})
+	if err != nil {
+		return Job{}, err
+	}
+	return jobs[0], nil
+}
+
 // look tells the real states of jobs of one queue, a hundred at most, in a round trip
 // or two. asynq has all of them in the same state.
 func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {

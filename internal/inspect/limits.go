@@ -3,7 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"math"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -276,6 +276,40 @@ func (k Known) Counted() []Limit {
 	return all
 }
 
+// Recent is how far back the summaries reach that rates are made of, recently the whole
+// seconds among them: a limit of one permit in 2 s would be at 0 and 1 in turn otherwise.
+const (
+	Recent   = recently + 2*time.Second
+	recently = 10 * time.Second
+)
+
+// lately are those of the last whole seconds. The very last may not be told yet and is left
+// out, as is the one that is underway.
+func lately(summaries []history.Summary, now time.Time) iter.Seq[history.Summary] {
+	end := now.Truncate(time.Second).Add(-time.Second)
+	return func(yield func(history.Summary) bool) {
+		for _, s := range summaries {
+			if s.At.Before(end) && !s.At.Before(end.Add(-recently)) && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Lately is what was decided of each limit within ten seconds.
+func Lately(summaries []history.Summary, now time.Time) map[string]history.Limited {
+	sums := map[string]history.Limited{}
+	for s := range lately(summaries, now) {
+		for name, of := range s.Limits {
+			sums[name] = sums[name].Plus(of)
+		}
+	}
+	return sums
+}
+
+// aSecond is how many a second so many of lately are.
+func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
+
 // Looker looks at meters, a hundred at a time.
 type Looker interface {
 	Look(ctx context.Context, needs ...throttle.Need) ([]throttle.Meter, error)
@@ -397,36 +431,4 @@ func (j *Judge) explain(limits []Limit, jobs int) {
 	}
 	// Limits that are not among them begin anew when they have permits again.
 	j.free, j.spared = free, spared
-}
-
-// Limits is how all limits stand, by name.
-func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
-	if err != nil {
-		return nil, err
-	}
-	past, err := q.past(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return q.limits(ctx, forecast, past)
-}
-
-func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
-	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
-	var err error
-	if k.Survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err != nil {
-		return nil, err
-	}
-	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
-		return nil, err
-	}
-	k.Wanted = Surveyed(k.Survey)
-	jobs, _, _, err := q.Limiter.Crowd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := q.judge.Limits(ctx, q.Limiter, k, jobs, math.MaxInt)
-	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
 }

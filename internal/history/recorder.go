@@ -93,7 +93,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	return &Recorder{
 		rdb: rdb, prefix: prefix, process: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
-		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, written: counted{waits: make([]uint64, len(waitFields))},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}

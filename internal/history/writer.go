@@ -67,8 +67,7 @@ func (r *Recorder) run(ctx context.Context) {
 // write writes what is new, if anything is. What cannot be written is still new
 // the next time.
 func (r *Recorder) write(ctx context.Context) {
-	now := r.count()
-	s := &Summary{Process: r.process, Limits: now.newLimits(r.written), Tasks: now.newTasks(r.written)}
+	s, now := r.news()
 	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
 		return
 	}
@@ -79,6 +78,40 @@ func (r *Recorder) write(ctx context.Context) {
 		return
 	}
 	r.written = now
+}
+
+// news is what was counted since it was written last, and all that was counted so far.
+func (r *Recorder) news() (s *Summary, now counted) {
+	s = &Summary{Process: r.process, Limits: map[string]Limited{}}
+	now = counted{limits: map[string]Limited{}, tasks: map[Task]TaskNews{}}
+	now.waits, _ = r.Wait.load()
+	for _, c := range r.Limits() {
+		d, was := c.Decisions, r.written.limits[c.Limit]
+		is := Limited{
+			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
+			Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits,
+		}
+		now.limits[c.Limit] = is
+		if is == was {
+			continue
+		}
+		is = Limited{is.Allowed - was.Allowed, is.Denied - was.Denied, is.Refused - was.Refused, is.Permits - was.Permits, nil}
+		if is.Denied > 0 && c.Limit != Other {
+			is.Denial = c.denial
+		}
+		s.Limits[c.Limit] = is
+	}
+	for _, c := range r.Tasks() {
+		is, was := TaskNews{c.Task, c.Ends, c.Busy}, r.written.tasks[c.Task]
+		now.tasks[c.Task] = is
+		for end, n := range was.Ends {
+			is.Ends[end] -= n
+		}
+		if is.Ends != (Counts{}) || is.Busy != was.Busy {
+			s.Tasks = append(s.Tasks, is)
+		}
+	}
+	return s, now
 }
 
 func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
@@ -94,10 +127,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
 		}
 	}
 	for i, n := range waits {
-		if r.written.waits != nil {
-			n -= r.written.waits[i]
-		}
-		add(int64(n), waitFields[i])
+		add(int64(n-r.written.waits[i]), waitFields[i])
 	}
 	for name, l := range s.Limits {
 		add(l.Allowed, name, allowedField)
@@ -109,52 +139,6 @@ func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
 		}
 	}
 	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
-}
-
-func (r *Recorder) count() counted {
-	now := counted{limits: map[string]Limited{}, tasks: map[Task]TaskNews{}}
-	now.waits, _ = r.Wait.load()
-	for _, c := range r.Limits() {
-		d := c.Decisions
-		now.limits[c.Limit] = Limited{
-			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
-			Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits, Denial: c.denial,
-		}
-	}
-	for _, c := range r.Tasks() {
-		now.tasks[c.Task] = TaskNews{c.Task, c.Ends, c.Busy}
-	}
-	return now
-}
-
-// newLimits is what was decided since.
-func (c counted) newLimits(before counted) map[string]Limited {
-	found := map[string]Limited{}
-	for name, now := range c.limits {
-		was := before.limits[name]
-		news := Limited{now.Allowed - was.Allowed, now.Denied - was.Denied, now.Refused - was.Refused, now.Permits - was.Permits, nil}
-		if news.Denied > 0 && name != Other {
-			news.Denial = now.Denial
-		}
-		if news != (Limited{}) {
-			found[name] = news
-		}
-	}
-	return found
-}
-
-// newTasks is what became of jobs since.
-func (c counted) newTasks(before counted) (found []TaskNews) {
-	for task, now := range c.tasks {
-		was := before.tasks[task]
-		for end, n := range was.Ends {
-			now.Ends[end] -= n
-		}
-		if now.Ends != (Counts{}) || now.Busy != was.Busy {
-			found = append(found, now)
-		}
-	}
-	return found
 }
 
 // Describe says what this process goes by from now on: its config. It may be called at any

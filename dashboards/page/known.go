@@ -3,7 +3,10 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"html/template"
+	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +45,52 @@ func (k knowledge) place(p lanes.Place) *lanes.Place {
 		p = k.forecast.Place(p)
 	}
 	return &p
+}
+
+// cache keeps what was made of snapshots, by place: of two viewers of one place the second
+// costs nothing but the bytes that are sent.
+type cache struct {
+	mu   sync.Mutex
+	made map[string]*made
+}
+
+func newCache() *cache { return &cache{made: map[string]*made{}} }
+
+// made is the part of a view that changes, made once for all who look at it by the
+// first of them, while the others wait.
+type made struct {
+	mu   sync.Mutex // held while it is made
+	turn int        // of the snapshot that it shows
+	used time.Time  // when it was asked for last; the cache's lock guards it
+	// html is what it looks like, and event that for those who look on.
+	html  template.HTML
+	event string
+	// data is what the view has read beside the snapshot, or made of it, which is good until
+	// then, and err why it could not. It is shown to many: nobody changes it.
+	data  any
+	err   error
+	until time.Time
+}
+
+// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
+// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
+// forgotten.
+const maxMade = 300
+
+func (c *cache) at(place string) *made {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	at := c.made[place]
+	if at == nil {
+		at = &made{}
+		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
+		if len(c.made) < maxMade {
+			c.made[place] = at
+		}
+	}
+	at.used = now
+	return at
 }
 
 // knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has

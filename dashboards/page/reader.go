@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"html/template"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
@@ -62,7 +63,9 @@ type reader struct {
 // replaced by the next that is read, since viewers may still look at it.
 type state struct {
 	knowledge
-	from    Options
+	rdb     redis.UniversalClient
+	scope   string
+	limiter *lanes.Lanes
 	queues  *inspect.Queues
 	known   inspect.Known
 	judge   inspect.Judge
@@ -75,11 +78,10 @@ type state struct {
 // due is when each is to be read again.
 type due struct{ limits, forecast, wants, survey, queues time.Time }
 
-func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
-	r := &reader{ctx: ctx, state: state{
-		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), turn: 1,
-		history: series{parts: map[int64]map[string]history.Limited{}},
-	}}
+// newReader has read nothing yet.
+func newReader(ctx context.Context, s state) *reader {
+	s.kept, s.turn, s.history.parts = newCache(), 1, map[int64]map[string]history.Limited{}
+	r := &reader{ctx: ctx, state: s}
 	r.last.Store(&snapshot{Now: time.Now(), turn: r.state.turn, kept: r.state.kept, newer: make(chan struct{})})
 	return r
 }
@@ -149,14 +151,14 @@ func (r *reader) again() {
 // limiter's scope.
 func (s *state) read(ctx context.Context) (*snapshot, error) {
 	start := time.Now()
-	now, err := s.from.Redis.Time(ctx).Result()
+	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
 	s.Latency = time.Since(start)
 	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
-	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
+	s.Waiting, _, s.Turns, err = s.limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.from.Limiter) }),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
@@ -201,13 +203,13 @@ func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read
 // that changes limits stands there, in the same step: so they are due then, too. A
 // changelog that Redis has lost is lost here.
 func (s *state) readLog(ctx context.Context) error {
-	last, err := s.from.Limiter.Changes(ctx, 1)
+	last, err := s.limiter.Changes(ctx, 1)
 	if err != nil || slices.EqualFunc(last, s.Log[:min(1, len(s.Log))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
 		return err
 	}
 	// Due in any case: the next turn would find nothing new if the rest failed.
 	s.due.limits = time.Time{}
-	s.Log, err = s.from.Limiter.Changes(ctx, 500)
+	s.Log, err = s.limiter.Changes(ctx, 500)
 	return err
 }
 
@@ -219,7 +221,7 @@ func (s *state) readWants(ctx context.Context) error {
 	if s.Waiting == 0 {
 		return nil
 	}
-	wants, err := s.from.Limiter.Wants(ctx)
+	wants, err := s.limiter.Wants(ctx)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func (s *state) readForecast(ctx context.Context) error {
 // has found a while ago: to find it out means to read all jobs, which one process does
 // for all. Where no process has for a minute, since when is not told.
 func (s *state) readSurvey(ctx context.Context) (err error) {
-	s.known.Survey, err = history.ReadSurvey(ctx, s.from.Redis, s.from.Scope)
+	s.known.Survey, err = history.ReadSurvey(ctx, s.rdb, s.scope)
 	return err
 }
 
@@ -299,7 +301,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = history.StreamID(now.Add(-parts * part))
 	}
-	news, err := history.Read(ctx, s.from.Redis, s.from.Scope, s.history.since)
+	news, err := history.Read(ctx, s.rdb, s.scope, s.history.since)
 	if err != nil {
 		return err
 	}
@@ -333,7 +335,7 @@ const maxLooks = 500
 func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
 	known.Now, known.Lately, known.Forecast = now, inspect.Lately(s.history.recent, now), s.forecast
-	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Waiting, maxLooks)
+	limits, err := s.judge.Limits(ctx, s.limiter, known, s.Waiting, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
@@ -388,50 +390,4 @@ func (s *series) row(limit string) (row []history.Limited, from time.Time) {
 		row = append(row, s.parts[first+i][limit])
 	}
 	return row, time.UnixMilli(first * part.Milliseconds())
-}
-
-// cache keeps what was made of snapshots, by place: of two viewers of one place the second
-// costs nothing but the bytes that are sent.
-type cache struct {
-	mu   sync.Mutex
-	made map[string]*made
-}
-
-func newCache() *cache { return &cache{made: map[string]*made{}} }
-
-// made is the part of a view that changes, made once for all who look at it by the
-// first of them, while the others wait.
-type made struct {
-	mu   sync.Mutex // held while it is made
-	turn int        // of the snapshot that it shows
-	used time.Time  // when it was asked for last; the cache's lock guards it
-	// html is what it looks like, and event that for those who look on.
-	html  template.HTML
-	event string
-	// data is what the view has read beside the snapshot, or made of it, which is good until
-	// then, and err why it could not. It is shown to many: nobody changes it.
-	data  any
-	err   error
-	until time.Time
-}
-
-// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
-// forgotten.
-const maxMade = 300
-
-func (c *cache) at(place string) *made {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	at := c.made[place]
-	if at == nil {
-		at = &made{}
-		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
-		if len(c.made) < maxMade {
-			c.made[place] = at
-		}
-	}
-	at.used = now
-	return at
 }

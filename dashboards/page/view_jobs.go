@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -225,10 +224,6 @@ func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any
 	}
 	return p.Schedules.List(ctx, 3)
 }
-
-// tick is a schedule's moment in its own zone, in which cron hands it over, with the
-// offset: around a change of the clocks two ticks can show the same time.
-func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }
 
 // A page of the list has listPage jobs and up to as many more; with a filter it ends after a
 // look at lookedAt of them, whether any was meant or not.

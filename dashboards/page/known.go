@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,9 +127,10 @@ type queues struct {
 // 15 minutes.
 type limitRow struct {
 	inspect.Limit
-	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over,
-	// and From when they begin.
+	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over, Sum
+	// all of them, and From when they begin.
 	Row  []history.Limited
+	Sum  history.Limited
 	From time.Time
 	now  time.Time
 }
@@ -185,9 +187,17 @@ func (r limitRow) Rule() string {
 	return l.String()
 }
 
-// over are the parts of the row that are over: the last is not, and would be a fall to zero
-// at the end of a curve.
-func (r limitRow) over() []history.Limited { return r.Row[:max(0, len(r.Row)-1)] }
+// rates are so many a second of each part of the row that is over: the last is not, and would
+// be a fall to zero at the end of a curve.
+func (r limitRow) rates(of func(history.Limited) int64) (rates []float64) {
+	for _, t := range r.Row[:max(0, len(r.Row)-1)] {
+		rates = append(rates, float64(of(t))/part.Seconds())
+	}
+	return rates
+}
+
+func permits(l history.Limited) int64 { return l.Permits }
+func denied(l history.Limited) int64  { return l.Denied }
 
 // The size of a small curve, in its own units, which the template's viewBox has too:
 // the style sheet makes it as large as the column.
@@ -208,13 +218,8 @@ type sparkline struct {
 // as a curve below that is a flat line. Of a limit with keys nothing says what all of
 // them together are allowed.
 func (r limitRow) Spark() sparkline {
-	var rates []float64
-	most, sum := 0.0, int64(0)
-	for _, t := range r.over() {
-		rate := float64(t.Permits) / part.Seconds()
-		rates = append(rates, rate)
-		most, sum = max(most, rate), sum+t.Permits
-	}
+	rates := r.rates(permits)
+	most := slices.Max(rates)
 	// 0 is no line.
 	allowed := 0.0
 	if !r.Keyed && (most > 0 && r.Any.PerSecond < 20*most) {
@@ -222,37 +227,26 @@ func (r limitRow) Spark() sparkline {
 	}
 	// Nothing touches the upper edge.
 	top := max(most, allowed) * 1.08
-	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(sum), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
 	if allowed > 0 {
 		s.Allowed = fmt.Sprintf("%.1f", level(allowed, sparkHeight, top))
 	}
 	return s
 }
 
-// Chart is what the script draws: times, permits and denials a second, and how
-// many are allowed, where one number says that: not of a limit with keys, whose row is
-// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
+// Chart is what the script draws: permits and denials a second, each 10 seconds from a moment
+// on, and how many are allowed, where one number says that: not of a limit with keys, whose row
+// is the sum over all of them. The moment is in Unix seconds. It stands in an attribute, where
 // html/template escapes it: a script in the page, with the data in it, could not run.
-func (r limitRow) Chart() string {
-	data := struct {
-		Times   []int64   `json:"times"`
-		Permits []float64 `json:"permits"`
-		Denials []float64 `json:"denials"`
-		Allowed float64   `json:"allowed"`
-	}{}
-	for i, t := range r.over() {
-		data.Times = append(data.Times, r.From.Add(time.Duration(i)*part).Unix())
-		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
-		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
+func (r limitRow) Chart() (string, error) {
+	allowed := r.Any.PerSecond
+	if r.Keyed {
+		allowed = 0
 	}
-	if !r.Keyed {
-		data.Allowed = r.Any.PerSecond
-	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		return "" // there is nothing in it that cannot be written
-	}
-	return string(text)
+	text, err := json.Marshal(map[string]any{
+		"from": r.From.Unix(), "permits": r.rates(permits), "denials": r.rates(denied), "allowed": allowed,
+	})
+	return string(text), err
 }
 
 // says is the answer, before all figures: how many jobs wait, for what, and until when

@@ -340,6 +340,9 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
 		rows[i].Row, rows[i].From = s.history.row(l.Name)
+		for _, t := range rows[i].Row {
+			rows[i].Sum = rows[i].Sum.Plus(t)
+		}
 	}
 	return rows, err
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -27,10 +26,9 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query string          // that keys are searched by, as a part of them
-	Found []keyRow        // of one page
-	Pages pages           // of keys
-	Sum   history.Limited // of the last 15 minutes
+	Query string   // that keys are searched by, as a part of them
+	Found []keyRow // of one page
+	Pages pages    // of keys
 	// PerJob is how many were denied for each job that was allowed then. One is what a backlog costs;
 	// more has a reason, such as a pause or a crash.
 	PerJob float64
@@ -129,11 +127,8 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		}
 		o.Found = append(o.Found, k)
 	}
-	// What was denied at once and then waited counts once as denied and once as allowed.
-	for _, t := range row.Row {
-		o.Sum = o.Sum.Plus(t)
-	}
-	// Of none it would be infinite, and nothing is known.
+	// What was denied at once and then waited counts once as denied and once as allowed. Of
+	// none it would be infinite, and nothing is known.
 	if o.Sum.Allowed > 0 {
 		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}

@@ -175,50 +175,36 @@ func ReadPast(ctx context.Context, rdb redis.UniversalClient, scope string, from
 	for at := begin; !at.After(to); at = at.Add(step) {
 		p.Slices = append(p.Slices, newSlice(at.In(to.Location())))
 	}
-	parts := kept{lua.Prefix(scope) + "minutes:", time.Hour, time.Minute}
+	// Where each is kept: the parts of a span in one hash.
+	key, span, part := "minutes:", time.Hour, time.Minute
 	if step%time.Hour == 0 {
-		parts = kept{lua.Prefix(scope) + "hours:", day, time.Hour}
+		key, span, part = "hours:", day, time.Hour
 	}
-	err := parts.read(ctx, rdb, begin, to, func(at time.Time, field string, n int64) {
-		if i := int(at.Sub(begin) / step); !at.Before(begin) && i < len(p.Slices) {
-			p.Slices[i].add(field, n)
-			p.Whole.add(field, n)
+	first := begin.UnixMicro() / span.Microseconds()
+	pipe := rdb.Pipeline()
+	var answers []*redis.MapStringStringCmd
+	for i := first; i <= to.UnixMicro()/span.Microseconds(); i++ {
+		answers = append(answers, pipe.HGetAll(ctx, lua.Prefix(scope)+key+strconv.FormatInt(i, 10)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return p, err
+	}
+	for i, answer := range answers {
+		of := time.UnixMicro((first + int64(i)) * span.Microseconds())
+		for name, text := range answer.Val() {
+			number, field, _ := strings.Cut(name, "\n")
+			in, wrong := strconv.Atoi(number)
+			n, err := strconv.ParseInt(text, 10, 64)
+			at := of.Add(time.Duration(in) * part)
+			if i := int(at.Sub(begin) / step); wrong == nil && err == nil && !at.Before(begin) && i < len(p.Slices) {
+				p.Slices[i].add(field, n)
+				p.Whole.add(field, n)
+			}
 		}
-	})
+	}
 	for i := range p.Slices {
 		s := &p.Slices[i]
 		s.WaitP50, s.WaitP99 = s.waits.quantile(.5), s.waits.quantile(.99)
 	}
-	return p, err
-}
-
-// kept is how parts of time are kept: those of each span in a hash.
-type kept struct {
-	prefix     string
-	span, part time.Duration
-}
-
-func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time.Time, f func(at time.Time, field string, n int64)) error {
-	pipe := rdb.Pipeline()
-	first := from.UnixMicro() / k.span.Microseconds()
-	last := to.UnixMicro() / k.span.Microseconds()
-	var answers []*redis.MapStringStringCmd
-	for span := first; span <= last; span++ {
-		answers = append(answers, pipe.HGetAll(ctx, k.prefix+strconv.FormatInt(span, 10)))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return err
-	}
-	for i, answer := range answers {
-		begin := time.UnixMicro((first + int64(i)) * k.span.Microseconds())
-		for name, text := range answer.Val() {
-			part, field, _ := strings.Cut(name, "\n")
-			number, wrong := strconv.Atoi(part)
-			n, err := strconv.ParseInt(text, 10, 64)
-			if wrong == nil && err == nil {
-				f(begin.Add(time.Duration(number)*k.part), field, n)
-			}
-		}
-	}
-	return nil
+	return p, nil
 }

@@ -230,7 +230,7 @@ func (c *census) ends(now time.Time) {
 type past struct {
 	now    time.Time // by Redis's clock
 	totals map[history.Task]history.Counts
-	recent map[history.Task]history.Counts
+	done   map[history.Task]int64     // within recently
 	limits map[string]history.Limited // what was decided
 }
 
@@ -244,14 +244,10 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 		return past{}, err
 	}
 	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-Recent)))
-	p := past{now, totals, map[history.Task]history.Counts{}, Lately(summaries, now)}
+	p := past{now, totals, map[history.Task]int64{}, Lately(summaries, now)}
 	for s := range lately(summaries, now) {
-		for _, ended := range s.Tasks {
-			counts := p.recent[ended.Task]
-			for end, n := range ended.Ends {
-				counts[end] += n
-			}
-			p.recent[ended.Task] = counts
+		for _, t := range s.Tasks {
+			p.done[t.Task] += t.Ends[history.Done]
 		}
 	}
 	return p, err
@@ -264,26 +260,14 @@ func (p past) fill(queue string, task func(name string) *Task) {
 			c.Done, c.Failed = int(counts[history.Done]), int(counts[history.Failed]+counts[history.Archived])
 		}
 	}
-	for t, counts := range p.recent {
+	for t, n := range p.done {
 		if t.Queue == queue {
-			task(t.Type).Rate = aSecond(counts[history.Done])
+			task(t.Type).Rate = aSecond(n)
 		}
 	}
 }
 
-// Limits is how all limits stand, by name.
-func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
-	if err != nil {
-		return nil, err
-	}
-	past, err := q.past(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return q.limits(ctx, forecast, past)
-}
-
+// limits is how all limits stand, by name.
 func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
 	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
 	var err error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,10 +25,8 @@ import (
 // where that was wrong.
 type asked struct {
 	*action
-	Name string // of the action, in the form
-	What string // that it is done to, for people
-	// Fixed is what the link has named, and the form hands on as it is.
-	Fixed  url.Values
+	What   string  // that it is done to, for people
+	To     string  // where the form goes: to what the link has named
 	Fields []field // to write in
 	Back   string  // where the browser goes then: a view of this page
 	Wrong  string  // what is wrong with what was given; empty at first
@@ -36,13 +35,10 @@ type asked struct {
 	Meant string
 }
 
-// targets are what a link to an action names: what it is done to. They go with the form
-// as they came.
-var targets = append([]string{"id", "schedule"}, filterWords...)
-
-// serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
-// is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
-// and not only where links are left out. Who did it, from the guard, goes into the
+// serveAction asks for a confirmation, or does what was confirmed. What it is done to stands in
+// the address of both, so names of any bytes come back as they went: a browser sends line
+// breaks, and bytes that are no UTF-8, in another form than they stood in a field. ReadOnly is
+// seen to here and not only where links are left out. Who did it, from the guard, goes into the
 // changelog and the log.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -55,10 +51,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form := r.Form
-	if r.Method == http.MethodPost {
-		form = r.PostForm
-	}
-	addTarget(form)
 	a := actions[form.Get("action")]
 	switch {
 	case a == nil:
@@ -90,21 +82,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	redirect(w, back)
 }
 
-// addTarget adds what the page of an action has named. It is one escaped text, so
-// that names of any bytes come back as they went: a browser sends line breaks, and
-// bytes that are no UTF-8, in another form than they stood in a field.
-func addTarget(form url.Values) {
-	named, err := url.ParseQuery(form.Get("target"))
-	if err != nil {
-		return // a form of somebody else's; what it names is missing then
-	}
-	for _, target := range targets {
-		if named.Has(target) && !form.Has(target) {
-			form.Set(target, named.Get(target))
-		}
-	}
-}
-
 // explain says why an action was not done, with the status to say it under: 503 where
 // the limiter says that Redis is not there, 404 where what it is about is gone, and else
 // 422, for what was typed and for whatever asynq says.
@@ -126,11 +103,14 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 	if wrong != nil {
 		code, says = explain(wrong)
 	}
-	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(p.redactor.text(says), 500)}
+	d := asked{action: a, What: short(whatOf(f)), Back: back, Wrong: visible(p.redactor.text(says), 500)}
 	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
 		d.Meant = costs.meant
 	}
-	fields, err := p.fields(r.Context(), a, f)
+	named := maps.Clone(f)
+	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "meant" || a.asks(name, r) })
+	d.To = "./do?" + named.Encode()
+	fields, err := p.fields(r, a, f)
 	if err == nil && a.jobs != nil && wrong == nil {
 		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
 	}
@@ -138,18 +118,13 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 		d.Wrong = visible(err.Error(), 500)
 	}
 	d.Fields = fields
-	for _, target := range targets {
-		if f.Has(target) && !a.asks(target, f) {
-			d.Fixed.Set(target, f.Get(target))
-		}
-	}
 	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
 }
 
 // fields are what the form asks for, filled with what holds now or was given. A limit
 // that has no rate or no capacity is not asked for one. What holds now comes from the
 // snapshot, so to ask costs Redis nothing while somebody looks.
-func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
+func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error) {
 	var list []field
 	add := func(name, label, now, hint string) {
 		if f.Has(name) {
@@ -158,7 +133,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	for _, row := range p.reader.latest(ctx, nil).Limits {
+	for _, row := range p.reader.latest(r.Context(), nil).Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}
@@ -176,7 +151,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
 		case name == "for":
 			add(name, "For", "10m", "such as 90s, 30m or 24h")
-		case name == "key" && a.asks(name, f):
+		case name == "key" && a.asks(name, r):
 			add(name, "Key", "", "empty for a limit without keys")
 		}
 	}
@@ -242,11 +217,10 @@ var actions = map[string]*action{
 	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: ofSchedule((*cron.Runner).Resume)},
 }
 
-// asks reports whether the form of an action has a field that can be written in.
-// The key of a link stays as it is; one that somebody has typed into the form before,
-// and that was wrong, can be mended.
-func (a *action) asks(name string, f url.Values) bool {
-	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
+// asks reports whether the form of an action has a field that can be written in. The key of a
+// link stays as it is.
+func (a *action) asks(name string, r *http.Request) bool {
+	return slices.Contains(a.fields, name) && (name != "key" || !r.URL.Query().Has("key"))
 }
 
 // change sets the rate and the capacity, and leaves to Set whether the limit is valid

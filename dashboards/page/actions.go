@@ -228,15 +228,11 @@ func (a *action) asks(name string, r *http.Request) bool {
 // moment before: of two who change one limit at the same time the later counts. One that
 // refuses jobs which wait is made when exactly it is asked for a second time.
 func change(ctx context.Context, p *Page, f url.Values) error {
-	limits, err := p.Limiter.Limits(ctx)
+	was, _, err := p.Limiter.Key(ctx, f.Get("limit"), "")
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Get("limit") })
-	if i < 0 {
-		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
-	}
-	l := limits[i]
+	l := was
 	// What the form did not ask for stays as it is.
 	if text := f.Get("rate"); f.Has("rate") {
 		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
@@ -249,7 +245,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		}
 	}
 	if f.Get("meant") != l.String() {
-		hit, err := p.queues.Costs(ctx, limits[i], l)
+		hit, err := p.queues.Costs(ctx, was, l)
 		if err != nil {
 			return err
 		}

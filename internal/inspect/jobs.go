@@ -228,10 +228,7 @@ func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
 	if f.Limit == "" {
 		return nil
 	}
-	limits, err := limiter.Limits(ctx)
-	if err == nil && !slices.ContainsFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Limit }) {
-		err = fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Limit)
-	}
+	_, _, err := limiter.Key(ctx, f.Limit, "")
 	return err
 }
 

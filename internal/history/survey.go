@@ -22,9 +22,8 @@ const (
 	surveyEach  = 5 * time.Second
 	surveyIdle  = 20 * time.Second
 	surveyPages = 20
-	// surveyLife is how long a survey, and the claim to make it, lives.
+	// surveyLife is how long a survey lives.
 	surveyLife = time.Minute
-	claimLife  = surveyIdle + 2*surveyEach
 	// maxLooked bounds the marked meters of limits without keys that are looked at.
 	maxLooked = 100
 	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
@@ -34,11 +33,15 @@ const (
 )
 
 // lookAround goes on with a survey, if this is the process that makes it and
-// anything may have changed. What Redis does not answer is asked again the next
-// time.
+// anything may have changed: the one that gives turns, or where that is left to asynq's
+// polls each. What Redis does not answer is asked again the next time.
 func (r *Recorder) lookAround(ctx context.Context) {
-	decided, _, _ := r.Calls.Snapshot()
 	s := &r.survey
+	if !r.Leads.Load() && !r.Polling.Load() {
+		*s = surveyor{}
+		return
+	}
+	decided, _, _ := r.Calls.Snapshot()
 	if s.Limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
 		return
 	}
@@ -53,9 +56,6 @@ func (r *Recorder) lookAround(ctx context.Context) {
 // goOn counts some pages of the jobs that wait, and reports whether nothing is left to do.
 func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 	s := &r.survey
-	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
-		return true, err
-	}
 	if s.Limits == nil {
 		if err := r.readMarks(ctx); err != nil {
 			return false, err
@@ -132,18 +132,6 @@ func (s *surveyor) foretell(f *lanes.Forecast) {
 	}
 }
 
-func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
-	key := r.prefix + "surveyor"
-	if err := r.rdb.SetNX(ctx, key, r.process, claimLife).Err(); err != nil {
-		return false, err
-	}
-	holder, err := r.rdb.Get(ctx, key).Result()
-	if err != nil || holder != r.process {
-		return false, err
-	}
-	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
-}
-
 // count adds a job by its record: since when it waits is its second line, and its
 // lane, which is a queue and its meters, from the sixth on.
 func (s *surveyor) count(record string) {
@@ -214,14 +202,5 @@ func (s *surveyor) busiest() {
 			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
 		}
 		s.Limits[limit] = w
-	}
-}
-
-// stopSurvey lets another process go on at once.
-func (r *Recorder) stopSurvey(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if mine, err := r.rdb.Get(ctx, r.prefix+"surveyor").Result(); err == nil && mine == r.process {
-		r.rdb.Del(ctx, r.prefix+"surveyor")
 	}
 }

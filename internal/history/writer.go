@@ -50,7 +50,6 @@ func (r *Recorder) run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.Background(), 2*patience)
 			defer cancel()
 			r.write(last)
-			r.stopSurvey(last)
 			r.say(last, "")
 			return
 		case <-alive.C:

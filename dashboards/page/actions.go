@@ -63,9 +63,8 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	// Where the browser came from, if that is a view of this page; else the first.
 	// What is sent back is written anew from what was read, never the text itself.
 	back := "./"
-	if name, q, err := parsePlace(form.Get("back")); err == nil {
-		back, _, _ = place(name, q)
-		back = "./" + back
+	if at, err := parsePlace(form.Get("back")); err == nil {
+		back += at.text
 	}
 	if r.Method == http.MethodGet {
 		p.ask(w, r, a, form, back, nil)

@@ -57,15 +57,14 @@ func ownRate(k throttle.KeyState) string {
 // makeLimits makes the first view. Where a limit is open the table shows the page that
 // it is on, and the query's page is one of the limit's keys. So a limit that others
 // overtake takes its page along and does not vanish under who reads it.
-func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := limitsData{Pages: newPages("", q, limitsPage), Events: events(s, 8)}
-	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == q.Get("open") })
+func makeLimits(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+	d := limitsData{Pages: newPages(at, limitsPage), Events: events(s, 8)}
+	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
 	var err error
 	if open >= 0 {
-		d.Pages = newPages("", url.Values{}, limitsPage)
-		d.Pages.Page = open/limitsPage + 1
+		d.Pages = pages{Page: open/limitsPage + 1, Size: limitsPage, at: place{Values: url.Values{}}}
 		// Only this reads anything: without an open limit all is in the snapshot.
-		d.Open, err = openOf(ctx, p, s, &s.Limits[open], q)
+		d.Open, err = openOf(ctx, p, s, &s.Limits[open], at)
 	}
 	d.Pages.Total = len(s.Limits)
 	d.Rows = window(s.Limits, d.Pages)
@@ -77,8 +76,8 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 // The rest is work on keys that are in memory, and not their number squared where a
 // million are wanted: whether a blocked key is among them is looked up in the thousand
 // most wanted only, so one further down is listed twice.
-func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
-	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
+func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) (*openLimit, error) {
+	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
 	var keys []string
 	for _, k := range s.wants[row.Name] {
 		if strings.Contains(k.Key, o.Query) {
@@ -174,8 +173,8 @@ const (
 // blocks at most, those that end first on top. It reads nothing itself: all is in the
 // snapshot. Blocks are as of when the limits were read, up to half a minute ago; those
 // that have ended since are left out.
-func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
-	d := changesData{Pages: newPages("changes", q, changesPage), Denials: s.Denials[:min(20, len(s.Denials))]}
+func makeChanges(_ context.Context, _ *Page, s *snapshot, at place) (any, error) {
+	d := changesData{Pages: newPages(at, changesPage), Denials: s.Denials[:min(20, len(s.Denials))]}
 	d.Pages.Total = len(s.Log)
 	for _, c := range window(s.Log, d.Pages) {
 		d.Changes = append(d.Changes, changeEvent(c, s.Now))

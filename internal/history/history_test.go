@@ -75,7 +75,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
-// TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 // twice carries each call out twice, as a client does whose answers get lost.
 func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if err := next(ctx, cmd); err != nil {
@@ -101,6 +100,7 @@ func TestWrittenOnce(t *testing.T) {
 	})
 }
 
+// TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 func TestNewsAreKeptInAnOutage(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	r := New(rdb, lua.Prefix("s"))

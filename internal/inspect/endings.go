@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -51,9 +52,7 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				continue // its time is over
 			}
-			if err == nil && ctx.Err() != nil {
-				err = ctx.Err()
-			}
+			err = cmp.Or(err, ctx.Err())
 			if err == nil && e.set == "archived" { // when, also if it never failed
 				job.LastFailedAt = time.Unix(int64(e.seen[key]), 0)
 			}

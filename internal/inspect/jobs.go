@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -408,10 +409,7 @@ func (q *Queues) pages(ctx context.Context, set kept, from Mark, size int) iter.
 			if errors.Is(err, asynq.ErrQueueNotFound) {
 				return // it was deleted
 			}
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
+			if err = cmp.Or(err, ctx.Err()); err != nil {
 				yield(nil, err)
 				return
 			}

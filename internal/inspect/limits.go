@@ -250,20 +250,20 @@ func (k Known) Counted() []Limit {
 	for i, limit := range k.Limits {
 		l := &all[i]
 		l.Limit, l.Wanted = limit, k.Wanted[limit.Name]
-		if k.Survey != nil && l.Waiting > 0 && k.Survey.Limits[l.Name].Jobs > 0 {
+		if k.Survey != nil && l.Waiting > 0 {
 			l.Since = k.Survey.Limits[l.Name].Oldest
+			l.Passing = l.Since.IsZero() || k.Survey.At.Sub(l.Since) < spareTurns*time.Second
 		}
-		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" })
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
-		l.Keyed = l.Keyed || slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
+		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||
+			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		// The config knows better than what happens to wait just now.
 		if k.KeyOf != nil {
 			if by, known := k.KeyOf(l.Name); known {
 				l.By, l.Keyed = by, by != ""
 			}
 		}
-		l.Passing = k.Survey != nil && l.Waiting > 0 && (l.Since.IsZero() || k.Survey.At.Sub(l.Since) < spareTurns*time.Second)
 		of := k.Lately[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
 		l.Last = lanes.Expected{Known: true} // at once, where none waits

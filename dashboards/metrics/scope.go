@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -193,13 +192,13 @@ func (s *queueSum) add(q *asynq.QueueInfo) {
 	s.latency, s.paused = max(s.latency, q.Latency), s.paused || q.Paused
 }
 
-// label is the name of one of those that are told of as a label: itself, or other where it
-// is one too many, too long or none that Prometheus takes.
+// label is the name of one of those that are told of as a label: other where it is one too
+// many.
 func label(name string, i, most int) string {
-	if i >= most || len(name) > 100 || !utf8.ValidString(name) {
+	if i >= most {
 		return history.Other
 	}
-	return name
+	return history.Label(name)
 }
 
 // What Redis says of schedules. Ticks are counted in Redis since the schedule began, so

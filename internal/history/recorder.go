@@ -200,7 +200,7 @@ func (r *Recorder) Ended(t Task, end End) {
 func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
 
 func (r *Recorder) limit(name string) *LimitCounts {
-	return countsOf(r.limits, label(name), Other, func(name string) *LimitCounts {
+	return countsOf(r.limits, Label(name), Other, func(name string) *LimitCounts {
 		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
 	})
 }

@@ -105,8 +105,8 @@ func (l Limited) Plus(other Limited) Limited {
 // control characters, wrong UTF-8 or more than 100 bytes.
 const Other = "other"
 
-// label is a name as a label: itself, or Other.
-func label(name string) string {
+// Label is a name as a label: itself, or Other.
+func Label(name string) string {
 	if !isLabel(name) {
 		return Other
 	}

@@ -125,9 +125,9 @@ func (s *surveyor) foretell(f *lanes.Forecast) {
 		case len(s.Lasts)+len(s.Unknown) == maxNames:
 			return
 		case last.Known:
-			s.Lasts[label(name)] = f.At.Add(last.In)
+			s.Lasts[Label(name)] = f.At.Add(last.In)
 		default:
-			s.Unknown = append(s.Unknown, label(name))
+			s.Unknown = append(s.Unknown, Label(name))
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (s *surveyor) count(record string) {
 	since, last := time.UnixMicro(us), ""
 	for _, meter := range s.waitsAt(lines[6:]) {
 		limit, _, _ := strings.Cut(meter, "|")
-		if limit = label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
+		if limit = Label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
 			limit = Other
 		}
 		if s.meters[meter] > 0 || len(s.meters) < maxMeters {

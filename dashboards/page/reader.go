@@ -65,7 +65,6 @@ type state struct {
 	knowledge
 	rdb     redis.UniversalClient
 	scope   string
-	limiter *lanes.Lanes
 	queues  *inspect.Queues
 	known   inspect.Known
 	judge   inspect.Judge
@@ -158,7 +157,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	s.Latency = time.Since(start)
 	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
-	s.Waiting, _, s.Turns, err = s.limiter.Crowd(ctx)
+	s.Waiting, _, s.Turns, err = s.queues.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +166,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.limiter) }),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.queues.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
@@ -203,13 +202,13 @@ func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read
 // that changes limits stands there, in the same step: so they are due then, too. A
 // changelog that Redis has lost is lost here.
 func (s *state) readLog(ctx context.Context) error {
-	last, err := s.limiter.Changes(ctx, 1)
+	last, err := s.queues.Limiter.Changes(ctx, 1)
 	if err != nil || slices.EqualFunc(last, s.Log[:min(1, len(s.Log))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
 		return err
 	}
 	// Due in any case: the next turn would find nothing new if the rest failed.
 	s.due.limits = time.Time{}
-	s.Log, err = s.limiter.Changes(ctx, 500)
+	s.Log, err = s.queues.Limiter.Changes(ctx, 500)
 	return err
 }
 
@@ -221,7 +220,7 @@ func (s *state) readWants(ctx context.Context) error {
 	if s.Waiting == 0 {
 		return nil
 	}
-	wants, err := s.limiter.Wants(ctx)
+	wants, err := s.queues.Limiter.Wants(ctx)
 	if err != nil {
 		return err
 	}
@@ -334,8 +333,9 @@ const maxLooks = 500
 // rows are the limits, what most of the jobs wait for first.
 func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
-	known.Now, known.Lately, known.Forecast = now, inspect.Lately(s.history.recent, now), s.forecast
-	limits, err := s.judge.Limits(ctx, s.limiter, known, s.Waiting, maxLooks)
+	known.Now, known.Forecast = now, s.forecast
+	known.Lately, _ = inspect.Lately(s.history.recent, now)
+	limits, err := s.judge.Limits(ctx, s.queues.Limiter, known, s.Waiting, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}

@@ -34,7 +34,7 @@ func New(o Options) (*Page, error) {
 	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor, door: door.New(who), reads: make(chan struct{}, maxReads)}
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, limiter: o.Limiter, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})
+	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})
 	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, r *http.Request, code int) {
 		if code == http.StatusUnauthorized {
 			p.door.SignOut(w, r) // a session that is none costs the browser a second each time

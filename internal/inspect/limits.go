@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -283,28 +282,24 @@ const (
 	recently = 10 * time.Second
 )
 
-// lately are those of the last whole seconds. The very last may not be told yet and is left
-// out, as is the one that is underway.
-func lately(summaries []history.Summary, now time.Time) iter.Seq[history.Summary] {
+// Lately is what was decided of each limit, and how many jobs of each task were done, within
+// the last whole seconds. The very last may not be told yet and is left out, as is the one that
+// is underway.
+func Lately(summaries []history.Summary, now time.Time) (limits map[string]history.Limited, done map[history.Task]int64) {
+	limits, done = map[string]history.Limited{}, map[history.Task]int64{}
 	end := now.Truncate(time.Second).Add(-time.Second)
-	return func(yield func(history.Summary) bool) {
-		for _, s := range summaries {
-			if s.At.Before(end) && !s.At.Before(end.Add(-recently)) && !yield(s) {
-				return
-			}
+	for _, s := range summaries {
+		if !s.At.Before(end) || s.At.Before(end.Add(-recently)) {
+			continue
 		}
-	}
-}
-
-// Lately is what was decided of each limit within ten seconds.
-func Lately(summaries []history.Summary, now time.Time) map[string]history.Limited {
-	sums := map[string]history.Limited{}
-	for s := range lately(summaries, now) {
 		for name, of := range s.Limits {
-			sums[name] = sums[name].Plus(of)
+			limits[name] = limits[name].Plus(of)
+		}
+		for _, t := range s.Tasks {
+			done[t.Task] += t.Ends[history.Done]
 		}
 	}
-	return sums
+	return limits, done
 }
 
 // aSecond is how many a second so many of lately are.

@@ -39,6 +39,9 @@ type Task struct {
 	Rate      float64   `json:"done_a_second"`
 	End       time.Time `json:"end,omitzero"`        // zero if nobody knows, or nothing is left
 	EndAbout  bool      `json:"end_about,omitempty"` // whether End is an estimate
+
+	waits bool           // whether any of them waits for permits
+	last  lanes.Expected // when the last of these would run
 }
 
 // Counts is how many jobs there are, by state.
@@ -80,7 +83,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	}
 	s := Status{At: past.now, Queues: []Queue{}}
 	for _, name := range names {
-		c := census{map[string]*Task{}, map[string]lanes.Expected{}, forecast}
+		c := census{map[string]*Task{}, forecast}
 		of, err := q.count(ctx, name, &c)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
@@ -114,7 +117,6 @@ const (
 // census is what is known of the jobs of one queue, by type.
 type census struct {
 	tasks    map[string]*Task
-	lasts    map[string]lanes.Expected // when the last of those that wait would run
 	forecast *lanes.Forecast
 }
 
@@ -200,28 +202,29 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 		p.Position = max(p.Position, p.Waiting)
 	}
 	p = c.forecast.Place(p)
-	last, others := c.lasts[task]
-	c.lasts[task] = lanes.Expected{In: max(last.In, p.In), Known: p.Known && (last.Known || !others), About: p.About || last.About}
+	t := c.task(task)
+	t.last = lanes.Expected{In: max(t.last.In, p.In), Known: p.Known && (t.last.Known || !t.waits), About: p.About || t.last.About}
+	t.waits = true
 }
 
 // ends fills in when the last job of each type would be done, where it can be
 // told.
 func (c *census) ends(now time.Time) {
-	for name, t := range c.tasks {
-		last, waits := c.lasts[name]
-		if waits && !last.Known {
+	for _, t := range c.tasks {
+		if t.waits && !t.last.Known {
 			continue
 		}
-		t.EndAbout = last.About
+		t.EndAbout = t.last.About
+		in := t.last.In
 		others := t.Counts.Left() - t.Counts.Waiting
 		if others > 0 && t.Rate == 0 {
 			continue
 		}
 		if others > 0 {
-			last.In = max(last.In, time.Duration(float64(others)/t.Rate*float64(time.Second)))
+			in = max(in, time.Duration(float64(others)/t.Rate*float64(time.Second)))
 		}
 		if t.Counts.Left() > 0 {
-			t.End = now.Add(last.In)
+			t.End = now.Add(in)
 		}
 	}
 }
@@ -244,12 +247,8 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 		return past{}, err
 	}
 	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-Recent)))
-	p := past{now, totals, map[history.Task]int64{}, Lately(summaries, now)}
-	for s := range lately(summaries, now) {
-		for _, t := range s.Tasks {
-			p.done[t.Task] += t.Ends[history.Done]
-		}
-	}
+	p := past{now: now, totals: totals}
+	p.limits, p.done = Lately(summaries, now)
 	return p, err
 }
 

@@ -122,24 +122,22 @@ func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[str
 		process string
 		Task
 	}
-	type running struct {
-		jobs  int64
-		since time.Time
-	}
-	busy, spent, ended := map[source]running{}, map[string]time.Duration{}, map[string]int64{}
+	running, since := map[source]int64{}, map[source]time.Time{}
+	spent, ended := map[string]time.Duration{}, map[string]int64{}
 	for _, s := range summaries {
 		for _, t := range s.Tasks {
 			of := source{s.Process, t.Task}
-			was := busy[of]
-			if was.jobs > 0 {
-				spent[t.Queue] += time.Duration(was.jobs) * s.At.Sub(was.since)
+			spent[t.Queue] += time.Duration(running[of]) * s.At.Sub(since[of])
+			running[of], since[of] = t.Busy, s.At
+			for end, n := range t.Ends {
+				if End(end) != PutBack {
+					ended[t.Queue] += n
+				}
 			}
-			busy[of] = running{t.Busy, s.At}
-			ended[t.Queue] += t.Ends.sum() - t.Ends[PutBack]
 		}
 	}
-	for of, is := range busy {
-		spent[of.Queue] += time.Duration(is.jobs) * now.Sub(is.since)
+	for of, jobs := range running {
+		spent[of.Queue] += time.Duration(jobs) * now.Sub(since[of])
 	}
 	mean := map[string]time.Duration{}
 	for queue, n := range ended {

@@ -85,13 +85,6 @@ func (e End) String() string { return endTexts[e] }
 // Counts is how many jobs ended in which way, by End.
 type Counts [ends]int64
 
-func (c Counts) sum() (n int64) {
-	for _, of := range c {
-		n += of
-	}
-	return n
-}
-
 // Plus adds what was decided of another limit.
 func (l Limited) Plus(other Limited) Limited {
 	l.Allowed += other.Allowed

@@ -249,7 +249,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 			return err
 		}
 		if hit != "" {
-			return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
+			return &costsJobs{errors.New(hit + "; press Change once more if that is meant"), l.String()}
 		}
 	}
 	return p.Limiter.Set(ctx, l)
@@ -257,9 +257,10 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 
 // costsJobs is about a change that jobs which wait would not outlive, and meant is that
 // change.
-type costsJobs struct{ text, meant string }
-
-func (e *costsJobs) Error() string { return e.text }
+type costsJobs struct {
+	error
+	meant string
+}
 
 // block shuts a key for a while, by Redis's clock: that of this machine may differ, and
 // the block would be as much too long or too short.

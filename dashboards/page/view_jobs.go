@@ -156,10 +156,10 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
 // part, of jobs those whose ID it is.
 type found struct {
 	Query  string
-	Queues []string     // that have a job of this ID
-	Limits []string     // what is waited for most first
-	Keys   []lanes.Want // the most wanted first
-	More   int          // keys that are not shown
+	Jobs   []inspect.Job // of this ID
+	Limits []string      // what is waited for most first
+	Keys   []lanes.Want  // the most wanted first
+	More   int           // keys that are not shown
 }
 
 // maxFound bounds the keys that a search shows, the most wanted first: a letter may be
@@ -178,23 +178,20 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "./")
 		return
 	}
-	jobs, err := p.queues.Namesakes(r.Context(), f.Query, "")
-	if err != nil {
+	var err error
+	if f.Jobs, err = p.queues.Namesakes(r.Context(), f.Query, ""); err != nil {
 		p.failRead(w, err)
 		return
 	}
-	for _, job := range jobs {
-		f.Queues = append(f.Queues, job.Queue)
-	}
 	// An ID is meant before a limit of the same name: who has one has copied it whole.
-	if len(f.Queues) == 1 {
-		redirect(w, "job?"+url.Values{"queue": f.Queues, "id": {f.Query}}.Encode())
+	if len(f.Jobs) == 1 {
+		redirect(w, to("job", "queue", f.Jobs[0].Queue, "id", f.Query))
 		return
 	}
 	s := p.reader.latest(r.Context(), nil)
 	for _, row := range s.Limits {
 		if row.Name == f.Query {
-			redirect(w, "./?"+url.Values{"open": {row.Name}}.Encode())
+			redirect(w, to("", "open", row.Name))
 			return
 		}
 		if strings.Contains(row.Name, f.Query) {

@@ -5,7 +5,6 @@
 package history
 
 import (
-	"maps"
 	"math"
 	"os"
 	"slices"
@@ -163,10 +162,8 @@ func (r *Recorder) Settled(n throttle.Need, returned int) {
 func (r *Recorder) Refused(shut []throttle.Need) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var limits []string
-	for _, n := range shut {
-		if !slices.Contains(limits, n.Limit) {
-			limits = append(limits, n.Limit)
+	for i, n := range shut {
+		if !slices.ContainsFunc(shut[:i], func(before throttle.Need) bool { return before.Limit == n.Limit }) {
 			r.limit(n.Limit).Refused++
 		}
 	}
@@ -265,7 +262,7 @@ func (r *Recorder) Tasks() []TaskCounts { return copied(r, r.tasks) }
 func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for c := range maps.Values(counts) {
+	for _, c := range counts {
 		all = append(all, *c)
 	}
 	return all

@@ -49,7 +49,7 @@ func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	}
 	for i, job := range jobs {
 		view := newJobView(job)
-		list, crashes, err := q.Attempts(ctx, job.JobID())
+		list, crashes, err := q.DB.Attempts(ctx, job.Queue, job.ID)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -142,7 +141,7 @@ func (limitsUnset) Help() string {
 
 func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if !c.Yes {
-		if err := spared(spare.CheckKey(ctx, q.Limiter, c.Name, c.Key, throttle.Override{})); err != nil {
+		if err := spared(q.KeyCosts(ctx, c.Name, c.Key, throttle.Override{})); err != nil {
 			return err
 		}
 	}
@@ -173,7 +172,7 @@ With --key only that key counts otherwise, at once, until it ends or "worker lim
 
 func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if c.Key != nil {
-		return c.setKey(ctx, q.Limiter, stdio)
+		return c.setKey(ctx, q, stdio)
 	}
 	if c.For != nil {
 		return cli.Usagef("--for is for a key of a limit: want --key beside it")
@@ -189,7 +188,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) er
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
 	if !c.Yes {
-		if err := spared(spare.Check(ctx, q.Limiter, was, limit)); err != nil {
+		if err := spared(q.Costs(ctx, was, limit)); err != nil {
 			return err
 		}
 	}
@@ -200,7 +199,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) er
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
 }
 
-func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.IO) error {
+func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
@@ -211,18 +210,18 @@ func (c *limitsSet) setKey(ctx context.Context, limiter *lanes.Lanes, stdio cli.
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
-		if err := spared(spare.CheckKey(ctx, limiter, c.Name, *c.Key, o)); err != nil {
+		if err := spared(q.KeyCosts(ctx, c.Name, *c.Key, o)); err != nil {
 			return err
 		}
 	}
-	if err := limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
+	if err := q.Limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Definition: o.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(*c.Key), o))
 }
 
-// spared is an error where a change would hit jobs that wait, as package spare says.
+// spared is an error where a change would hit jobs that wait, as Queues.Costs says.
 func spared(hit string, err error) error {
 	if err == nil && hit != "" {
 		err = cli.Usagef("%s; add --yes if that is meant", hit)

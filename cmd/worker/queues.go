@@ -43,7 +43,7 @@ type queueRow struct {
 }
 
 func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	infos, err := q.Infos(ctx, "")
+	infos, err := q.Infos(ctx, "", nil)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -57,11 +56,11 @@ const (
 // collector keeps no values and starts nothing: what is told is as of the scrape. So a
 // process that nobody scrapes asks Redis nothing for it.
 type collector struct {
-	history   *history.Recorder     // what this process did
-	probe     probe                 // of both Redises
-	scope     string                // of the limiter
-	rdb       redis.UniversalClient // the limiter's
-	limiter   *throttle.Redis       // which asks as no app, so it sees all limits
+	history   *history.Recorder           // what this process did
+	ready     func(context.Context) error // whether both Redises can be used
+	scope     string                      // of the limiter
+	rdb       redis.UniversalClient       // the limiter's
+	limiter   *throttle.Redis             // which asks as no app, so it sees all limits
 	queues    *asynq.Inspector
 	both      redis.UniversalClient // that of the queues
 	schedules *cron.Runner
@@ -78,7 +77,7 @@ type collector struct {
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
 	c := &collector{
 		history: history.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
-		schedules: opts.Schedules, both: queues, probe: probe{try: server.Ready},
+		schedules: opts.Schedules, both: queues, ready: server.Ready,
 	}
 	c.rdb, c.scope = c.history.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
@@ -97,7 +96,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 // of the scrape part after part, and Prometheus would have nothing at all.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
-	found := trouble.Of(c.probe.ask(answerTimeout))
+	found := trouble.Of(c.answers(answerTimeout))
 	readable := found == trouble.None || found.RefusesWrites()
 	up := readable && c.scopes(out) == nil
 	out <- scopeUp.value(one(up))
@@ -177,48 +176,23 @@ func one(is bool) float64 {
 	return 0
 }
 
-// probe asks whether Redis can be used, once at a time: a call that hangs is joined by the
-// scrapes that come meanwhile, and outlasts them.
-type probe struct {
-	try func(context.Context) error
-
-	mu  sync.Mutex
-	now *answer // nil where nobody asks
-}
-
-// answer is there when done is closed.
-type answer struct {
-	done chan struct{}
-	err  error
-}
-
 var errAway = errors.New("no answer in time")
 
-func (p *probe) ask(within time.Duration) error {
-	p.mu.Lock()
-	if p.now == nil {
-		p.now = &answer{done: make(chan struct{})}
-		go p.look(p.now)
-	}
-	a := p.now
-	p.mu.Unlock()
+// patience is for how long Redis is asked at most, whether a scrape waits for that or not.
+const patience = 2 * time.Second
+
+// answers asks whether Redis can be used. A call that hangs outlasts the scrape.
+func (c *collector) answers(within time.Duration) error {
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		done <- c.ready(ctx)
+	}()
 	select {
-	case <-a.done:
-		return a.err
+	case err := <-done:
+		return err
 	case <-time.After(within):
 		return errAway
 	}
 }
-
-func (p *probe) look(a *answer) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	a.err = p.try(ctx)
-	p.mu.Lock()
-	p.now = nil
-	p.mu.Unlock()
-	close(a.done)
-}
-
-// patience is after how long Redis is asked anew.
-const patience = 2 * time.Second

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"unicode/utf8"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -147,7 +147,7 @@ func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 	if err != nil {
 		return err
 	}
-	rest, others := &asynq.QueueInfo{Queue: history.Other}, false
+	told := map[string]*queueSum{}
 	for i, name := range names {
 		// One that was deleted since the list was read is as good as never there.
 		info, err := c.queues.GetQueueInfo(name)
@@ -157,47 +157,48 @@ func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		if i < maxQueues && isLabel(name) {
-			tellQueue(info, out)
-			continue
+		of := label(name, i, maxQueues)
+		if told[of] == nil {
+			told[of] = &queueSum{jobs: map[string]int{}}
 		}
-		add(rest, info)
-		others = true
+		told[of].add(info)
 	}
-	if others {
-		tellQueue(rest, out)
+	for name, q := range told {
+		for state, n := range q.jobs {
+			out <- queueJobs.value(float64(n), name, state)
+		}
+		out <- queueLatency.value(q.latency.Seconds(), name)
+		out <- queuePaused.value(one(q.paused), name)
 	}
 	return nil
 }
 
-// isLabel reports whether a name can be a label's value of its own: it is one that
-// Prometheus takes, not too long, and not the one that the rest is told under, which
-// would make two values of one series and fail the whole scrape.
-func isLabel(name string) bool {
-	return name != history.Other && len(name) <= 100 && utf8.ValidString(name)
+// queueSum is a queue, or several that are told of together. Of latency and pause the worst
+// counts: one that stands still must not vanish among many that go on. Jobs that were called
+// are pending, and active once they run.
+type queueSum struct {
+	jobs    map[string]int // by state, also where there are none
+	latency time.Duration
+	paused  bool
 }
 
-// tellQueue tells of one queue, or of several that were added up. A state that no job is
-// in is told as 0. Jobs that were called are pending, and active once they run.
-func tellQueue(q *asynq.QueueInfo, out chan<- prometheus.Metric) {
+func (s *queueSum) add(q *asynq.QueueInfo) {
 	for state, n := range map[string]int{
 		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
 		"archived": q.Archived, "completed": q.Completed, "aggregating": q.Aggregating,
 	} {
-		out <- queueJobs.value(float64(n), q.Queue, state)
+		s.jobs[state] += n
 	}
-	out <- queueLatency.value(q.Latency.Seconds(), q.Queue)
-	out <- queuePaused.value(one(q.Paused), q.Queue)
+	s.latency, s.paused = max(s.latency, q.Latency), s.paused || q.Paused
 }
 
-// add adds another queue to those that are told of together: their jobs are summed
-// up, and of latency and pause the worst counts: one that stands still must not vanish
-// among many that go on.
-func add(q, other *asynq.QueueInfo) {
-	q.Pending, q.Active, q.Scheduled = q.Pending+other.Pending, q.Active+other.Active, q.Scheduled+other.Scheduled
-	q.Retry, q.Archived, q.Completed = q.Retry+other.Retry, q.Archived+other.Archived, q.Completed+other.Completed
-	q.Aggregating += other.Aggregating
-	q.Latency, q.Paused = max(q.Latency, other.Latency), q.Paused || other.Paused
+// label is the name of one of those that are told of as a label: other where it is one too
+// many.
+func label(name string, i, most int) string {
+	if i >= most {
+		return history.Other
+	}
+	return history.Label(name)
 }
 
 // What Redis says of schedules. Ticks are counted in Redis since the schedule began, so
@@ -220,27 +221,20 @@ func (c *collector) ticks(ctx context.Context, out chan<- prometheus.Metric) err
 	if err != nil {
 		return err
 	}
-	rest, others := cron.Status{Entry: cron.Entry{Name: history.Other}}, false
+	told := map[string]cron.Status{}
 	for i, s := range list {
-		if i < maxTicks && isLabel(s.Entry.Name) {
-			tellTicks(s, out)
-			continue
-		}
-		rest.Enqueued, rest.Skipped, rest.Failed = rest.Enqueued+s.Enqueued, rest.Skipped+s.Skipped, rest.Failed+s.Failed
-		rest.Late = max(rest.Late, s.Late)
-		others = true
+		of := label(s.Entry.Name, i, maxTicks)
+		sum := told[of]
+		sum.Enqueued, sum.Skipped, sum.Failed = sum.Enqueued+s.Enqueued, sum.Skipped+s.Skipped, sum.Failed+s.Failed
+		sum.Late = max(sum.Late, s.Late)
+		told[of] = sum
 	}
-	if others {
-		tellTicks(rest, out)
+	for name, s := range told {
+		// Each outcome is told, at 0 where no tick had it.
+		out <- ticks.value(float64(s.Enqueued), name, "enqueued")
+		out <- ticks.value(float64(s.Skipped), name, "skipped")
+		out <- ticks.value(float64(s.Failed), name, "failed")
+		out <- ticksLate.value(s.Late.Seconds(), name)
 	}
 	return nil
-}
-
-// tellTicks tells of one schedule, or of several that were added up, whose lateness is
-// that of the latest. Each outcome is told, at 0 where no tick had it.
-func tellTicks(s cron.Status, out chan<- prometheus.Metric) {
-	out <- ticks.value(float64(s.Enqueued), s.Entry.Name, "enqueued")
-	out <- ticks.value(float64(s.Skipped), s.Entry.Name, "skipped")
-	out <- ticks.value(float64(s.Failed), s.Entry.Name, "failed")
-	out <- ticksLate.value(s.Late.Seconds(), s.Entry.Name)
 }

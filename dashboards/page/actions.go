@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,9 +17,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/spare"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -26,10 +25,8 @@ import (
 // where that was wrong.
 type asked struct {
 	*action
-	Name string // of the action, in the form
-	What string // that it is done to, for people
-	// Fixed is what the link has named, and the form hands on as it is.
-	Fixed  url.Values
+	What   string  // that it is done to, for people
+	To     string  // where the form goes: to what the link has named
 	Fields []field // to write in
 	Back   string  // where the browser goes then: a view of this page
 	Wrong  string  // what is wrong with what was given; empty at first
@@ -38,13 +35,10 @@ type asked struct {
 	Meant string
 }
 
-// targets are what a link to an action names: what it is done to. They go with the form
-// as they came.
-var targets = append([]string{"id", "schedule"}, filterWords...)
-
-// serveAction asks for a confirmation, or does what was confirmed. Of a POST only what
-// is in its body counts, so an address cannot add to a form. ReadOnly is seen to here
-// and not only where links are left out. Who did it, from the guard, goes into the
+// serveAction asks for a confirmation, or does what was confirmed. What it is done to stands in
+// the address of both, so names of any bytes come back as they went: a browser sends line
+// breaks, and bytes that are no UTF-8, in another form than they stood in a field. ReadOnly is
+// seen to here and not only where links are left out. Who did it, from the guard, goes into the
 // changelog and the log.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -57,10 +51,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form := r.Form
-	if r.Method == http.MethodPost {
-		form = r.PostForm
-	}
-	addTarget(form)
 	a := actions[form.Get("action")]
 	switch {
 	case a == nil:
@@ -73,9 +63,8 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	// Where the browser came from, if that is a view of this page; else the first.
 	// What is sent back is written anew from what was read, never the text itself.
 	back := "./"
-	if name, q, err := parsePlace(form.Get("back")); err == nil {
-		back, _, _ = place(name, q)
-		back = "./" + back
+	if at, err := parsePlace(form.Get("back")); err == nil {
+		back += at.text
 	}
 	if r.Method == http.MethodGet {
 		p.ask(w, r, a, form, back, nil)
@@ -90,21 +79,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	// Whoever looks sees it now, not in the next turn or when a view reads again.
 	p.reader.again()
 	redirect(w, back)
-}
-
-// addTarget adds what the page of an action has named. It is one escaped text, so
-// that names of any bytes come back as they went: a browser sends line breaks, and
-// bytes that are no UTF-8, in another form than they stood in a field.
-func addTarget(form url.Values) {
-	named, err := url.ParseQuery(form.Get("target"))
-	if err != nil {
-		return // a form of somebody else's; what it names is missing then
-	}
-	for _, target := range targets {
-		if named.Has(target) && !form.Has(target) {
-			form.Set(target, named.Get(target))
-		}
-	}
 }
 
 // explain says why an action was not done, with the status to say it under: 503 where
@@ -128,11 +102,14 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 	if wrong != nil {
 		code, says = explain(wrong)
 	}
-	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Fixed: url.Values{}, Back: back, Wrong: visible(p.redactor.text(says), 500)}
+	d := asked{action: a, What: short(whatOf(f)), Back: back, Wrong: visible(p.redactor.text(says), 500)}
 	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
 		d.Meant = costs.meant
 	}
-	fields, err := p.fields(r.Context(), a, f)
+	named := maps.Clone(f)
+	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "meant" || a.asks(name, r) })
+	d.To = "./do?" + named.Encode()
+	fields, err := p.fields(r, a, f)
 	if err == nil && a.jobs != nil && wrong == nil {
 		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
 	}
@@ -140,18 +117,13 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 		d.Wrong = visible(err.Error(), 500)
 	}
 	d.Fields = fields
-	for _, target := range targets {
-		if f.Has(target) && !a.asks(target, f) {
-			d.Fixed.Set(target, f.Get(target))
-		}
-	}
 	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
 }
 
 // fields are what the form asks for, filled with what holds now or was given. A limit
 // that has no rate or no capacity is not asked for one. What holds now comes from the
 // snapshot, so to ask costs Redis nothing while somebody looks.
-func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, error) {
+func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error) {
 	var list []field
 	add := func(name, label, now, hint string) {
 		if f.Has(name) {
@@ -160,7 +132,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	for _, row := range p.reader.latest(ctx, nil).Limits {
+	for _, row := range p.reader.latest(r.Context(), nil).Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}
@@ -178,7 +150,7 @@ func (p *Page) fields(ctx context.Context, a *action, f url.Values) ([]field, er
 			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
 		case name == "for":
 			add(name, "For", "10m", "such as 90s, 30m or 24h")
-		case name == "key" && a.asks(name, f):
+		case name == "key" && a.asks(name, r):
 			add(name, "Key", "", "empty for a limit without keys")
 		}
 	}
@@ -208,8 +180,12 @@ type action struct {
 // actions are those that there are, by their name in the form. What one says here is a
 // promise to who presses the button.
 var actions = map[string]*action{
-	"pause":  {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: ofLimit((*lanes.Lanes).Pause)},
-	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: ofLimit((*lanes.Lanes).Resume)},
+	"pause": {Verb: "Pause", Says: "It hands out no permits until it is resumed. What waits goes on waiting, and what runs goes on running.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Pause(ctx, f.Get("limit"))
+	}},
+	"resume": {Verb: "Resume", Says: "It hands out permits again, at once and at its rate.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.Limiter.Resume(ctx, f.Get("limit"))
+	}},
 	"change": {Verb: "Change", Says: "It holds at once, also for those who wait. What was counted counts on. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: change},
 	"reset": {Verb: "Reset", Grave: true, Says: "What was counted is forgotten, as if nothing had been taken, and a block ends. More may go out then than the limit allows.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
@@ -218,16 +194,20 @@ var actions = map[string]*action{
 	"unblock": {Verb: "Unblock", Says: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"run":          doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
-	"cancel":       doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
-	"archive":      doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
-	"delete":       doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
-	"pause-queue":  {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: ofQueue((*inspect.Queues).Pause)},
-	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: ofQueue((*inspect.Queues).Resume)},
-	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: ofQueue(func(q *inspect.Queues, ctx context.Context, name string) error {
-		_, err := q.Remove(ctx, name)
+	"run":     doJobs("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new ones do."),
+	"cancel":  doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
+	"archive": doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
+	"delete":  doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
+	"pause-queue": {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.queues.Pause(ctx, f.Get("queue"))
+	}},
+	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		return p.queues.Resume(ctx, f.Get("queue"))
+	}},
+	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: func(ctx context.Context, p *Page, f url.Values) error {
+		_, err := p.queues.Remove(ctx, f.Get("queue"))
 		return err
-	})},
+	}},
 	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
 		_, err := r.Trigger(ctx, name)
 		return err
@@ -236,17 +216,10 @@ var actions = map[string]*action{
 	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: ofSchedule((*cron.Runner).Resume)},
 }
 
-// asks reports whether the form of an action has a field that can be written in.
-// The key of a link stays as it is; one that somebody has typed into the form before,
-// and that was wrong, can be mended.
-func (a *action) asks(name string, f url.Values) bool {
-	return slices.Contains(a.fields, name) && (name != "key" || !f.Has("key") || f.Get("typed") != "")
-}
-
-func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
-		return do(p.Limiter, ctx, f.Get("limit"))
-	}
+// asks reports whether the form of an action has a field that can be written in. The key of a
+// link stays as it is.
+func (a *action) asks(name string, r *http.Request) bool {
+	return slices.Contains(a.fields, name) && (name != "key" || !r.URL.Query().Has("key"))
 }
 
 // change sets the rate and the capacity, and leaves to Set whether the limit is valid
@@ -254,15 +227,11 @@ func ofLimit(do func(*lanes.Lanes, context.Context, string) error) func(context.
 // moment before: of two who change one limit at the same time the later counts. One that
 // refuses jobs which wait is made when exactly it is asked for a second time.
 func change(ctx context.Context, p *Page, f url.Values) error {
-	limits, err := p.Limiter.Limits(ctx)
+	was, _, err := p.Limiter.Key(ctx, f.Get("limit"), "")
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Get("limit") })
-	if i < 0 {
-		return fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Get("limit"))
-	}
-	l := limits[i]
+	l := was
 	// What the form did not ask for stays as it is.
 	if text := f.Get("rate"); f.Has("rate") {
 		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
@@ -275,12 +244,12 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		}
 	}
 	if f.Get("meant") != l.String() {
-		hit, err := spare.Check(ctx, p.Limiter, limits[i], l)
+		hit, err := p.queues.Costs(ctx, was, l)
 		if err != nil {
 			return err
 		}
 		if hit != "" {
-			return &costsJobs{hit + "; press Change once more if that is meant", l.String()}
+			return &costsJobs{errors.New(hit + "; press Change once more if that is meant"), l.String()}
 		}
 	}
 	return p.Limiter.Set(ctx, l)
@@ -288,9 +257,10 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 
 // costsJobs is about a change that jobs which wait would not outlive, and meant is that
 // change.
-type costsJobs struct{ text, meant string }
-
-func (e *costsJobs) Error() string { return e.text }
+type costsJobs struct {
+	error
+	meant string
+}
 
 // block shuts a key for a while, by Redis's clock: that of this machine may differ, and
 // the block would be as much too long or too short.
@@ -386,12 +356,6 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 		return fmt.Sprintf("the first %s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
 	}
 	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
-}
-
-func ofQueue(do func(*inspect.Queues, context.Context, string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
-		return do(p.queues, ctx, f.Get("queue"))
-	}
 }
 
 // whatOf names what an action is done to, for its page and the log. The text is foreign:

@@ -12,7 +12,10 @@ import (
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
 	s := p.reader.latest(ctx, nil)
 	return func() error {
-		_, _, err := p.live(s, view, q)
+		at, err := newPlace(view, q)
+		if err == nil {
+			_, _, err = p.live(s, at)
+		}
 		return err
 	}
 }

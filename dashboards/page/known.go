@@ -3,9 +3,11 @@ package page
 import (
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +48,52 @@ func (k knowledge) place(p lanes.Place) *lanes.Place {
 	return &p
 }
 
+// cache keeps what was made of snapshots, by place: of two viewers of one place the second
+// costs nothing but the bytes that are sent.
+type cache struct {
+	mu   sync.Mutex
+	made map[string]*made
+}
+
+func newCache() *cache { return &cache{made: map[string]*made{}} }
+
+// made is the part of a view that changes, made once for all who look at it by the
+// first of them, while the others wait.
+type made struct {
+	mu   sync.Mutex // held while it is made
+	turn int        // of the snapshot that it shows
+	used time.Time  // when it was asked for last; the cache's lock guards it
+	// html is what it looks like, and event that for those who look on.
+	html  template.HTML
+	event string
+	// data is what the view has read beside the snapshot, or made of it, which is good until
+	// then, and err why it could not. It is shown to many: nobody changes it.
+	data  any
+	err   error
+	until time.Time
+}
+
+// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
+// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
+// forgotten.
+const maxMade = 300
+
+func (c *cache) at(place string) *made {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	at := c.made[place]
+	if at == nil {
+		at = &made{}
+		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
+		if len(c.made) < maxMade {
+			c.made[place] = at
+		}
+	}
+	at.used = now
+	return at
+}
+
 // knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
 // that of the one before.
 type knowledge struct {
@@ -57,15 +105,12 @@ type knowledge struct {
 	Limits  []limitRow // what most waits for first
 	Queues  queues
 	Log     []throttle.Change // the newest first, some 500
-	Denials []denial          // the newest first, some of the last
+	Denials []incident        // the newest first, some of the last
 	// Says is the answer above all tables, made of the rest.
 	Says says
 	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
 	// called jobs do not count: they are reserved.
 	wants map[string][]lanes.Want
-	// own are those of which anything differs from the limit, by limit and key: a rate that
-	// somebody said, or what refusals have taught.
-	own map[string]map[string]throttle.KeyState
 	// forecast is when those run that wait; nil where nothing does.
 	forecast *lanes.Forecast
 }
@@ -82,9 +127,10 @@ type queues struct {
 // 15 minutes.
 type limitRow struct {
 	inspect.Limit
-	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over,
-	// and From when they begin.
+	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over, Sum
+	// all of them, and From when they begin.
 	Row  []history.Limited
+	Sum  history.Limited
 	From time.Time
 	now  time.Time
 }
@@ -141,9 +187,17 @@ func (r limitRow) Rule() string {
 	return l.String()
 }
 
-// over are the parts of the row that are over: the last is not, and would be a fall to zero
-// at the end of a curve.
-func (r limitRow) over() []history.Limited { return r.Row[:max(0, len(r.Row)-1)] }
+// rates are so many a second of each part of the row that is over: the last is not, and would
+// be a fall to zero at the end of a curve.
+func (r limitRow) rates(of func(history.Limited) int64) (rates []float64) {
+	for _, t := range r.Row[:max(0, len(r.Row)-1)] {
+		rates = append(rates, float64(of(t))/part.Seconds())
+	}
+	return rates
+}
+
+func permits(l history.Limited) int64 { return l.Permits }
+func denied(l history.Limited) int64  { return l.Denied }
 
 // The size of a small curve, in its own units, which the template's viewBox has too:
 // the style sheet makes it as large as the column.
@@ -164,13 +218,8 @@ type sparkline struct {
 // as a curve below that is a flat line. Of a limit with keys nothing says what all of
 // them together are allowed.
 func (r limitRow) Spark() sparkline {
-	var rates []float64
-	most, sum := 0.0, int64(0)
-	for _, t := range r.over() {
-		rate := float64(t.Permits) / part.Seconds()
-		rates = append(rates, rate)
-		most, sum = max(most, rate), sum+t.Permits
-	}
+	rates := r.rates(permits)
+	most := slices.Max(rates)
 	// 0 is no line.
 	allowed := 0.0
 	if !r.Keyed && (most > 0 && r.Any.PerSecond < 20*most) {
@@ -178,37 +227,26 @@ func (r limitRow) Spark() sparkline {
 	}
 	// Nothing touches the upper edge.
 	top := max(most, allowed) * 1.08
-	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(sum), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
 	if allowed > 0 {
 		s.Allowed = fmt.Sprintf("%.1f", level(allowed, sparkHeight, top))
 	}
 	return s
 }
 
-// Chart is what the script draws: times, permits and denials a second, and how
-// many are allowed, where one number says that: not of a limit with keys, whose row is
-// the sum over all of them. Times are Unix seconds. It stands in an attribute, where
+// Chart is what the script draws: permits and denials a second, each 10 seconds from a moment
+// on, and how many are allowed, where one number says that: not of a limit with keys, whose row
+// is the sum over all of them. The moment is in Unix seconds. It stands in an attribute, where
 // html/template escapes it: a script in the page, with the data in it, could not run.
-func (r limitRow) Chart() string {
-	data := struct {
-		Times   []int64   `json:"times"`
-		Permits []float64 `json:"permits"`
-		Denials []float64 `json:"denials"`
-		Allowed float64   `json:"allowed"`
-	}{}
-	for i, t := range r.over() {
-		data.Times = append(data.Times, r.From.Add(time.Duration(i)*part).Unix())
-		data.Permits = append(data.Permits, float64(t.Permits)/part.Seconds())
-		data.Denials = append(data.Denials, float64(t.Denied)/part.Seconds())
+func (r limitRow) Chart() (string, error) {
+	allowed := r.Any.PerSecond
+	if r.Keyed {
+		allowed = 0
 	}
-	if !r.Keyed {
-		data.Allowed = r.Any.PerSecond
-	}
-	text, err := json.Marshal(data)
-	if err != nil {
-		return "" // there is nothing in it that cannot be written
-	}
-	return string(text)
+	text, err := json.Marshal(map[string]any{
+		"from": r.From.Unix(), "permits": r.rates(permits), "denials": r.rates(denied), "allowed": allowed,
+	})
+	return string(text), err
 }
 
 // says is the answer, before all figures: how many jobs wait, for what, and until when
@@ -323,78 +361,65 @@ func by(c throttle.Change) string {
 	return " by " + short(c.By)
 }
 
+// incident is a line of what happened just now. Its texts are visible and cut already.
+type incident struct {
+	At   time.Time // by Redis's clock
+	Text string
+	Note string          // beside it: who did it, or how long a job was told to wait
+	Job  *throttle.JobID // that it links to; nil where it is about no job, or several
+}
+
+// changeEvent is an entry of the changelog as a line: what it is about and what became
+// of that. An entry is about a schedule, jobs, a queue, or a limit and perhaps a key of it.
+func changeEvent(c throttle.Change, now time.Time) incident {
+	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
+	switch {
+	case c.Schedule != "":
+		e.Text = "schedule " + short(c.Schedule) + " " + c.What
+	case c.Job.ID != "":
+		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
+	case c.Jobs > 0:
+		e.Text = plural(c.Jobs, "job") + " " + c.What
+		if c.Job.Queue != "" {
+			e.Text += " of queue " + short(c.Job.Queue)
+		}
+	case c.Job.Queue != "":
+		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
+	case c.What == "blocked":
+		e.Text += " blocked until " + clock(c.Until, now)
+	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
+		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
+	case c.To != "":
+		e.Text += " " + c.What + ": " + visible(c.To, shortText)
+	default:
+		e.Text += " " + c.What
+	}
+	e.Note = strings.TrimSpace(by(c))
+	return e
+}
+
+// denialEvent is a call that was denied, for example: a process tells at most one a second
+// for each limit, up to a second later.
+func denialEvent(at time.Time, limit string, d history.Denial) incident {
+	note := "its turn comes in about " + span(d.RetryAfter)
+	switch {
+	case d.Unknown:
+		note = "nobody can tell for how long"
+	case d.RetryAfter < time.Millisecond:
+		note = "others have the turn"
+	}
+	return incident{
+		At: at, Text: meterName(limit+"|"+d.Key) + " denied a job", Note: note,
+		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
+	}
+}
+
 // The last 15 minutes, in parts of 10 seconds: a minute less than the stream in Redis
 // reaches back.
 const (
 	part  = 10 * time.Second
 	parts = 90
 )
-
-// denial is one call that was denied, for example: a process tells at most one a second
-// for each limit.
-type denial struct {
-	// At is when its process wrote it down, by Redis's clock: up to a second later.
-	At    time.Time
-	Limit string
-	history.Denial
-}
-
-// series is what the processes said they did, by limit and part of time, as a number since
-// 1970.
-//
-// It is bounded by names: a summary has fifty limits at most and one called other, and
-// a limit of which nothing was heard for 15 minutes is forgotten.
-// state guards it, so it has no lock of its own.
-type series struct {
-	since   string // the last summary that was read, by its ID in the stream
-	last    int64  // the newest part
-	limits  map[string]map[int64]history.Limited
-	recent  []history.Summary // those that rates are made of
-	denials []denial          // the newest first
-}
-
-// move goes on to a moment, and forgets what is too old.
-func (s *series) move(now time.Time) {
-	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
-	for name, row := range s.limits {
-		maps.DeleteFunc(row, func(i int64, _ history.Limited) bool { return i <= s.last-parts })
-		if len(row) == 0 {
-			delete(s.limits, name)
-		}
-	}
-	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
-}
-
-// add notes what a process said. What is too old, or in a part to which move has not come,
-// is left out.
-func (s *series) add(at time.Time, limit string, l history.Limited) {
-	i := at.UnixMilli() / part.Milliseconds()
-	if i > s.last || i <= s.last-parts {
-		return
-	}
-	if s.limits[limit] == nil {
-		s.limits[limit] = map[int64]history.Limited{}
-	}
-	s.limits[limit][i] = s.limits[limit][i].Plus(l)
-}
-
-// maxDenials bounds the denials that are remembered. They are examples: how many there
-// were the tallies say.
-const maxDenials = 50
-
-// deny notes a denial. They come oldest first. Snapshots have the list, so it is made anew.
-func (s *series) deny(d denial) {
-	s.denials = append([]denial{d}, s.denials[:min(len(s.denials), maxDenials-1)]...)
-}
-
-// row is a limit's last 15 minutes, the oldest first, and when they begin.
-func (s *series) row(limit string) (row []history.Limited, from time.Time) {
-	first := s.last - parts + 1
-	for i := range int64(parts) {
-		row = append(row, s.limits[limit][first+i])
-	}
-	return row, time.UnixMilli(first * part.Milliseconds())
-}
 
 // polyline is a curve in the form of SVG: x,y for each number, y from the upper edge of a box
 // of that size, which stands for top.

@@ -3,7 +3,6 @@ package page
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -56,21 +55,6 @@ type Options struct {
 	Redact []string
 	// Log hears what users change. The zero value means slog.Default.
 	Log *slog.Logger
-}
-
-func (o Options) validate() error {
-	var missing error
-	if o.Redis == nil || o.Limiter == nil {
-		missing = errors.New("page: Redis and Limiter are required")
-	}
-	return errors.Join(missing, o.door().Validate())
-}
-
-func (o Options) door() door.Options {
-	return door.Options{
-		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
-		HTTPS: o.HTTPS, Authenticate: o.Authenticate, Log: o.Log,
-	}
 }
 
 // maxReads bounds how many views read at the same time, so that a crowd takes a few of
@@ -162,13 +146,9 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	_, _ = w.Write(out.Bytes()) // who has left needs no answer
 }
 
-// failRead answers where Redis cannot be read, with 503, or where the query is too long,
-// with 414. The error is shown as any foreign text is: without secrets, and cut.
+// failRead answers where Redis cannot be read. The error is shown as any foreign text is:
+// without secrets, and cut.
 func (p *Page) failRead(w http.ResponseWriter, err error) {
-	if errors.Is(err, errQuery) {
-		p.fail(w, http.StatusRequestURITooLong, sentence(errQuery))
-		return
-	}
 	p.Log.Warn("the page cannot read Redis", "error", err)
 	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+visible(p.redactor.text(err.Error()), 300))
 }

@@ -26,25 +26,30 @@ const maxQuery = 4 << 10
 
 var errQuery = errors.New("the address is too long")
 
-// place is a view with its query: each has one text, whatever else was asked. By that
-// text viewers of the same share what is made, so parameters that no view knows are
-// left out, and the others come in one order, that of their names. It fails only for
-// what is too long.
-func place(name string, q url.Values) (string, url.Values, error) {
-	known := url.Values{}
+// place is a view with its query.
+type place struct {
+	view string
+	url.Values
+	// text is the same whatever else was asked. By it viewers of the same share what is made, so
+	// parameters that no view knows are left out, and the others come in the order of their names.
+	text string
+}
+
+// newPlace fails only for what is too long.
+func newPlace(view string, q url.Values) (place, error) {
+	at := place{view, url.Values{}, view}
 	for _, parameter := range parameters {
 		if value := q.Get(parameter); value != "" {
-			known.Set(parameter, value)
+			at.Set(parameter, value)
 		}
 	}
-	text := name
-	if len(known) > 0 {
-		text += "?" + known.Encode()
+	if len(at.Values) > 0 {
+		at.text += "?" + at.Encode()
 	}
-	if len(text) > maxQuery {
-		return "", nil, errQuery
+	if len(at.text) > maxQuery {
+		return place{}, errQuery
 	}
-	return text, known, nil
+	return at, nil
 }
 
 // to is the address of a page: pairs of a parameter and its value. Empty values are
@@ -79,22 +84,18 @@ type pages struct {
 	// Page counts from 1, and may lie beyond the end; Size is how many a page has, and
 	// Total how many there are in all.
 	Page, Size, Total int
-	// Of is the place, without its page.
-	Of string
+	at                place // with or without its page
 }
 
-// newPages reads the page from a query. What is no page is the first, and so is one
+// newPages reads the page from a place. What is no page is the first, and so is one
 // beyond a million, of which the offset could overflow. The total is set when it is
-// known. The query may be shared, so it is copied.
-func newPages(name string, q url.Values, size int) pages {
-	n, err := strconv.Atoi(q.Get("page"))
+// known.
+func newPages(at place, size int) pages {
+	n, err := strconv.Atoi(at.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
 		n = 1
 	}
-	rest := maps.Clone(q)
-	rest.Del("page")
-	of, _, _ := place(name, rest)
-	return pages{Page: n, Size: size, Of: of}
+	return pages{Page: n, Size: size, at: at}
 }
 
 func (p pages) offset() int { return (p.Page - 1) * p.Size }
@@ -104,29 +105,27 @@ func (p pages) From() int { return min(p.offset()+1, p.Total) }
 
 func (p pages) To() int { return min(p.offset()+p.Size, p.Total) }
 
-func (p pages) Many() bool { return p.Total > p.Size || p.Page > 1 }
-
 // Before is the address of the page before, or empty.
 func (p pages) Before() string {
 	if p.Page < 2 {
 		return ""
 	}
-	return p.at(p.Page - 1)
+	return p.to(p.Page - 1)
 }
 
 func (p pages) After() string {
 	if p.To() >= p.Total {
 		return ""
 	}
-	return p.at(p.Page + 1)
+	return p.to(p.Page + 1)
 }
 
-func (p pages) at(n int) string {
-	glue := "?"
-	if strings.Contains(p.Of, "?") {
-		glue = "&"
-	}
-	return "./" + p.Of + glue + "page=" + strconv.Itoa(n)
+// to is the address of another page. The query may be shared, so it is copied.
+func (p pages) to(n int) string {
+	q := maps.Clone(p.at.Values)
+	q.Set("page", strconv.Itoa(n))
+	at, _ := newPlace(p.at.view, q)
+	return "./" + at.text
 }
 
 // window is the part of a list that a page shows: nothing beyond its end.

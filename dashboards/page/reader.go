@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"html/template"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
@@ -62,7 +63,8 @@ type reader struct {
 // replaced by the next that is read, since viewers may still look at it.
 type state struct {
 	knowledge
-	from    Options
+	rdb     redis.UniversalClient
+	scope   string
 	queues  *inspect.Queues
 	known   inspect.Known
 	judge   inspect.Judge
@@ -75,11 +77,10 @@ type state struct {
 // due is when each is to be read again.
 type due struct{ limits, forecast, wants, survey, queues time.Time }
 
-func newReader(ctx context.Context, o Options, queues *inspect.Queues) *reader {
-	r := &reader{ctx: ctx, state: state{
-		from: o, queues: queues, known: inspect.Known{KeyOf: o.KeyOf}, kept: newCache(), turn: 1,
-		history: series{limits: map[string]map[int64]history.Limited{}},
-	}}
+// newReader has read nothing yet.
+func newReader(ctx context.Context, s state) *reader {
+	s.kept, s.turn, s.history.parts = newCache(), 1, map[int64]map[string]history.Limited{}
+	r := &reader{ctx: ctx, state: s}
 	r.last.Store(&snapshot{Now: time.Now(), turn: r.state.turn, kept: r.state.kept, newer: make(chan struct{})})
 	return r
 }
@@ -149,14 +150,14 @@ func (r *reader) again() {
 // limiter's scope.
 func (s *state) read(ctx context.Context) (*snapshot, error) {
 	start := time.Now()
-	now, err := s.from.Redis.Time(ctx).Result()
+	now, err := s.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
 	s.Latency = time.Since(start)
 	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
-	s.Waiting, _, s.Turns, err = s.from.Limiter.Crowd(ctx)
+	s.Waiting, _, s.Turns, err = s.queues.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, s.readLimits),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.queues.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
@@ -196,37 +197,30 @@ func seldom(ctx context.Context, due *time.Time, turn, share time.Duration, read
 	return nil
 }
 
-// readLimits reads the limits and their blocks where the changelog says that any has
-// changed: with some round trips for each, which is why it is not done each second.
-func (s *state) readLimits(ctx context.Context) error {
-	return s.known.ReadLimits(ctx, s.from.Limiter)
-}
-
 // readLog reads the changelog where it has something new: its newest entry in each
 // turn, and as much as Redis remembers, some 500 entries, where that is another one. All
 // that changes limits stands there, in the same step: so they are due then, too. A
 // changelog that Redis has lost is lost here.
 func (s *state) readLog(ctx context.Context) error {
-	last, err := s.from.Limiter.Changes(ctx, 1)
+	last, err := s.queues.Limiter.Changes(ctx, 1)
 	if err != nil || slices.EqualFunc(last, s.Log[:min(1, len(s.Log))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
 		return err
 	}
 	// Due in any case: the next turn would find nothing new if the rest failed.
 	s.due.limits = time.Time{}
-	s.Log, err = s.from.Limiter.Changes(ctx, 500)
+	s.Log, err = s.queues.Limiter.Changes(ctx, 500)
 	return err
 }
 
 // readWants looks through what waits, the more seldom the longer that takes: a round
-// trip for each thousand meters that are wanted, and one to three for each limit. What
-// took 50 ms is next read after 10 s; until then the numbers of keys stand still, while
-// that of all jobs does not. Where nothing waits it asks nothing.
+// trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
+// until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.own, s.known.Wanted = map[string][]lanes.Want{}, map[string]map[string]throttle.KeyState{}, map[string]inspect.Wanted{}
+	s.wants, s.known.Wanted = map[string][]lanes.Want{}, map[string]inspect.Wanted{}
 	if s.Waiting == 0 {
 		return nil
 	}
-	wants, err := s.from.Limiter.Wants(ctx)
+	wants, err := s.queues.Limiter.Wants(ctx)
 	if err != nil {
 		return err
 	}
@@ -247,39 +241,26 @@ func (s *state) readWants(ctx context.Context) error {
 		s.known.Wanted[w.Limit] = of
 		s.wants[w.Limit] = append(s.wants[w.Limit], w)
 	}
-	for _, l := range s.known.Limits {
-		if len(s.wants[l.Name]) == 0 {
-			continue
-		}
-		own, err := s.from.Limiter.Keys(ctx, l.Name)
-		if err != nil {
-			return err
-		}
-		s.own[l.Name] = map[string]throttle.KeyState{}
-		for _, k := range own {
-			s.own[l.Name][k.Key] = k
-		}
-	}
 	return nil
 }
 
 func (s *state) readForecast(ctx context.Context) error {
-	var forecast *lanes.Forecast
-	if s.Waiting > 0 {
-		var err error
-		if forecast, err = history.Forecast(ctx, s.from.Limiter, s.from.Redis, lanes.ForecastOptions{}); err != nil {
-			return err
-		}
+	if s.Waiting == 0 {
+		s.forecast = nil
+		return nil
 	}
-	s.forecast = forecast
-	return nil
+	forecast, err := s.queues.Forecast(ctx, lanes.ForecastOptions{})
+	if err == nil {
+		s.forecast = forecast
+	}
+	return err
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope
 // has found a while ago: to find it out means to read all jobs, which one process does
 // for all. Where no process has for a minute, since when is not told.
 func (s *state) readSurvey(ctx context.Context) (err error) {
-	s.known.Survey, err = history.ReadSurvey(ctx, s.from.Redis, s.from.Scope)
+	s.known.Survey, err = history.ReadSurvey(ctx, s.rdb, s.scope)
 	return err
 }
 
@@ -292,7 +273,7 @@ func (s *state) readQueues(ctx context.Context) error {
 	if s.forecast != nil {
 		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
 	}
-	infos, err := s.queues.InfosOf(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
+	infos, err := s.queues.Infos(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
 	if err != nil {
 		return err
 	}
@@ -319,7 +300,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = history.StreamID(now.Add(-parts * part))
 	}
-	news, err := history.Read(ctx, s.from.Redis, s.from.Scope, s.history.since)
+	news, err := history.Read(ctx, s.rdb, s.scope, s.history.since)
 	if err != nil {
 		return err
 	}
@@ -337,7 +318,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 		for name, l := range n.Limits {
 			s.history.add(n.At, name, l)
 			if d := l.Denial; d != nil {
-				s.history.deny(denial{n.At, name, *d})
+				s.history.deny(denialEvent(n.At, name, *d))
 			}
 		}
 	}
@@ -352,58 +333,64 @@ const maxLooks = 500
 // rows are the limits, what most of the jobs wait for first.
 func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
-	known.Now, known.Lately, known.Forecast = now, inspect.Lately(s.history.recent, now), s.forecast
-	limits, err := s.judge.Limits(ctx, s.from.Limiter, known, s.Waiting, maxLooks)
+	known.Now, known.Forecast = now, s.forecast
+	known.Lately, _ = inspect.Lately(s.history.recent, now)
+	limits, err := s.judge.Limits(ctx, s.queues.Limiter, known, s.Waiting, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
 		rows[i].Row, rows[i].From = s.history.row(l.Name)
+		for _, t := range rows[i].Row {
+			rows[i].Sum = rows[i].Sum.Plus(t)
+		}
 	}
 	return rows, err
 }
 
-// cache keeps what was made of snapshots, by place: of two viewers of one place the second
-// costs nothing but the bytes that are sent.
-type cache struct {
-	mu   sync.Mutex
-	made map[string]*made
+// series is what the processes said they did, by part of time, as a number since 1970, and
+// by limit. It is bounded by names: a summary has 200 limits at most and one called other.
+type series struct {
+	since   string // the last summary that was read, by its ID in the stream
+	last    int64  // the newest part
+	parts   map[int64]map[string]history.Limited
+	recent  []history.Summary // those that rates are made of
+	denials []incident        // the newest first
 }
 
-func newCache() *cache { return &cache{made: map[string]*made{}} }
-
-// made is the part of a view that changes, made once for all who look at it by the
-// first of them, while the others wait.
-type made struct {
-	mu   sync.Mutex // held while it is made
-	turn int        // of the snapshot that it shows
-	used time.Time  // when it was asked for last; the cache's lock guards it
-	// html is what it looks like, and event that for those who look on.
-	html  template.HTML
-	event string
-	// data is what the view has read beside the snapshot, or made of it, which is good until
-	// then, and err why it could not. It is shown to many: nobody changes it.
-	data  any
-	err   error
-	until time.Time
+// move goes on to a moment, and forgets what is too old.
+func (s *series) move(now time.Time) {
+	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
+	maps.DeleteFunc(s.parts, func(i int64, _ map[string]history.Limited) bool { return i <= s.last-parts })
+	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
 }
 
-// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
-// forgotten.
-const maxMade = 300
-
-func (c *cache) at(place string) *made {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	at := c.made[place]
-	if at == nil {
-		at = &made{}
-		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
-		if len(c.made) < maxMade {
-			c.made[place] = at
-		}
+// add notes what a process said. What is too old, or in a part to which move has not come,
+// is left out.
+func (s *series) add(at time.Time, limit string, l history.Limited) {
+	i := at.UnixMilli() / part.Milliseconds()
+	if i > s.last || i <= s.last-parts {
+		return
 	}
-	at.used = now
-	return at
+	if s.parts[i] == nil {
+		s.parts[i] = map[string]history.Limited{}
+	}
+	s.parts[i][limit] = s.parts[i][limit].Plus(l)
+}
+
+// maxDenials bounds the denials that are remembered. They are examples: how many there
+// were the tallies say.
+const maxDenials = 50
+
+// deny notes a denial. They come oldest first. Snapshots have the list, so it is made anew.
+func (s *series) deny(d incident) {
+	s.denials = append([]incident{d}, s.denials[:min(len(s.denials), maxDenials-1)]...)
+}
+
+// row is a limit's last 15 minutes, the oldest first, and when they begin.
+func (s *series) row(limit string) (row []history.Limited, from time.Time) {
+	first := s.last - parts + 1
+	for i := range int64(parts) {
+		row = append(row, s.parts[first+i][limit])
+	}
+	return row, time.UnixMilli(first * part.Milliseconds())
 }

@@ -1,7 +1,9 @@
 package page
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -15,23 +17,24 @@ import (
 // New makes a page. It reads nothing before somebody looks. Its error joins all that
 // is wrong with the options.
 func New(o Options) (*Page, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
+	o.Scope = cmp.Or(o.Scope, "default")
+	o.Log = cmp.Or(o.Log, slog.Default())
+	who := door.Options{
+		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
+		HTTPS: o.HTTPS, Authenticate: o.Authenticate, Log: o.Log,
 	}
 	redactor, err := newRedactor(o.Redact)
+	err = errors.Join(who.Validate(), err)
+	if o.Redis == nil || o.Limiter == nil {
+		err = errors.Join(errors.New("page: Redis and Limiter are required"), err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if o.Scope == "" {
-		o.Scope = "default"
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor, door: door.New(o.door()), reads: make(chan struct{}, maxReads)}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor, door: door.New(who), reads: make(chan struct{}, maxReads)}
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, o, p.queues)
+	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})
 	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, r *http.Request, code int) {
 		if code == http.StatusUnauthorized {
 			p.door.SignOut(w, r) // a session that is none costs the browser a second each time

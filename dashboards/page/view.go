@@ -26,7 +26,7 @@ type view struct {
 	title string
 	// make gives what the template shows as .Data. It may be called by many at once for
 	// different queries, and must not change the snapshot.
-	make func(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error)
+	make func(ctx context.Context, p *Page, s *snapshot, at place) (any, error)
 	// again is for how long what the view itself has read is good. The zero value is
 	// for views that read nothing.
 	again time.Duration
@@ -39,91 +39,90 @@ var views = map[string]*view{
 	"":          {"Limits", makeLimits, time.Second},
 	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
 	"job":       {"Job", makeJob, time.Second},
-	"queues":    {"Queues", func(context.Context, *Page, *snapshot, url.Values) (any, error) { return nil, nil }, 0},
+	"queues":    {"Queues", func(context.Context, *Page, *snapshot, place) (any, error) { return nil, nil }, 0},
 	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
 	"jobs":      {"Jobs", makeList, 5 * time.Second},
 	"changes":   {"Changes", makeChanges, 0},
 	"history":   {"History", makePast, 15 * time.Second},
-	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
+	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
 		return history.Processes(ctx, p.Redis, p.Scope)
 	}, 5 * time.Second},
 	"crawls": {"Crawls", makeCrawls, 5 * time.Second},
 }
 
-// parsePlace reads what place has written; any other text is an error. Where an action
+// parsePlace reads the text of a place; any other text is an error. Where an action
 // sends the browser back to is read with it, too: so a link cannot lead by way of this
 // page to another site, or from one action into the next.
-func parsePlace(text string) (name string, q url.Values, err error) {
+func parsePlace(text string) (place, error) {
 	name, query, _ := strings.Cut(text, "?")
 	name = strings.TrimPrefix(name, "./")
 	if views[name] == nil {
-		return "", nil, errors.New("there is no such page")
+		return place{}, errors.New("there is no such page")
 	}
-	q, err = url.ParseQuery(query)
+	q, err := url.ParseQuery(query)
 	if err != nil {
-		return "", nil, errors.New("the address cannot be read")
+		return place{}, errors.New("the address cannot be read")
 	}
-	_, q, err = place(name, q)
-	return name, q, err
+	return newPlace(name, q)
 }
 
 // live makes the part of a view that changes. Who made it does not matter: it is bound
 // to the page and not to a request, so that one viewer who leaves does not spoil it for
 // the others. Nothing in it may depend on who looks. A view that failed is tried again in a
 // later turn.
-func (p *Page) live(s *snapshot, name string, q url.Values) (html template.HTML, event string, err error) {
-	of, q, err := place(name, q)
-	if err != nil {
-		return "", "", err
-	}
+func (p *Page) live(s *snapshot, at place) (html template.HTML, event string, err error) {
 	// Another viewer of the same place waits here for the first, and those of other
 	// places do not.
-	m := s.kept.at(of)
+	m := s.kept.at(at.text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.turn == s.turn {
 		return m.html, m.event, m.err
 	}
-	v := views[name]
+	v := views[at.view]
 	m.turn = s.turn
 	if now := time.Now(); v.again == 0 || now.After(m.until) {
 		m.until = now.Add(v.again - v.again/10) // turns are not quite even
-		m.data, m.err = p.make(s, v, q)
+		m.data, m.err = p.make(s, v, at)
 	}
 	if m.err != nil {
 		return "", "", m.err
 	}
 	var out bytes.Buffer
-	f := frame{Page: p, Title: v.title, View: name, Of: of, Snap: s, Data: m.data, Live: true}
-	m.err = execute(&out, cmp.Or(name, "limits"), "live", f)
+	f := frame{Page: p, Title: v.title, View: at.view, Of: at.text, Snap: s, Data: m.data, Live: true}
+	m.err = execute(&out, cmp.Or(at.view, "limits"), "live", f)
 	m.html, m.event = template.HTML(out.String()), newEvent("live", out.String())
 	return m.html, m.event, m.err
 }
 
 // make has a view read what it shows. Where that takes Redis, some at a time do: those beyond
 // wait for a slot, and that counts against their readTimeout.
-func (p *Page) make(s *snapshot, v *view, q url.Values) (any, error) {
+func (p *Page) make(s *snapshot, v *view, at place) (any, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, readTimeout)
 	defer cancel()
 	if v.again > 0 {
 		p.reads <- struct{}{}
 		defer func() { <-p.reads }()
 	}
-	return v.make(ctx, p, s, q)
+	return v.make(ctx, p, s, at)
 }
 
 // serveView answers with a whole page, which then keeps itself up to date. Where Redis
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
+	at, err := newPlace(name, r.URL.Query())
+	if err != nil {
+		p.fail(w, http.StatusRequestURITooLong, sentence(err))
+		return
+	}
 	s := p.reader.latest(r.Context(), nil)
-	live, _, err := p.live(s, name, r.URL.Query())
+	live, _, err := p.live(s, at)
 	if err != nil {
 		p.failRead(w, err)
 		return
 	}
-	of, _, _ := place(name, r.URL.Query())
-	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: of, Live: true, Snap: s, Data: live})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.text, Live: true, Snap: s, Data: live})
 }
 
 // writeTimeout is how long a viewer may take to read an event before it is
@@ -145,7 +144,7 @@ const maxViewers = 500
 // and the text is the same for all who look at one place. A stream costs a
 // goroutine and its connection, and Redis nothing where others look at the same.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
-	name, q, err := parsePlace(r.URL.Query().Get("of"))
+	at, err := parsePlace(r.URL.Query().Get("of"))
 	if err != nil {
 		p.fail(w, http.StatusBadRequest, sentence(err))
 		return
@@ -157,8 +156,9 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusServiceUnavailable, "Too many look at this page already.")
 		return
 	}
+	to := stream{ResponseController: http.NewResponseController(w), Writer: w, last: map[string]string{}}
 	// An http.Server's ReadTimeout would end the stream.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has nothing more to say
+	_ = to.SetReadDeadline(time.Time{}) // a stream has nothing more to say
 	w.Header().Set("Content-Type", "text/event-stream")
 	// nginx would keep events back until it has a page full of them.
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -166,10 +166,9 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
 		return
 	}
-	stream := stream{ResponseWriter: w, control: http.NewResponseController(w)}
 	// Each time the newest, which need not be what woke it: one that is slow skips some.
 	for s := p.reader.latest(r.Context(), nil); r.Context().Err() == nil && p.ctx.Err() == nil; s = p.reader.latest(r.Context(), s) {
-		if err := p.send(&stream, s, name, q); err != nil {
+		if err := p.send(to, s, at); err != nil {
 			return
 		}
 		select {
@@ -187,21 +186,21 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 // how old it is. A view that cannot be made stays as it was, and the line says why.
 // The line has the time in it: while Redis answers something is sent about each turn,
 // which is how a viewer who has vanished without a word is found out.
-func (p *Page) send(to *stream, s *snapshot, name string, q map[string][]string) error {
-	_, live, err := p.live(s, name, q)
+func (p *Page) send(to stream, s *snapshot, at place) error {
+	_, live, err := p.live(s, at)
 	if err != nil {
 		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.send(live, &to.live); err != nil {
+	} else if err := to.send("live", live); err != nil {
 		return err
 	}
 	var status bytes.Buffer // of a template that all pages have
 	if err := execute(&status, "limits", "status", frame{Page: p, Snap: s}); err != nil {
 		return err
 	}
-	if err := to.send(newEvent("status", status.String()), &to.status); err != nil {
+	if err := to.send("status", newEvent("status", status.String())); err != nil {
 		return err
 	}
-	return to.control.Flush()
+	return to.Flush()
 }
 
 // eventLine ends a line as the format wants it, whichever of its three line ends
@@ -212,21 +211,22 @@ func newEvent(name, text string) string {
 	return "event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n"
 }
 
+// stream is where a viewer's events go.
 type stream struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	// live and status are the last events of these names. That of a view is the same for
-	// all who look at one place, so a slow viewer does not have a page for itself.
-	live, status string
+	*http.ResponseController
+	io.Writer
+	// last has the last event of each name. That of a view is the same for all who look at
+	// one place, so a slow viewer does not have a page for itself.
+	last map[string]string
 }
 
 // send sends an event, unless it was the last one sent under its name.
-func (s *stream) send(event string, last *string) error {
-	if event == *last {
+func (s stream) send(name, event string) error {
+	if event == s.last[name] {
 		return nil
 	}
-	*last = event
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-	_, err := io.WriteString(s.ResponseWriter, event)
+	s.last[name] = event
+	_ = s.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
+	_, err := io.WriteString(s.Writer, event)
 	return err
 }

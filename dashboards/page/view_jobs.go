@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -50,11 +49,11 @@ type jobRow struct {
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
 // whose place says when the lane goes on; or one lane that the query names. It takes two
 // round trips, one for each lane of the page, and one for all their first jobs.
-func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	if name := q.Get("lane"); name != "" {
-		return laneOf(ctx, p, s, name, q)
+func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+	if name := at.Get("lane"); name != "" {
+		return laneOf(ctx, p, s, name, at)
 	}
-	d := waitingData{Pages: newPages("waiting", q, lanesPage)}
+	d := waitingData{Pages: newPages(at, lanesPage)}
 	lanes, total, err := p.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
 	if err != nil {
 		return nil, err
@@ -82,8 +81,8 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, 
 // laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
 // none, and so has a name that somebody has made up: it only becomes a part of a key that
 // is read. A job that started between the two is left out.
-func laneOf(ctx context.Context, p *Page, s *snapshot, name string, q url.Values) (any, error) {
-	d := waitingData{Pages: newPages("waiting", q, jobsPage)}
+func laneOf(ctx context.Context, p *Page, s *snapshot, name string, at place) (any, error) {
+	d := waitingData{Pages: newPages(at, jobsPage)}
 	lane := lanes.NewLane(name)
 	d.Lane = &lane
 	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
@@ -127,8 +126,8 @@ type jobData struct {
 // asked, two round trips and one, and not in one step: a job that starts in between is
 // shown as it was a moment ago. One that is gone is a page that says so and no error,
 // since a viewer may look on while it ends.
-func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := jobData{ID: q.Get("id"), Queue: q.Get("queue")}
+func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+	d := jobData{ID: at.Get("id"), Queue: at.Get("queue")}
 	job, err := p.queues.Job(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
 		return d, nil
@@ -146,11 +145,10 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 	if job.Place != nil {
 		d.Place = s.place(*job.Place)
 	}
-	if d.Attempts, d.Crashes, err = p.queues.Attempts(ctx, job.JobID()); err != nil {
+	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
 	}
-	of, _, _ := place("job", q)
-	d.Acts = actsOn(job, of, jobActions...)
+	d.Acts = actsOn(job, at.text, jobActions...)
 	return d, nil
 }
 
@@ -158,10 +156,10 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, erro
 // part, of jobs those whose ID it is.
 type found struct {
 	Query  string
-	Queues []string     // that have a job of this ID
-	Limits []string     // what is waited for most first
-	Keys   []lanes.Want // the most wanted first
-	More   int          // keys that are not shown
+	Jobs   []inspect.Job // of this ID
+	Limits []string      // what is waited for most first
+	Keys   []lanes.Want  // the most wanted first
+	More   int           // keys that are not shown
 }
 
 // maxFound bounds the keys that a search shows, the most wanted first: a letter may be
@@ -180,23 +178,20 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "./")
 		return
 	}
-	jobs, err := p.queues.Namesakes(r.Context(), f.Query, "")
-	if err != nil {
+	var err error
+	if f.Jobs, err = p.queues.Namesakes(r.Context(), f.Query, ""); err != nil {
 		p.failRead(w, err)
 		return
 	}
-	for _, job := range jobs {
-		f.Queues = append(f.Queues, job.Queue)
-	}
 	// An ID is meant before a limit of the same name: who has one has copied it whole.
-	if len(f.Queues) == 1 {
-		redirect(w, "job?"+url.Values{"queue": f.Queues, "id": {f.Query}}.Encode())
+	if len(f.Jobs) == 1 {
+		redirect(w, to("job", "queue", f.Jobs[0].Queue, "id", f.Query))
 		return
 	}
 	s := p.reader.latest(r.Context(), nil)
 	for _, row := range s.Limits {
 		if row.Name == f.Query {
-			redirect(w, "./?"+url.Values{"open": {row.Name}}.Encode())
+			redirect(w, to("", "open", row.Name))
 			return
 		}
 		if strings.Contains(row.Name, f.Query) {
@@ -217,7 +212,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 // makeSchedules makes the view of the schedules, with three ticks to come of each. They
 // are those that this process was given, and what all processes have made of them, in
 // one call of Redis.
-func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any, error) {
+func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
 	// A process that runs no schedules shows none: Redis knows what became of them, and
 	// not when they tick.
 	if p.Schedules == nil {
@@ -225,10 +220,6 @@ func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ url.Values) (any
 	}
 	return p.Schedules.List(ctx, 3)
 }
-
-// tick is a schedule's moment in its own zone, in which cron hands it over, with the
-// offset: around a change of the clocks two ticks can show the same time.
-func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }
 
 // A page of the list has listPage jobs and up to as many more; with a filter it ends after a
 // look at lookedAt of them, whether any was meant or not.
@@ -271,19 +262,19 @@ var filterHints = []string{"type", "waits for limit", "waits for key", "text in 
 
 // makeList makes the view of the jobs that a filter means. Where the filter makes no sense
 // it says so and shows none.
-func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := listData{State: visible(q.Get("state"), shortText), Queue: q.Get("queue")}
+func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+	d := listData{State: visible(at.Get("state"), shortText), Queue: at.Get("queue")}
 	for i, word := range filterWords[2:] {
-		d.Words = append(d.Words, field{Name: word, Value: visible(q.Get(word), shortText), Hint: filterHints[i]})
+		d.Words = append(d.Words, field{Name: word, Value: visible(at.Get(word), shortText), Hint: filterHints[i]})
 	}
-	if q.Get("from") != "" {
-		d.First = to("jobs", pairs(q)...)
+	if at.Get("from") != "" {
+		d.First = to("jobs", pairs(at.Values)...)
 	}
 	for _, queue := range s.Queues.Infos {
 		d.Queues = append(d.Queues, queue.Queue)
 	}
-	d.count(s, q)
-	f, err := filterOf(ctx, p.Limiter, q)
+	d.count(s, at.Values)
+	f, err := filterOf(ctx, p.Limiter, at.Values)
 	if errors.Is(err, throttle.ErrUnavailable) {
 		return nil, err
 	}
@@ -294,23 +285,22 @@ func makeList(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, err
 		d.Wrong = visible(err.Error(), 300)
 		return d, nil
 	}
-	jobs, next, err := p.queues.Some(ctx, f, inspect.ParseMark(q.Get("from")), listPage, lookedAt)
+	jobs, next, err := p.queues.Some(ctx, f, inspect.ParseMark(at.Get("from")), listPage, lookedAt)
 	if err != nil {
 		return nil, err
 	}
 	if d.Next = next.String(); d.Next != "" {
-		d.Next = to("jobs", append(pairs(q), "from", d.Next)...)
+		d.Next = to("jobs", append(pairs(at.Values), "from", d.Next)...)
 	}
-	of, _, _ := place("jobs", q)
 	for _, job := range jobs {
 		if job.Place != nil {
 			job.Place = s.place(*job.Place)
 		}
-		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, of, "run", "cancel", "delete")})
+		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, at.text, "run", "cancel", "delete")})
 	}
 	for _, name := range jobActions {
 		if a := actions[name]; len(f.States) > 0 && a.jobs.Check(f) == nil && len(jobs) > 0 {
-			d.Acts = append(d.Acts, bulk{a.Verb, act(name, of, pairs(q)...)})
+			d.Acts = append(d.Acts, bulk{a.Verb, act(name, at.text, pairs(at.Values)...)})
 		}
 	}
 	return d, nil

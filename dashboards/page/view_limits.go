@@ -5,9 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -28,10 +26,9 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query string          // that keys are searched by, as a part of them
-	Found []keyRow        // of one page
-	Pages pages           // of keys
-	Sum   history.Limited // of the last 15 minutes
+	Query string   // that keys are searched by, as a part of them
+	Found []keyRow // of one page
+	Pages pages    // of keys
 	// PerJob is how many were denied for each job that was allowed then. One is what a backlog costs;
 	// more has a reason, such as a pause or a crash.
 	PerJob float64
@@ -60,15 +57,14 @@ func ownRate(k throttle.KeyState) string {
 // makeLimits makes the first view. Where a limit is open the table shows the page that
 // it is on, and the query's page is one of the limit's keys. So a limit that others
 // overtake takes its page along and does not vanish under who reads it.
-func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
-	d := limitsData{Pages: newPages("", q, limitsPage), Events: events(s, 8)}
-	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == q.Get("open") })
+func makeLimits(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+	d := limitsData{Pages: newPages(at, limitsPage), Events: events(s, 8)}
+	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
 	var err error
 	if open >= 0 {
-		d.Pages = newPages("", url.Values{}, limitsPage)
-		d.Pages.Page = open/limitsPage + 1
+		d.Pages = pages{Page: open/limitsPage + 1, Size: limitsPage, at: place{Values: url.Values{}}}
 		// Only this reads anything: without an open limit all is in the snapshot.
-		d.Open, err = openOf(ctx, p, s, &s.Limits[open], q)
+		d.Open, err = openOf(ctx, p, s, &s.Limits[open], at)
 	}
 	d.Pages.Total = len(s.Limits)
 	d.Rows = window(s.Limits, d.Pages)
@@ -80,8 +76,8 @@ func makeLimits(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, e
 // The rest is work on keys that are in memory, and not their number squared where a
 // million are wanted: whether a blocked key is among them is looked up in the thousand
 // most wanted only, so one further down is listed twice.
-func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Values) (*openLimit, error) {
-	o := &openLimit{limitRow: row, Query: q.Get("q"), Pages: newPages("", q, keysPage)}
+func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) (*openLimit, error) {
+	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
 	var keys []string
 	for _, k := range s.wants[row.Name] {
 		if strings.Contains(k.Key, o.Query) {
@@ -108,6 +104,14 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 	if err != nil {
 		return nil, err
 	}
+	differ, err := p.Limiter.Keys(ctx, row.Name)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{}
+	for _, k := range differ {
+		own[k.Key] = ownRate(k)
+	}
 	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
@@ -116,29 +120,18 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, q url.Valu
 		}
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(s.own[row.Name][m.Key])}
+		k := keyRow{Meter: m, Last: lasts[m.Key], Own: own[m.Key]}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
 		o.Found = append(o.Found, k)
 	}
-	// What was denied at once and then waited counts once as denied and once as allowed.
-	for _, t := range row.Row {
-		o.Sum = o.Sum.Plus(t)
-	}
-	// Of none it would be infinite, and nothing is known.
+	// What was denied at once and then waited counts once as denied and once as allowed. Of
+	// none it would be infinite, and nothing is known.
 	if o.Sum.Allowed > 0 {
 		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
 	return o, nil
-}
-
-// incident is a line of what happened just now. Its texts are visible and cut already.
-type incident struct {
-	At   time.Time // by Redis's clock
-	Text string
-	Note string          // beside it: who did it, or how long a job was told to wait
-	Job  *throttle.JobID // that it links to; nil where it is about no job, or several
 }
 
 // events are the last changes and denials, the newest first, n at most. Denials are
@@ -149,54 +142,9 @@ func events(s *snapshot, n int) []incident {
 	for _, c := range s.Log[:min(n, len(s.Log))] {
 		list = append(list, changeEvent(c, s.Now))
 	}
-	for _, d := range s.Denials[:min(3, len(s.Denials))] {
-		list = append(list, denialEvent(d))
-	}
+	list = append(list, s.Denials[:min(3, len(s.Denials))]...)
 	slices.SortStableFunc(list, func(a, b incident) int { return b.At.Compare(a.At) })
 	return list[:min(n, len(list))]
-}
-
-// changeEvent is an entry of the changelog as a line: what it is about and what became
-// of that. An entry is about a schedule, jobs, a queue, or a limit and perhaps a key of it.
-func changeEvent(c throttle.Change, now time.Time) incident {
-	e := incident{At: c.At, Text: meterName(c.Limit + "|" + c.Key)}
-	switch {
-	case c.Schedule != "":
-		e.Text = "schedule " + short(c.Schedule) + " " + c.What
-	case c.Job.ID != "":
-		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
-	case c.Jobs > 0:
-		e.Text = plural(c.Jobs, "job") + " " + c.What
-		if c.Job.Queue != "" {
-			e.Text += " of queue " + short(c.Job.Queue)
-		}
-	case c.Job.Queue != "":
-		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
-	case c.What == "blocked":
-		e.Text += " blocked until " + clock(c.Until, now)
-	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
-	case c.To != "":
-		e.Text += " " + c.What + ": " + visible(c.To, shortText)
-	default:
-		e.Text += " " + c.What
-	}
-	e.Note = strings.TrimSpace(by(c))
-	return e
-}
-
-func denialEvent(d denial) incident {
-	note := "its turn comes in about " + span(d.RetryAfter)
-	switch {
-	case d.Unknown:
-		note = "nobody can tell for how long"
-	case d.RetryAfter < time.Millisecond:
-		note = "others have the turn"
-	}
-	return incident{
-		At: d.At, Text: meterName(d.Limit+"|"+d.Key) + " denied a job", Note: note,
-		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
-	}
 }
 
 type changesData struct {
@@ -225,14 +173,11 @@ const (
 // blocks at most, those that end first on top. It reads nothing itself: all is in the
 // snapshot. Blocks are as of when the limits were read, up to half a minute ago; those
 // that have ended since are left out.
-func makeChanges(_ context.Context, _ *Page, s *snapshot, q url.Values) (any, error) {
-	d := changesData{Pages: newPages("changes", q, changesPage)}
+func makeChanges(_ context.Context, _ *Page, s *snapshot, at place) (any, error) {
+	d := changesData{Pages: newPages(at, changesPage), Denials: s.Denials[:min(20, len(s.Denials))]}
 	d.Pages.Total = len(s.Log)
 	for _, c := range window(s.Log, d.Pages) {
 		d.Changes = append(d.Changes, changeEvent(c, s.Now))
-	}
-	for _, denied := range s.Denials[:min(20, len(s.Denials))] {
-		d.Denials = append(d.Denials, denialEvent(denied))
 	}
 	for _, row := range s.Limits {
 		d.BlocksInAll += len(row.Blocks)

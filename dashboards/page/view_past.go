@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"net/url"
 	"slices"
 	"time"
 
@@ -37,10 +36,10 @@ type pastCurve struct {
 
 // makePast makes the view of what became of jobs: a few dozen hashes at most, read in one
 // round trip.
-func makePast(ctx context.Context, p *Page, s *snapshot, q url.Values) (any, error) {
+func makePast(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
 	d := pastData{Spans: pastSpans, Of: pastSpans[1]}
 	for _, span := range pastSpans {
-		if span.Name == q.Get("past") {
+		if span.Name == at.Get("past") {
 			d.Of = span
 		}
 	}
@@ -89,8 +88,8 @@ type crawlsData struct {
 
 // makeCrawls makes the view of crawls, those first of which a URL was taken last: two round
 // trips for each.
-func makeCrawls(ctx context.Context, p *Page, _ *snapshot, q url.Values) (any, error) {
-	f, d := frontier.New(p.Redis, p.Scope), crawlsData{One: q.Get("crawl")}
+func makeCrawls(ctx context.Context, p *Page, _ *snapshot, at place) (any, error) {
+	f, d := frontier.New(p.Redis, p.Scope), crawlsData{One: at.Get("crawl")}
 	names := []string{d.One}
 	if d.One == "" {
 		var err error

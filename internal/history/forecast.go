@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -15,6 +16,48 @@ import (
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
+
+// Survey is what waited when it was looked at last.
+type Survey struct {
+	At     time.Time          `json:"at"` // by Redis's clock
+	Limits map[string]Waiting `json:"limits"`
+	// Lasts is when the last job would run that needs each limit, and Unknown those limits
+	// of which nobody knows.
+	Lasts   map[string]time.Time `json:"lasts,omitempty"`
+	Unknown []string             `json:"unknown,omitempty"`
+}
+
+// Waiting is what waits for one limit, or was called and has not come. A job that
+// needs several limits counts for those at whose meters lanes wait, or will for longer
+// than at others; and where no lane does, or nobody gives turns, for all of them.
+type Waiting struct {
+	Jobs int `json:"jobs"`
+	// Oldest is when the job that waits longest was denied first.
+	Oldest time.Time `json:"oldest"`
+	// Keys is how many keys anything waits for, and Busiest are those with most.
+	Keys    int      `json:"keys"`
+	Busiest []Backed `json:"busiest"`
+}
+
+// Backed is how many jobs wait for a key of a limit.
+type Backed struct {
+	Key  string `json:"key"`
+	Jobs int    `json:"jobs"`
+}
+
+// ReadSurvey returns the scope's last survey, of the last minute; nil where there
+// is none.
+func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
+	text, err := rdb.Get(ctx, lua.Prefix(scope)+"survey").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Survey{}
+	return s, json.Unmarshal(text, s)
+}
 
 // Forecast makes the limiter's forecast with what else is known: how long jobs run, as
 // the processes tell, and which queues are paused, as asynq says in the Redis of the
@@ -79,24 +122,22 @@ func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[str
 		process string
 		Task
 	}
-	type running struct {
-		jobs  int64
-		since time.Time
-	}
-	busy, spent, ended := map[source]running{}, map[string]time.Duration{}, map[string]int64{}
+	running, since := map[source]int64{}, map[source]time.Time{}
+	spent, ended := map[string]time.Duration{}, map[string]int64{}
 	for _, s := range summaries {
 		for _, t := range s.Tasks {
-			of := source{s.Process, Task{t.Queue, t.Type}}
-			was := busy[of]
-			if was.jobs > 0 {
-				spent[t.Queue] += time.Duration(was.jobs) * s.At.Sub(was.since)
+			of := source{s.Process, t.Task}
+			spent[t.Queue] += time.Duration(running[of]) * s.At.Sub(since[of])
+			running[of], since[of] = t.Busy, s.At
+			for end, n := range t.Ends {
+				if End(end) != PutBack {
+					ended[t.Queue] += n
+				}
 			}
-			busy[of] = running{t.Busy, s.At}
-			ended[t.Queue] += t.Ends.sum() - t.Ends[PutBack]
 		}
 	}
-	for of, is := range busy {
-		spent[of.Queue] += time.Duration(is.jobs) * now.Sub(is.since)
+	for of, jobs := range running {
+		spent[of.Queue] += time.Duration(jobs) * now.Sub(since[of])
 	}
 	mean := map[string]time.Duration{}
 	for queue, n := range ended {

@@ -56,12 +56,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				Allowed: 1, Denied: 1, Permits: 3,
 				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
 			}},
-			Tasks: []TaskNews{{Queue: "default", Type: "mail", Ends: Counts{Done: 1, Failed: 1}}},
+			Tasks: []TaskNews{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]TaskNews{{Queue: "low", Type: "mail", Busy: 1}}, all[1].Tasks); diff != "" {
+		if diff := cmp.Diff([]TaskNews{{Task: Task{"low", "mail"}, Busy: 1}}, all[1].Tasks); diff != "" {
 			t.Errorf("second (-want +got):\n%s", diff)
 		}
 		if later, err := Read(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {
@@ -75,7 +75,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
-// TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 // twice carries each call out twice, as a client does whose answers get lost.
 func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if err := next(ctx, cmd); err != nil {
@@ -101,6 +100,7 @@ func TestWrittenOnce(t *testing.T) {
 	})
 }
 
+// TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 func TestNewsAreKeptInAnOutage(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	r := New(rdb, lua.Prefix("s"))
@@ -142,8 +142,8 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	r.write(t.Context())
 	all, err := Read(t.Context(), rdb, "s", "")
-	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxWritten+1 || len(all[0].Limits) > maxWritten+1 {
-		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxWritten+1)
+	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxNames+1 || len(all[0].Limits) > maxNames+1 {
+		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxNames+1)
 	}
 	sum, decisions := int64(0), int64(0)
 	for _, task := range all[0].Tasks {

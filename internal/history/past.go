@@ -3,8 +3,6 @@ package history
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -51,6 +49,8 @@ type Slice struct {
 
 	Tasks  []TaskEnded    `json:"tasks"`  // by queue and type
 	Limits []LimitDecided `json:"limits"` // by name
+
+	waits waitCounts
 }
 
 // Ended is how attempts to run jobs ended.
@@ -79,37 +79,53 @@ type LimitDecided struct {
 	Decided
 }
 
-// sums are what a Slice is made of.
-type sums struct {
-	tasks  map[Task]Counts
-	limits map[string]Decided
-	waits  waitCounts
+func newSlice(from time.Time) Slice {
+	return Slice{From: from, Tasks: []TaskEnded{}, Limits: []LimitDecided{}, waits: make(waitCounts, len(waitFields))}
 }
 
-func newSums() sums {
-	return sums{map[Task]Counts{}, map[string]Decided{}, make(waitCounts, len(waitFields))}
-}
-
-func (c Counts) ended() Ended {
-	return Ended{Done: c[Done], Failed: c[Failed] + c[Archived], Archived: c[Archived]}
-}
-
-func (s sums) slice(from time.Time) Slice {
-	all := Slice{From: from, WaitP50: s.waits.quantile(.5), WaitP99: s.waits.quantile(.99), Tasks: []TaskEnded{}, Limits: []LimitDecided{}}
-	for task, counts := range s.tasks {
-		ended := counts.ended()
-		all.Done, all.Failed, all.Archived = all.Done+ended.Done, all.Failed+ended.Failed, all.Archived+ended.Archived
-		all.Tasks = append(all.Tasks, TaskEnded{task.Queue, task.Type, ended})
+// add counts what a field says. What is none of ours is left out.
+func (s *Slice) add(field string, n int64) {
+	if task, end, ok := parseField(field); ok {
+		of := entry(&s.Tasks, TaskEnded{Queue: task.Queue, Type: task.Type}, func(a, b TaskEnded) int {
+			return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
+		})
+		for _, sum := range []*Ended{&s.Ended, &of.Ended} {
+			switch end {
+			case Done:
+				sum.Done += n
+			case Archived:
+				sum.Archived += n
+				sum.Failed += n
+			case Failed:
+				sum.Failed += n
+			}
+		}
+		return
 	}
-	slices.SortFunc(all.Tasks, func(a, b TaskEnded) int {
-		return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
-	})
-	for _, name := range slices.Sorted(maps.Keys(s.limits)) {
-		l := s.limits[name]
-		all.Allowed, all.Denied = all.Allowed+l.Allowed, all.Denied+l.Denied
-		all.Limits = append(all.Limits, LimitDecided{name, l})
+	switch name, what, _ := strings.Cut(field, "\n"); what {
+	case allowedField, deniedField:
+		of := entry(&s.Limits, LimitDecided{Name: name}, func(a, b LimitDecided) int { return strings.Compare(a.Name, b.Name) })
+		for _, sum := range []*Decided{&s.Decided, &of.Decided} {
+			if what == allowedField {
+				sum.Allowed += n
+			} else {
+				sum.Denied += n
+			}
+		}
+	case "":
+		if i := slices.Index(waitFields, name); i >= 0 {
+			s.waits[i] += n
+		}
 	}
-	return all
+}
+
+// entry is what a sorted list has of the same place, which is there from then on.
+func entry[E any](list *[]E, as E, order func(a, b E) int) *E {
+	i, found := slices.BinarySearchFunc(*list, as, order)
+	if !found {
+		*list = slices.Insert(*list, i, as)
+	}
+	return &(*list)[i]
 }
 
 // waitCounts is how many jobs waited for how long, of those that waited before they ran: up
@@ -152,143 +168,43 @@ var waitFields = func() (fields []string) {
 // begin at whole steps by the clock of to's zone, so the first may begin before from; an
 // hour counts in the slice in which it begins.
 func ReadPast(ctx context.Context, rdb redis.UniversalClient, scope string, from, to time.Time, step time.Duration) (Past, error) {
-	parts := kept{lua.Prefix(scope) + "minutes:", time.Hour, time.Minute}
-	if step%time.Hour == 0 {
-		parts = kept{lua.Prefix(scope) + "hours:", day, time.Hour}
-	}
 	_, off := to.Zone()
 	zone := time.Duration(off) * time.Second
 	begin := from.Add(zone).Truncate(step).Add(-zone)
-	whole, all := newSums(), []sums{}
+	p := Past{At: to, From: from, Step: step.Seconds(), Whole: newSlice(from)}
 	for at := begin; !at.After(to); at = at.Add(step) {
-		all = append(all, newSums())
+		p.Slices = append(p.Slices, newSlice(at.In(to.Location())))
 	}
-	err := parts.read(ctx, rdb, begin, to, func(at time.Time, field string, n int64) {
-		if i := int(at.Sub(begin) / step); !at.Before(begin) && i < len(all) {
-			all[i].add(field, n)
-			whole.add(field, n)
-		}
-	})
-	p := Past{At: to, From: from, Step: step.Seconds(), Whole: whole.slice(from)}
-	for i, s := range all {
-		p.Slices = append(p.Slices, s.slice(begin.Add(time.Duration(i)*step).In(to.Location())))
+	// Where each is kept: the parts of a span in one hash.
+	key, span, part := "minutes:", time.Hour, time.Minute
+	if step%time.Hour == 0 {
+		key, span, part = "hours:", day, time.Hour
 	}
-	return p, err
-}
-
-// kept is how parts of time are kept: those of each span in a hash.
-type kept struct {
-	prefix     string
-	span, part time.Duration
-}
-
-func (k kept) read(ctx context.Context, rdb redis.UniversalClient, from, to time.Time, f func(at time.Time, field string, n int64)) error {
+	first := begin.UnixMicro() / span.Microseconds()
 	pipe := rdb.Pipeline()
-	first := from.UnixMicro() / k.span.Microseconds()
-	last := to.UnixMicro() / k.span.Microseconds()
 	var answers []*redis.MapStringStringCmd
-	for span := first; span <= last; span++ {
-		answers = append(answers, pipe.HGetAll(ctx, k.prefix+strconv.FormatInt(span, 10)))
+	for i := first; i <= to.UnixMicro()/span.Microseconds(); i++ {
+		answers = append(answers, pipe.HGetAll(ctx, lua.Prefix(scope)+key+strconv.FormatInt(i, 10)))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return err
+		return p, err
 	}
 	for i, answer := range answers {
-		begin := time.UnixMicro((first + int64(i)) * k.span.Microseconds())
+		of := time.UnixMicro((first + int64(i)) * span.Microseconds())
 		for name, text := range answer.Val() {
-			part, field, _ := strings.Cut(name, "\n")
-			number, wrong := strconv.Atoi(part)
+			number, field, _ := strings.Cut(name, "\n")
+			in, wrong := strconv.Atoi(number)
 			n, err := strconv.ParseInt(text, 10, 64)
-			if wrong == nil && err == nil {
-				f(begin.Add(time.Duration(number)*k.part), field, n)
+			at := of.Add(time.Duration(in) * part)
+			if i := int(at.Sub(begin) / step); wrong == nil && err == nil && !at.Before(begin) && i < len(p.Slices) {
+				p.Slices[i].add(field, n)
+				p.Whole.add(field, n)
 			}
 		}
 	}
-	return nil
-}
-
-// add counts what a field says. What is none of ours is left out.
-func (s sums) add(field string, n int64) {
-	names := strings.Split(field, "\n")
-	switch len(names) {
-	case 1:
-		if i := slices.Index(waitFields, field); i >= 0 {
-			s.waits[i] += n
-		}
-	case 2:
-		l := s.limits[names[0]]
-		switch names[1] {
-		case allowedField:
-			l.Allowed += n
-		case deniedField:
-			l.Denied += n
-		}
-		s.limits[names[0]] = l
-	case 3:
-		if task, end, ok := parseField(field); ok {
-			counts := s.tasks[task]
-			counts[end] += n
-			s.tasks[task] = counts
-		}
+	for i := range p.Slices {
+		s := &p.Slices[i]
+		s.WaitP50, s.WaitP99 = s.waits.quantile(.5), s.waits.quantile(.99)
 	}
-}
-
-const page = 1000
-
-// Read returns the summaries after the one whose ID is since, oldest first: all
-// for "", and for a moment StreamID of it. A quarter of an hour of them is there,
-// one a second of each process. What cannot be read as one is left out.
-func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
-	from := "-"
-	if since != "" {
-		from = "(" + since
-	}
-	var all []Summary
-	for {
-		messages, err := rdb.XRangeN(ctx, lua.Prefix(scope)+"history", from, "+", page).Result()
-		if err != nil {
-			return all, err
-		}
-		for _, m := range messages {
-			from = "(" + m.ID
-			s := Summary{ID: m.ID, At: idTime(m.ID)}
-			text, _ := m.Values["s"].(string)
-			if json.Unmarshal([]byte(text), &s) == nil {
-				all = append(all, s)
-			}
-		}
-		if len(messages) < page {
-			return all, nil
-		}
-	}
-}
-
-// Totals is how many jobs of each task have ended in which way since the scope
-// began.
-func Totals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
-	fields, err := rdb.HGetAll(ctx, lua.Prefix(scope)+"totals").Result()
-	if err != nil {
-		return nil, err
-	}
-	totals := map[Task]Counts{}
-	for field, text := range fields {
-		task, end, ok := parseField(field)
-		n, err := strconv.ParseInt(text, 10, 64)
-		if !ok || err != nil {
-			continue
-		}
-		counts := totals[task]
-		counts[end] = n
-		totals[task] = counts
-	}
-	return totals, nil
-}
-
-func parseField(field string) (t Task, end End, ok bool) {
-	parts := strings.Split(field, "\n")
-	if len(parts) != 3 {
-		return t, 0, false
-	}
-	i := slices.Index(endTexts[:], parts[2])
-	return Task{parts[0], parts[1]}, End(i), i >= 0
+	return p, nil
 }

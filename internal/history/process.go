@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -42,15 +41,9 @@ type Process struct {
 	Gone bool      `json:"gone"`
 }
 
-// self is what a process says of itself, but for what changes.
-func self() Process {
-	host, _ := os.Hostname()
-	return Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()}
-}
-
 const module = "github.com/headgate/headgate"
 
-// version is which headgate is in this program, with the commit where it has no version.
+// version is which headgate is in this program: where it has no tag, with its commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -61,40 +54,7 @@ func version() string {
 			return cmp.Or(m.Version, "(devel)")
 		}
 	}
-	text := cmp.Or(info.Main.Version, "(devel)")
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && text == "(devel)" {
-			text += " " + s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return text
-}
-
-// Describe says what this process goes by from now on: its config. It may be called at any
-// time.
-func (r *Recorder) Describe(config string) { r.config.Store(&config) }
-
-func (r *Recorder) sayAlive(ctx context.Context) {
-	of := r.self
-	of.Concurrency = r.Concurrency
-	if config := r.config.Load(); config != nil {
-		of.Config = *config
-	}
-	for _, t := range r.Tasks() {
-		of.Running += t.Busy
-	}
-	if text, err := json.Marshal(of); err == nil {
-		r.say(ctx, string(text))
-	}
-}
-
-// say writes that, or with an empty text that the process has ended.
-func (r *Recorder) say(ctx context.Context, text string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := lua.Alive.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
-		r.Unwritten.Add(1)
-	}
+	return cmp.Or(info.Main.Version, "(devel)")
 }
 
 // Processes are those of a scope that live, and that are gone without a word within the

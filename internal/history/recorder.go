@@ -5,7 +5,8 @@
 package history
 
 import (
-	"maps"
+	"math"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,7 @@ type Recorder struct {
 	process string
 	off     bool
 
-	self   Process
+	self   Process // but for what changes
 	config atomic.Pointer[string]
 	// Concurrency is how many jobs the process runs at once, to be told.
 	Concurrency int
@@ -60,6 +61,26 @@ type Recorder struct {
 	sent    int     // how many summaries were sent, written or not
 }
 
+// patience bounds a call of Redis, so that a slow one holds up no shutdown.
+const patience = 2 * time.Second
+
+// counted is what was counted since the process began.
+type counted struct {
+	limits map[string]Limited
+	tasks  map[Task]TaskNews
+	waits  []uint64
+}
+
+type surveyor struct {
+	Survey // what was found so far; without Limits none is underway
+	cursor uint64
+	marked map[string]bool // meters, limit|key, at which lanes wait, or will
+	meters map[string]int  // limit|key -> jobs
+
+	decided uint64    // how much had been when it was looked last
+	looked  time.Time // when that was
+}
+
 // Of is what a *scheduler.Server counts. That package sets it: a method would have a name
 // of this package among what it exports.
 var Of func(server any) *Recorder
@@ -67,16 +88,17 @@ var Of func(server any) *Recorder
 // New returns a Recorder that writes to the scope with that prefix of its keys,
 // hg:{scope}:. Nothing is written before Start.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
+	host, _ := os.Hostname()
 	return &Recorder{
-		rdb: rdb, prefix: prefix, process: uuid.NewString(), self: self(),
-		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
+		rdb: rdb, prefix: prefix, process: uuid.NewString(),
+		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, written: counted{waits: make([]uint64, len(waitFields))},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}
 }
 
-// Off has it neither count nor write, from before Start on: what it costs is
-// measured against that.
+// Off has Start write nothing: what that costs is measured against it.
 func (r *Recorder) Off() { r.off = true }
 
 // Redis is where the scope is: the client, and what its keys begin with.
@@ -86,9 +108,6 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 
 // Asked is told how long a call of the limiter took, and whether it failed.
 func (r *Recorder) Asked(took time.Duration, failed bool) {
-	if r.off {
-		return
-	}
 	r.Calls.took(took)
 	if failed {
 		r.FailedCalls.Add(1)
@@ -98,9 +117,6 @@ func (r *Recorder) Asked(took time.Duration, failed bool) {
 // Decided is told the limiter's answer to a job. Permits count for every limit
 // that gave some; another answer counts for the limit that decided.
 func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.Decision) {
-	if r.off {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome == throttle.Allowed {
@@ -134,7 +150,7 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 
 // Settled is told that of the permits that a job took so many were given back.
 func (r *Recorder) Settled(n throttle.Need, returned int) {
-	if !r.off && n.Key == "" && returned > 0 {
+	if n.Key == "" && returned > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.limit(n.Limit).Returned += int64(returned)
@@ -144,15 +160,10 @@ func (r *Recorder) Settled(n throttle.Need, returned int) {
 // Refused is told that the other side refused a call that had its permits, and of
 // which limits keys are shut for that: one of each counts.
 func (r *Recorder) Refused(shut []throttle.Need) {
-	if r.off {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var limits []string
-	for _, n := range shut {
-		if !slices.Contains(limits, n.Limit) {
-			limits = append(limits, n.Limit)
+	for i, n := range shut {
+		if !slices.ContainsFunc(shut[:i], func(before throttle.Need) bool { return before.Limit == n.Limit }) {
 			r.limit(n.Limit).Refused++
 		}
 	}
@@ -161,9 +172,6 @@ func (r *Recorder) Refused(shut []throttle.Need) {
 // Began is told that a job runs. The function that it returns must be called once,
 // at the end of that.
 func (r *Recorder) Began(t Task) (ended func(End)) {
-	if r.off {
-		return func(End) {}
-	}
 	began := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,18 +188,16 @@ func (r *Recorder) Began(t Task) (ended func(End)) {
 
 // Ended is told that a job ended which did not run.
 func (r *Recorder) Ended(t Task, end End) {
-	if !r.off {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.task(t).Ends[end]++
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.task(t).Ends[end]++
 }
 
 // Round is told how long this process took to give the turns that were due.
 func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
 
 func (r *Recorder) limit(name string) *LimitCounts {
-	return countsOf(r.limits, label(name), Other, func(name string) *LimitCounts {
+	return countsOf(r.limits, Label(name), Other, func(name string) *LimitCounts {
 		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
 	})
 }
@@ -256,7 +262,7 @@ func (r *Recorder) Tasks() []TaskCounts { return copied(r, r.tasks) }
 func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for c := range maps.Values(counts) {
+	for _, c := range counts {
 		all = append(all, *c)
 	}
 	return all
@@ -265,10 +271,8 @@ func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 // Histogram counts values by upper bounds, as Prometheus does.
 type Histogram struct {
 	bounds []float64
-
-	mu     sync.Mutex
-	counts []uint64 // up to each bound, and above the one before; the last is above all
-	sum    float64
+	counts []atomic.Uint64 // up to each bound, and above the one before; the last is above all
+	sum    atomic.Uint64   // the bits of a float64
 }
 
 // The upper bounds, in seconds; of denials in times.
@@ -280,23 +284,28 @@ var (
 )
 
 func newHistogram(bounds []float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
 func (h *Histogram) observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.counts[i]++
-	h.sum += v
+	h.counts[i].Add(1)
+	for {
+		was := h.sum.Load()
+		if h.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+v)) {
+			return
+		}
+	}
 }
 
 func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
 func (h *Histogram) load() (counts []uint64, sum float64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.counts), h.sum
+	counts = make([]uint64, len(h.counts))
+	for i := range counts {
+		counts[i] = h.counts[i].Load()
+	}
+	return counts, math.Float64frombits(h.sum.Load())
 }
 
 // Snapshot is what was counted: how many values in all, their sum, and how many

@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,9 +22,8 @@ const (
 	surveyEach  = 5 * time.Second
 	surveyIdle  = 20 * time.Second
 	surveyPages = 20
-	// surveyLife is how long a survey, and the claim to make it, lives.
+	// surveyLife is how long a survey lives.
 	surveyLife = time.Minute
-	claimLife  = surveyIdle + 2*surveyEach
 	// maxLooked bounds the marked meters of limits without keys that are looked at.
 	maxLooked = 100
 	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
@@ -37,64 +32,16 @@ const (
 	maxBusiest = 10
 )
 
-// Survey is what waited when it was looked at last.
-type Survey struct {
-	At     time.Time          `json:"at"` // by Redis's clock
-	Limits map[string]Waiting `json:"limits"`
-	// Lasts is when the last job would run that needs each limit, and Unknown those limits
-	// of which nobody knows.
-	Lasts   map[string]time.Time `json:"lasts,omitempty"`
-	Unknown []string             `json:"unknown,omitempty"`
-}
-
-// Waiting is what waits for one limit, or was called and has not come. A job that
-// needs several limits counts for those at whose meters lanes wait, or will for longer
-// than at others; and where no lane does, or nobody gives turns, for all of them.
-type Waiting struct {
-	Jobs int `json:"jobs"`
-	// Oldest is when the job that waits longest was denied first.
-	Oldest time.Time `json:"oldest"`
-	// Keys is how many keys anything waits for, and Busiest are those with most.
-	Keys    int      `json:"keys"`
-	Busiest []Backed `json:"busiest"`
-}
-
-// Backed is how many jobs wait for a key of a limit.
-type Backed struct {
-	Key  string `json:"key"`
-	Jobs int    `json:"jobs"`
-}
-
-// ReadSurvey returns the scope's last survey, of the last minute; nil where there
-// is none.
-func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
-	text, err := rdb.Get(ctx, lua.Prefix(scope)+"survey").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s := &Survey{}
-	return s, json.Unmarshal(text, s)
-}
-
-type surveyor struct {
-	Survey // what was found so far; without Limits none is underway
-	cursor uint64
-	marked map[string]bool // meters, limit|key, at which lanes wait, or will
-	meters map[string]int  // limit|key -> jobs
-
-	decided uint64    // how much had been when it was looked last
-	looked  time.Time // when that was
-}
-
 // lookAround goes on with a survey, if this is the process that makes it and
-// anything may have changed. What Redis does not answer is asked again the next
-// time.
+// anything may have changed: the one that gives turns, or where that is left to asynq's
+// polls each. What Redis does not answer is asked again the next time.
 func (r *Recorder) lookAround(ctx context.Context) {
-	decided, _, _ := r.Calls.Snapshot()
 	s := &r.survey
+	if !r.Leads.Load() && !r.Polling.Load() {
+		*s = surveyor{}
+		return
+	}
+	decided, _, _ := r.Calls.Snapshot()
 	if s.Limits == nil && decided == s.decided && time.Since(s.looked) < surveyIdle {
 		return
 	}
@@ -109,9 +56,6 @@ func (r *Recorder) lookAround(ctx context.Context) {
 // goOn counts some pages of the jobs that wait, and reports whether nothing is left to do.
 func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 	s := &r.survey
-	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
-		return true, err
-	}
 	if s.Limits == nil {
 		if err := r.readMarks(ctx); err != nil {
 			return false, err
@@ -181,23 +125,11 @@ func (s *surveyor) foretell(f *lanes.Forecast) {
 		case len(s.Lasts)+len(s.Unknown) == maxNames:
 			return
 		case last.Known:
-			s.Lasts[label(name)] = f.At.Add(last.In)
+			s.Lasts[Label(name)] = f.At.Add(last.In)
 		default:
-			s.Unknown = append(s.Unknown, label(name))
+			s.Unknown = append(s.Unknown, Label(name))
 		}
 	}
-}
-
-func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
-	key := r.prefix + "surveyor"
-	if err := r.rdb.SetNX(ctx, key, r.process, claimLife).Err(); err != nil {
-		return false, err
-	}
-	holder, err := r.rdb.Get(ctx, key).Result()
-	if err != nil || holder != r.process {
-		return false, err
-	}
-	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
 }
 
 // count adds a job by its record: since when it waits is its second line, and its
@@ -211,7 +143,7 @@ func (s *surveyor) count(record string) {
 	since, last := time.UnixMicro(us), ""
 	for _, meter := range s.waitsAt(lines[6:]) {
 		limit, _, _ := strings.Cut(meter, "|")
-		if limit = label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
+		if limit = Label(limit); len(s.Limits) >= maxNames && s.Limits[limit].Jobs == 0 {
 			limit = Other
 		}
 		if s.meters[meter] > 0 || len(s.meters) < maxMeters {
@@ -270,14 +202,5 @@ func (s *surveyor) busiest() {
 			w.Busiest = append(w.Busiest, Backed{key, s.meters[meter]})
 		}
 		s.Limits[limit] = w
-	}
-}
-
-// stopSurvey lets another process go on at once.
-func (r *Recorder) stopSurvey(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if mine, err := r.rdb.Get(ctx, r.prefix+"surveyor").Result(); err == nil && mine == r.process {
-		r.rdb.Del(ctx, r.prefix+"surveyor")
 	}
 }

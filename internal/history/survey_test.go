@@ -41,8 +41,12 @@ func TestSurvey(t *testing.T) {
 			}
 		}
 		first, second := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
-		first.lookAround(ctx)
 		second.lookAround(ctx)
+		if none, err := ReadSurvey(ctx, rdb, "s"); none != nil || err != nil {
+			t.Errorf("%+v, %v of a process that gives no turns", none, err)
+		}
+		first.Leads.Store(true)
+		first.lookAround(ctx)
 		got, err := ReadSurvey(ctx, rdb, "s")
 		if err != nil || got == nil {
 			t.Fatal(got, err)
@@ -77,14 +81,13 @@ func TestSurvey(t *testing.T) {
 		if err != nil || !slices.Equal(got.Unknown, []string{"all", "api"}) {
 			t.Errorf("%v, %v; want nobody to know when the last runs", got, err)
 		}
-		if holder := rdb.Get(ctx, lua.Prefix("s")+"surveyor").Val(); holder != first.process {
-			t.Errorf("%q makes surveys, want the first process", holder)
+		if err := limiter.Resume(ctx, "all"); err != nil {
+			t.Fatal(err)
 		}
-		first.stopSurvey(ctx)
-		second.Asked(0, false) // something may have changed
+		second.Polling.Store(true)
 		second.lookAround(ctx)
-		if holder := rdb.Get(ctx, lua.Prefix("s")+"surveyor").Val(); holder != second.process {
-			t.Errorf("%q makes surveys, want the second process", holder)
+		if got, err = ReadSurvey(ctx, rdb, "s"); err != nil || len(got.Unknown) > 0 {
+			t.Errorf("%v, %v; want a survey of the second process", got, err)
 		}
 	})
 }
@@ -102,6 +105,7 @@ func TestASurveyTakesItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New(rdb, lua.Prefix("s"))
+	r.Leads.Store(true)
 	r.lookAround(ctx)
 	if s, err := ReadSurvey(ctx, rdb, "s"); s != nil || err != nil {
 		t.Fatalf("%v, %v: want none before all is read", s, err)
@@ -121,6 +125,7 @@ func TestASurveyPassesOverRubbish(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.HSet(t.Context(), lua.Prefix("s")+"jobs", "a", "", "b", "1\n2\n3", "c", "x\ny\nz\n0 1\n1\nq\napi|")
 	r := New(rdb, lua.Prefix("s"))
+	r.Leads.Store(true)
 	r.lookAround(t.Context())
 	if s, err := ReadSurvey(t.Context(), rdb, "s"); err != nil || s == nil || s.Limits["api"].Jobs != 1 {
 		t.Errorf("%+v, %v; want one job", s, err)

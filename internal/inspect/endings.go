@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -51,9 +52,7 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				continue // its time is over
 			}
-			if err == nil && ctx.Err() != nil {
-				err = ctx.Err()
-			}
+			err = cmp.Or(err, ctx.Err())
 			if err == nil && e.set == "archived" { // when, also if it never failed
 				job.LastFailedAt = time.Unix(int64(e.seen[key]), 0)
 			}
@@ -64,7 +63,8 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	}
 }
 
-func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
+// fresh lists those that have ended since, queue by queue.
+func (e *Endings) fresh(ctx context.Context) (all []throttle.JobID, err error) {
 	names, err := e.q.Names(ctx, "")
 	if err != nil {
 		return nil, err
@@ -75,7 +75,6 @@ func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
 	if whole {
 		now = make(map[throttle.JobID]float64, len(e.seen))
 	}
-	var all []throttle.JobID
 	for _, name := range names {
 		if e.queue != "" && name != e.queue {
 			continue
@@ -93,9 +92,8 @@ func (e *Endings) fresh(ctx context.Context) ([]throttle.JobID, error) {
 
 // freshIn reads the ids of a queue from the end, where the new ones mostly are,
 // and notes in now what is there.
-func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[throttle.JobID]float64) ([]throttle.JobID, error) {
+func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[throttle.JobID]float64) (fresh []throttle.JobID, err error) {
 	const page = 1000
-	var fresh []throttle.JobID
 	for at := int64(0); ; at += page {
 		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()
 		if err != nil {
@@ -103,8 +101,7 @@ func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map
 		}
 		n := len(fresh)
 		for _, z := range ids {
-			id, _ := z.Member.(string)
-			key := throttle.JobID{Queue: queue, ID: id}
+			key := throttle.JobID{Queue: queue, ID: z.Member.(string)}
 			before, known := e.seen[key]
 			again, twice := now[key] // a page has moved on meanwhile
 			now[key] = z.Score

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,51 @@ type Job struct {
 // JobID is which job it is.
 func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: j.ID} }
 
+// Named lists the jobs of an id, in whatever queues, or in the one that is named.
+// There is at least one.
+func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
+	jobs, err := q.Namesakes(ctx, id, queue)
+	if err == nil && len(jobs) == 0 {
+		where := ""
+		if queue != "" {
+			where = " in queue " + queue
+		}
+		err = fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
+	}
+	return jobs, err
+}
+
+// Namesakes is Named where there may be none.
+func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
+	names, err := q.Names(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		job, err := q.Job(ctx, throttle.JobID{Queue: name, ID: id})
+		switch {
+		case err == nil:
+			jobs = append(jobs, job)
+		case !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound):
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// Job is one job. The error is asynq's if there is none.
+func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
+	info, err := q.Inspector.GetTaskInfo(id.Queue, id.ID)
+	if err != nil {
+		return Job{}, err
+	}
+	jobs, err := q.look(ctx, []*asynq.TaskInfo{info})
+	if err != nil {
+		return Job{}, err
+	}
+	return jobs[0], nil
+}
+
 // look tells the real states of jobs of one queue, a hundred at most, in a round trip
 // or two. asynq has all of them in the same state.
 func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
@@ -55,14 +101,14 @@ func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, erro
 	switch infos[0].State {
 	case asynq.TaskStatePending:
 		if err = q.placed(ctx, jobs); err == nil {
-			err = since(ctx, jobs, q.db.PendingSince)
+			err = since(ctx, jobs, q.DB.PendingSince)
 		}
 	case asynq.TaskStateRetry:
 		err = q.placed(ctx, jobs)
 	case asynq.TaskStateActive:
 		err = q.startedAt(jobs)
 	case asynq.TaskStateArchived:
-		err = since(ctx, jobs, q.db.ArchivedAt)
+		err = since(ctx, jobs, q.DB.ArchivedAt)
 	}
 	for i, job := range jobs {
 		switch {
@@ -92,12 +138,6 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 		}
 	}
 	return err
-}
-
-// Attempts are how the last attempts of a job ended of which one has failed, the last first,
-// and how often its worker died beside them, which was forgiven.
-func (q *Queues) Attempts(ctx context.Context, id throttle.JobID) (list []asynqdb.Attempt, crashes int, err error) {
-	return q.db.Attempts(ctx, id.Queue, id.ID)
 }
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.
@@ -189,10 +229,7 @@ func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
 	if f.Limit == "" {
 		return nil
 	}
-	limits, err := limiter.Limits(ctx)
-	if err == nil && !slices.ContainsFunc(limits, func(l throttle.Limit) bool { return l.Name == f.Limit }) {
-		err = fmt.Errorf("%w: %s", throttle.ErrNoLimit, f.Limit)
-	}
+	_, _, err := limiter.Key(ctx, f.Limit, "")
 	return err
 }
 
@@ -231,7 +268,7 @@ const pageSize = 100
 
 type kept struct {
 	name   string
-	list   list
+	list   func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	states []string // in which its jobs can be
 	newest bool     // comes last
 }
@@ -372,10 +409,7 @@ func (q *Queues) pages(ctx context.Context, set kept, from Mark, size int) iter.
 			if errors.Is(err, asynq.ErrQueueNotFound) {
 				return // it was deleted
 			}
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
+			if err = cmp.Or(err, ctx.Err()); err != nil {
 				yield(nil, err)
 				return
 			}

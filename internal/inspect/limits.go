@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -250,20 +249,20 @@ func (k Known) Counted() []Limit {
 	for i, limit := range k.Limits {
 		l := &all[i]
 		l.Limit, l.Wanted = limit, k.Wanted[limit.Name]
-		if k.Survey != nil && l.Waiting > 0 && k.Survey.Limits[l.Name].Jobs > 0 {
+		if k.Survey != nil && l.Waiting > 0 {
 			l.Since = k.Survey.Limits[l.Name].Oldest
+			l.Passing = l.Since.IsZero() || k.Survey.At.Sub(l.Since) < spareTurns*time.Second
 		}
-		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" })
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
-		l.Keyed = l.Keyed || slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
+		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||
+			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		// The config knows better than what happens to wait just now.
 		if k.KeyOf != nil {
 			if by, known := k.KeyOf(l.Name); known {
 				l.By, l.Keyed = by, by != ""
 			}
 		}
-		l.Passing = k.Survey != nil && l.Waiting > 0 && (l.Since.IsZero() || k.Survey.At.Sub(l.Since) < spareTurns*time.Second)
 		of := k.Lately[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
 		l.Last = lanes.Expected{Known: true} // at once, where none waits
@@ -275,6 +274,36 @@ func (k Known) Counted() []Limit {
 	}
 	return all
 }
+
+// Recent is how far back the summaries reach that rates are made of, recently the whole
+// seconds among them: a limit of one permit in 2 s would be at 0 and 1 in turn otherwise.
+const (
+	Recent   = recently + 2*time.Second
+	recently = 10 * time.Second
+)
+
+// Lately is what was decided of each limit, and how many jobs of each task were done, within
+// the last whole seconds. The very last may not be told yet and is left out, as is the one that
+// is underway.
+func Lately(summaries []history.Summary, now time.Time) (limits map[string]history.Limited, done map[history.Task]int64) {
+	limits, done = map[string]history.Limited{}, map[history.Task]int64{}
+	end := now.Truncate(time.Second).Add(-time.Second)
+	for _, s := range summaries {
+		if !s.At.Before(end) || s.At.Before(end.Add(-recently)) {
+			continue
+		}
+		for name, of := range s.Limits {
+			limits[name] = limits[name].Plus(of)
+		}
+		for _, t := range s.Tasks {
+			done[t.Task] += t.Ends[history.Done]
+		}
+	}
+	return limits, done
+}
+
+// aSecond is how many a second so many of lately are.
+func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
 // Looker looks at meters, a hundred at a time.
 type Looker interface {
@@ -397,36 +426,4 @@ func (j *Judge) explain(limits []Limit, jobs int) {
 	}
 	// Limits that are not among them begin anew when they have permits again.
 	j.free, j.spared = free, spared
-}
-
-// Limits is how all limits stand, by name.
-func (q *Queues) Limits(ctx context.Context) ([]Limit, error) {
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
-	if err != nil {
-		return nil, err
-	}
-	past, err := q.past(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return q.limits(ctx, forecast, past)
-}
-
-func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
-	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
-	var err error
-	if k.Survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err != nil {
-		return nil, err
-	}
-	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
-		return nil, err
-	}
-	k.Wanted = Surveyed(k.Survey)
-	jobs, _, _, err := q.Limiter.Crowd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := q.judge.Limits(ctx, q.Limiter, k, jobs, math.MaxInt)
-	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
 }

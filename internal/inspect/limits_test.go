@@ -54,7 +54,18 @@ func TestLimitsAskLittle(t *testing.T) {
 	rdb.AddHook(counted)
 	q := New(rdb, limiter, "default")
 
-	limits, err := q.Limits(ctx)
+	look := func() ([]Limit, error) {
+		forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+		if err != nil {
+			return nil, err
+		}
+		past, err := q.past(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return q.limits(ctx, forecast, past)
+	}
+	limits, err := look()
 	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {
 		t.Fatalf("%+v, %v; want two limits, for which nobody has counted what waits", limits, err)
 	}
@@ -74,7 +85,7 @@ func TestLimitsAskLittle(t *testing.T) {
 		rdb.HSet(ctx, "hg:{default}:demand", demand)
 		rdb.Set(ctx, "hg:{default}:survey", text, time.Minute)
 		counted.n = 0
-		if limits, err = q.Limits(ctx); err != nil {
+		if limits, err = look(); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, counted.n)

@@ -3,9 +3,10 @@ package inspect
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -38,6 +39,9 @@ type Task struct {
 	Rate      float64   `json:"done_a_second"`
 	End       time.Time `json:"end,omitzero"`        // zero if nobody knows, or nothing is left
 	EndAbout  bool      `json:"end_about,omitempty"` // whether End is an estimate
+
+	waits bool           // whether any of them waits for permits
+	last  lanes.Expected // when the last of these would run
 }
 
 // Counts is how many jobs there are, by state.
@@ -55,19 +59,12 @@ type Counts struct {
 // Left is how many are still to be done.
 func (c Counts) Left() int { return c.Pending + c.Waiting + c.Retry + c.Scheduled + c.Running }
 
-// How many jobs of one state in a queue are looked at: so many, a few at a time,
-// spread over all.
-const (
-	sampled    = 200
-	samplePage = 20
-)
-
-type census struct {
-	*Queues
-	queue    string
-	tasks    map[string]*Task
-	lasts    map[string]lanes.Expected // of each type, when the last of those that wait would run
-	forecast *lanes.Forecast
+// of is the count of a state that a job can be in, but for those that are completed.
+func (c *Counts) of(state string) *int {
+	return map[string]*int{
+		"active": &c.Running, "pending": &c.Pending, "retry": &c.Retry, "scheduled": &c.Scheduled,
+		"archived": &c.Archived, Waiting: &c.Waiting, Called: &c.Waiting,
+	}[state]
 }
 
 // Status counts all jobs.
@@ -86,8 +83,8 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	}
 	s := Status{At: past.now, Queues: []Queue{}}
 	for _, name := range names {
-		c := census{q, name, map[string]*Task{}, map[string]lanes.Expected{}, forecast}
-		of, err := c.count(ctx)
+		c := census{map[string]*Task{}, forecast}
+		of, err := q.count(ctx, name, &c)
 		if errors.Is(err, asynq.ErrQueueNotFound) {
 			continue
 		}
@@ -110,6 +107,19 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
+// How many jobs of one set in a queue are looked at: so many, a few at a time,
+// spread over all.
+const (
+	sampled    = 200
+	samplePage = 20
+)
+
+// census is what is known of the jobs of one queue, by type.
+type census struct {
+	tasks    map[string]*Task
+	forecast *lanes.Forecast
+}
+
 func (c *census) task(name string) *Task {
 	if c.tasks[name] == nil {
 		c.tasks[name] = &Task{Type: name}
@@ -117,66 +127,73 @@ func (c *census) task(name string) *Task {
 	return c.tasks[name]
 }
 
-type list func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
-
-func (c *census) count(ctx context.Context) (Queue, error) {
-	info, err := c.Inspector.GetQueueInfo(c.queue)
+// count counts the jobs of a queue: of each set as asynq does, and by type as those of it
+// that are looked at.
+func (q *Queues) count(ctx context.Context, queue string, c *census) (Queue, error) {
+	info, err := q.Inspector.GetQueueInfo(queue)
 	if err != nil {
 		return Queue{}, err
 	}
-	of := Queue{Queue: c.queue, Paused: info.Paused, Tasks: []Task{}, Counts: Counts{
-		Pending: info.Pending, Scheduled: info.Scheduled, Running: info.Active, Archived: info.Archived,
-	}}
-	for _, state := range []struct {
-		list  list
-		size  int
-		count func(*Counts) *int
-	}{
-		{c.Inspector.ListPendingTasks, info.Pending, func(n *Counts) *int { return &n.Pending }},
-		{c.Inspector.ListScheduledTasks, info.Scheduled, func(n *Counts) *int { return &n.Scheduled }},
-		{c.Inspector.ListActiveTasks, info.Active, func(n *Counts) *int { return &n.Running }},
-		{c.Inspector.ListArchivedTasks, info.Archived, func(n *Counts) *int { return &n.Archived }},
-	} {
-		jobs, err := c.sample(state.list, state.size)
+	of := Queue{Queue: queue, Paused: info.Paused, Tasks: []Task{}}
+	for _, set := range q.sets() {
+		size := QueueInfo{QueueInfo: info}.In(set.name)
+		if set.name == "completed" || size == 0 {
+			continue
+		}
+		jobs, err := q.sample(ctx, queue, set, size)
 		if err != nil {
 			return of, err
 		}
-		for _, job := range jobs {
-			*state.count(&c.task(job.Type).Counts)++
-		}
-		c.scale(state.count, len(jobs), state.size)
+		waiting := c.add(jobs, size)
+		*of.Counts.of(set.name) += max(0, size-waiting)
+		of.Counts.Waiting += waiting
 	}
-	return of, c.countRetry(ctx, info.Retry, &of.Counts)
+	return of, nil
 }
 
-func (c *census) countRetry(ctx context.Context, size int, whole *Counts) error {
-	jobs, err := c.sample(c.Inspector.ListRetryTasks, size)
-	if err != nil {
-		return err
-	}
-	waiting := 0
-	for some := range slices.Chunk(jobs, 100) {
-		looked, err := c.look(ctx, some)
+// sample is some of the jobs of a set, or all. Those in retry are looked at closely: they
+// may wait for permits.
+func (q *Queues) sample(ctx context.Context, queue string, set kept, size int) (jobs []Job, err error) {
+	pages := (size + samplePage - 1) / samplePage
+	step := max(1, pages*samplePage/sampled)
+	for page := 1; page <= pages; page += step {
+		infos, err := set.list(queue, asynq.Page(page), asynq.PageSize(samplePage))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, job := range looked {
-			if job.Place == nil {
-				c.task(job.Type).Counts.Retry++
-				continue
-			}
+		for _, info := range infos {
+			jobs = append(jobs, Job{TaskInfo: info, State: set.name})
+		}
+	}
+	if set.name != "retry" {
+		return jobs, nil
+	}
+	for some := range slices.Chunk(jobs, pageSize) {
+		if err := q.placed(ctx, some); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// add counts so many jobs as some of them, by type, and says how many of all wait.
+func (c *census) add(some []Job, all int) (waiting int) {
+	type kind struct{ task, state string }
+	found := map[kind]int{}
+	all = max(all, len(some))
+	for _, job := range some {
+		found[kind{job.Type, job.State}]++
+		if job.Place != nil {
 			waiting++
-			c.task(job.Type).Counts.Waiting++
-			c.wait(job.Type, *job.Place, len(jobs) < size)
+			c.wait(job.Type, *job.Place, len(some) < all)
 		}
 	}
-	if len(jobs) > 0 {
-		whole.Waiting = waiting * max(size, len(jobs)) / len(jobs)
-		whole.Retry = max(0, size-whole.Waiting)
+	for of, n := range found {
+		t := c.task(of.task)
+		*t.Counts.of(of.state) += n * all / len(some)
+		t.Estimated = t.Estimated || len(some) < all
 	}
-	c.scale(func(n *Counts) *int { return &n.Waiting }, len(jobs), size)
-	c.scale(func(n *Counts) *int { return &n.Retry }, len(jobs), size)
-	return nil
+	return waiting * all / max(1, len(some))
 }
 
 // wait notes when a job would run, or the last of its lane where not all are looked at.
@@ -185,56 +202,29 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 		p.Position = max(p.Position, p.Waiting)
 	}
 	p = c.forecast.Place(p)
-	last, others := c.lasts[task]
-	c.lasts[task] = lanes.Expected{In: max(last.In, p.In), Known: p.Known && (last.Known || !others), About: p.About || last.About}
-}
-
-func (c *census) sample(list list, size int) ([]*asynq.TaskInfo, error) {
-	if size == 0 {
-		return nil, nil
-	}
-	pages := (size + samplePage - 1) / samplePage
-	step := max(1, pages*samplePage/sampled)
-	var all []*asynq.TaskInfo
-	for page := 1; page <= pages; page += step {
-		jobs, err := list(c.queue, asynq.Page(page), asynq.PageSize(samplePage))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, jobs...)
-	}
-	return all, nil
-}
-
-func (c *census) scale(count func(*Counts) *int, of, all int) {
-	if of == 0 || of >= all {
-		return
-	}
-	for _, t := range c.tasks {
-		n := count(&t.Counts)
-		t.Estimated = t.Estimated || *n > 0
-		*n = *n * all / of
-	}
+	t := c.task(task)
+	t.last = lanes.Expected{In: max(t.last.In, p.In), Known: p.Known && (t.last.Known || !t.waits), About: p.About || t.last.About}
+	t.waits = true
 }
 
 // ends fills in when the last job of each type would be done, where it can be
 // told.
 func (c *census) ends(now time.Time) {
-	for name, t := range c.tasks {
-		last, waits := c.lasts[name]
-		if waits && !last.Known {
+	for _, t := range c.tasks {
+		if t.waits && !t.last.Known {
 			continue
 		}
-		t.EndAbout = last.About
+		t.EndAbout = t.last.About
+		in := t.last.In
 		others := t.Counts.Left() - t.Counts.Waiting
 		if others > 0 && t.Rate == 0 {
 			continue
 		}
 		if others > 0 {
-			last.In = max(last.In, time.Duration(float64(others)/t.Rate*float64(time.Second)))
+			in = max(in, time.Duration(float64(others)/t.Rate*float64(time.Second)))
 		}
 		if t.Counts.Left() > 0 {
-			t.End = now.Add(last.In)
+			t.End = now.Add(in)
 		}
 	}
 }
@@ -243,7 +233,7 @@ func (c *census) ends(now time.Time) {
 type past struct {
 	now    time.Time // by Redis's clock
 	totals map[history.Task]history.Counts
-	recent map[history.Task]history.Counts
+	done   map[history.Task]int64     // within recently
 	limits map[string]history.Limited // what was decided
 }
 
@@ -257,53 +247,10 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 		return past{}, err
 	}
 	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-Recent)))
-	p := past{now, totals, map[history.Task]history.Counts{}, Lately(summaries, now)}
-	for s := range lately(summaries, now) {
-		for _, ended := range s.Tasks {
-			task := history.Task{Queue: ended.Queue, Type: ended.Type}
-			counts := p.recent[task]
-			for end, n := range ended.Ends {
-				counts[end] += n
-			}
-			p.recent[task] = counts
-		}
-	}
+	p := past{now: now, totals: totals}
+	p.limits, p.done = Lately(summaries, now)
 	return p, err
 }
-
-// Recent is how far back the summaries reach that rates are made of, recently the whole
-// seconds among them: a limit of one permit in 2 s would be at 0 and 1 in turn otherwise.
-const (
-	Recent   = recently + 2*time.Second
-	recently = 10 * time.Second
-)
-
-// lately are those of the last whole seconds. The very last may not be told yet and is left
-// out, as is the one that is underway.
-func lately(summaries []history.Summary, now time.Time) iter.Seq[history.Summary] {
-	end := now.Truncate(time.Second).Add(-time.Second)
-	return func(yield func(history.Summary) bool) {
-		for _, s := range summaries {
-			if s.At.Before(end) && !s.At.Before(end.Add(-recently)) && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-// Lately is what was decided of each limit within ten seconds.
-func Lately(summaries []history.Summary, now time.Time) map[string]history.Limited {
-	sums := map[string]history.Limited{}
-	for s := range lately(summaries, now) {
-		for name, of := range s.Limits {
-			sums[name] = sums[name].Plus(of)
-		}
-	}
-	return sums
-}
-
-// aSecond is how many a second so many of lately are.
-func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
 func (p past) fill(queue string, task func(name string) *Task) {
 	for t, counts := range p.totals {
@@ -312,11 +259,31 @@ func (p past) fill(queue string, task func(name string) *Task) {
 			c.Done, c.Failed = int(counts[history.Done]), int(counts[history.Failed]+counts[history.Archived])
 		}
 	}
-	for t, counts := range p.recent {
+	for t, n := range p.done {
 		if t.Queue == queue {
-			task(t.Type).Rate = aSecond(counts[history.Done])
+			task(t.Type).Rate = aSecond(n)
 		}
 	}
+}
+
+// limits is how all limits stand, by name.
+func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
+	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
+	var err error
+	if k.Survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err != nil {
+		return nil, err
+	}
+	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
+		return nil, err
+	}
+	k.Wanted = Surveyed(k.Survey)
+	jobs, _, _, err := q.Limiter.Crowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := q.judge.Limits(ctx, q.Limiter, k, jobs, math.MaxInt)
+	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
 }
 
 // steps are those that a time is told in: the first that makes few slices of it.

@@ -19,7 +19,7 @@
       axes: [{ ...axis, space: 70, values: (_, times) => times.map(t => new Date(t * 1000).toTimeString().slice(0, 5)) }, { ...axis, size: 44 },
         { ...axis, size: 44, scale: 'denials', side: 1, stroke: colour('bad'), grid: { show: false } }] };
   }
-  const rows = data => [data.times, data.permits, data.denials].concat(data.allowed ? [data.times.map(() => data.allowed)] : []);
+  const rows = ({ from, permits, denials, allowed }) => [permits.map((_, i) => from + 10 * i), permits, denials].concat(allowed ? [permits.map(() => allowed)] : []);
   function draw(box, anew) {
     if (!box.dataset.chart || !window.uPlot) return;
     const data = JSON.parse(box.dataset.chart);

@@ -16,8 +16,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/trouble"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -180,7 +180,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			if err := rdb.ConfigSet(t.Context(), set.option, set.refuse).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.server.Ready(t.Context()); !trouble.Of(err).RefusesWrites() {
+			if err := st.server.Ready(t.Context()); !outage.Of(err).RefusesWrites() {
 				t.Errorf("ready: %v, want that Redis takes no writes", err)
 			}
 			wantLine := func(want string) {

@@ -3,7 +3,7 @@ package scheduler
 import (
 	"slices"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/canonical"
 )
 
 // simHosts are keys of limits, each in all forms that jobs name it in: the first is the one
@@ -20,7 +20,7 @@ func (w *sim) host() string { return simHosts[w.rand.IntN(len(simHosts))][0] }
 // keyOf is the key that a rule makes of a host in one of its forms.
 func keyOf(host string, form int) string {
 	forms := simHosts[slices.IndexFunc(simHosts, func(forms []string) bool { return forms[0] == host })]
-	key, err := hostname.Of(forms[form%len(forms)])
+	key, err := canonical.Host(forms[form%len(forms)])
 	if err != nil {
 		panic(err)
 	}

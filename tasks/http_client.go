@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -181,7 +181,7 @@ var (
 // public reports whether the address is one of the public internet. One that
 // holds an IPv4 address is what that is: a gateway would lead from there to it.
 func public(a netip.Addr) bool {
-	a = hostname.Address(a)
+	a = canonical.Address(a)
 	b := a.As16()
 	switch {
 	case nat64.Contains(a):
@@ -211,7 +211,7 @@ func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
 	}
-	a := hostname.Address(to.Addr())
+	a := canonical.Address(to.Addr())
 	if public(a) || anyContains(h.AllowPrivate, a) {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/internal/trouble"
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -109,8 +109,8 @@ func report(stderr io.Writer, name string, err error) int {
 // hint tells what a server's answer means; and where the manual is, after arguments that
 // make no command.
 func hint(name string, err error) string {
-	switch t := trouble.Of(err); t {
-	case trouble.None, trouble.Away, trouble.Password: // nobody answered, or the error says it
+	switch t := outage.Of(err); t {
+	case outage.None, outage.Away, outage.Password: // nobody answered, or the error says it
 	default:
 		return "Redis refuses this: " + t.Says()
 	}

@@ -16,11 +16,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/trouble"
+	"github.com/headgate/headgate/internal/outage"
 )
 
 // Redis says which Redis to use. The zero value names none: the embedded one
@@ -285,7 +284,7 @@ func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
-	case trouble.Of(err) == trouble.Password:
+	case outage.Of(err) == outage.Password:
 		what = "Redis at %s refuses the password, or there is no such user: %w"
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
@@ -305,9 +304,9 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 		if said := hasty.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
 			err = said
 		}
-		t := trouble.Of(err)
+		t := outage.Of(err)
 		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
-		if t == trouble.None || !t.Passes() || refused || ctx.Err() != nil {
+		if t == outage.None || !t.Passes() || refused || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -319,4 +318,8 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 
 // quiet stops go-redis from writing to standard error by itself; what it has
 // to say comes back as errors.
-var quiet = sync.OnceFunc(logging.Disable)
+var quiet = sync.OnceFunc(func() { redis.SetLogger(silent{}) })
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

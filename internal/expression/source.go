@@ -12,7 +12,7 @@ import (
 
 	"github.com/expr-lang/expr"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/canonical"
 )
 
 // Source is what expressions see: a *Job, a *Done or a Tick.
@@ -187,7 +187,7 @@ func host(value any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not a URL", shown)
 	}
-	name, err := hostname.Of(u.Hostname())
+	name, err := canonical.Host(u.Hostname())
 	if err != nil {
 		return "", err
 	}

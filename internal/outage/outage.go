@@ -1,5 +1,6 @@
-// Package outage logs when a Redis cannot be used, and when it can again, by how the calls
-// of a process went.
+// Package outage says what is wrong with a Redis that jobs cannot run with, or that may lose
+// them, and logs when one cannot be used and when it can again, by how the calls of a process
+// went.
 package outage
 
 import (
@@ -9,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/trouble"
 )
 
 // A Log logs the start and the end of each time in which one Redis cannot
@@ -57,11 +56,11 @@ func (o *Log) Note(ctx context.Context, began time.Time, err error) {
 	}
 	now := time.Now()
 	if err != nil {
-		o.log.ErrorContext(With(context.Background(), Begins), o.what+" is unavailable; jobs wait", "why", trouble.Of(err).Says(), "error", err)
+		o.log.ErrorContext(With(context.Background(), Begins), o.what+" is unavailable; jobs wait", "why", Of(err).Says(), "error", err)
 	} else {
 		o.log.InfoContext(With(context.Background(), Ends), o.what+" is available again; jobs go on", "after", now.Sub(o.changed).Round(time.Millisecond))
 	}
-	o.down, o.changed, o.refused = err != nil, now, trouble.Of(err).RefusesWrites()
+	o.down, o.changed, o.refused = err != nil, now, Of(err).RefusesWrites()
 }
 
 // A Line is what a line of a log says of an outage of Redis.
@@ -69,7 +68,7 @@ type Line int
 
 // The values of a Line.
 const (
-	None   Line = iota // it is about something else
+	Other  Line = iota // it is about something else
 	Begins             // Redis cannot be used; jobs wait
 	Ends               // it can again; jobs go on
 )
@@ -108,7 +107,7 @@ func (o *Log) proves(ctx context.Context) bool {
 // write changes nothing: it adds to a list that is never there.
 func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
 	try := once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}
-	if err := rdb.Process(ctx, try); trouble.Of(err) != trouble.None {
+	if err := rdb.Process(ctx, try); Of(err) != None {
 		return err
 	}
 	return nil
@@ -125,7 +124,7 @@ func (once) NoRetry() bool { return true }
 // answered, with whatever. That a Redis loads its data, takes no writes or has no
 // memory left is an answer, too, but no use.
 func Unreachable(err error) error {
-	if trouble.Of(err).Usable() {
+	if Of(err).Usable() {
 		return nil
 	}
 	return err

@@ -12,19 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/trouble"
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/scheduler"
 )
 
-// outage is a log handler for everything that talks to Redis. While Redis
-// cannot be used each of its users complains again and again; outage says
+// outageLog is a log handler for everything that talks to Redis. While Redis
+// cannot be used each of its users complains again and again; outageLog says
 // so once, and once that it is over.
-type outage struct {
+type outageLog struct {
 	slog.Handler
 	ready func(context.Context) error // why jobs cannot run now; set before anything is logged
 	down  atomic.Bool
 	mu    sync.Mutex
-	why   trouble.Trouble // that was told last; mu guards it
+	why   outage.Trouble // that was told last; mu guards it
 	// dropped counts the outages of which package scheduler has told and that were
 	// dropped, so that their ends are.
 	dropped atomic.Int32
@@ -32,7 +32,7 @@ type outage struct {
 }
 
 // check is asynq's health check, which only knows whether Redis answers.
-func (o *outage) check(err error) {
+func (o *outageLog) check(err error) {
 	if err == nil && o.down.Load() {
 		err = o.ask(context.Background())
 	}
@@ -48,10 +48,10 @@ func (o *outage) check(err error) {
 
 // begins says that Redis cannot be used, and why, and says so again where it is something
 // else by now that somebody has to mend.
-func (o *outage) begins(err error) {
+func (o *outageLog) begins(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	of := trouble.Of(err)
+	of := outage.Of(err)
 	if o.down.Load() && (of == o.why || of.Passes()) {
 		return
 	}
@@ -63,7 +63,7 @@ func (o *outage) begins(err error) {
 // readyTimeout bounds how long Redis may take to be found well.
 const readyTimeout = time.Second
 
-func (o *outage) ask(ctx context.Context) error {
+func (o *outageLog) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 	defer cancel()
 	return o.ready(ctx)
@@ -71,7 +71,7 @@ func (o *outage) ask(ctx context.Context) error {
 
 // Handle implements slog.Handler. While Redis is away it drops warnings and errors, for
 // they only say that; one of them may be the first that is heard of it.
-func (o *outage) Handle(ctx context.Context, r slog.Record) error {
+func (o *outageLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn {
 		if o.dropped.Load() == 0 || scheduler.OutageOf(ctx) != scheduler.OutageEnds {
 			return o.Handler.Handle(ctx, r)
@@ -94,15 +94,15 @@ func (o *outage) Handle(ctx context.Context, r slog.Record) error {
 
 // late reports whether a complaint is still of the last outage: it was made in it, or is
 // of asynq, which does not say since when its call hung, and came soon after.
-func (o *outage) late(ctx context.Context, r slog.Record) bool {
+func (o *outageLog) late(ctx context.Context, r slog.Record) bool {
 	after := r.Time.Sub(time.Unix(0, o.ended.Load()))
 	return after <= 0 || after < time.Second && ctx.Value(fromAsynq{}) != nil
 }
 
 // WithAttrs and WithGroup implement slog.Handler; nobody here uses them.
-func (o *outage) WithAttrs([]slog.Attr) slog.Handler { return o }
+func (o *outageLog) WithAttrs([]slog.Attr) slog.Handler { return o }
 
-func (o *outage) WithGroup(string) slog.Handler { return o }
+func (o *outageLog) WithGroup(string) slog.Handler { return o }
 
 type asynqLog struct{ log *slog.Logger }
 
@@ -129,7 +129,7 @@ func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(ar
 // memory is full, with the command that mends it. It is empty where Redis keeps
 // everything, and where it does not say.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Redis) string {
-	policy := trouble.EvictionPolicy(ctx, rdb)
+	policy := outage.EvictionPolicy(ctx, rdb)
 	if policy == "" {
 		return ""
 	}

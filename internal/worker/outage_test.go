@@ -19,7 +19,7 @@ func TestComplaintsThatOutlastAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
 		down := errors.New("no Redis")
-		o := &outage{Handler: slog.NewTextHandler(&said, nil), ready: func(context.Context) error { return down }}
+		o := &outageLog{Handler: slog.NewTextHandler(&said, nil), ready: func(context.Context) error { return down }}
 		log := slog.New(o)
 		began := slog.NewRecord(time.Now(), slog.LevelError, "the limiter is unavailable; jobs wait", 0)
 		time.Sleep(time.Second)

@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/trouble"
+	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -156,7 +156,7 @@ func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := server.Ready(ctx); err != nil {
-		return fmt.Errorf("cannot use Redis: %s: %w", trouble.Of(err).Says(), err)
+		return fmt.Errorf("cannot use Redis: %s: %w", outage.Of(err).Says(), err)
 	}
 	if h.bad.Load() {
 		return errors.New("the config file has errors, and what was read before holds: see the log")

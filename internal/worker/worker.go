@@ -56,7 +56,7 @@ type Worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	health  *health
-	outage  *outage
+	outage  *outageLog
 	handlers
 }
 
@@ -112,7 +112,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.store
-	w.outage = &outage{Handler: w.log.Handler()}
+	w.outage = &outageLog{Handler: w.log.Handler()}
 	quiet := slog.New(w.outage)
 
 	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))

@@ -34,7 +34,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/tasks/warc"
 )
@@ -247,7 +247,7 @@ func Host(text string) string {
 	if err != nil {
 		return ""
 	}
-	host, _ := hostname.Of(u.Hostname())
+	host, _ := canonical.Host(u.Hostname())
 	return host
 }
 

@@ -21,8 +21,7 @@ import (
 	whatwgerrors "github.com/nlnwa/whatwg-url/errors"
 	whatwg "github.com/nlnwa/whatwg-url/url"
 
-	"github.com/headgate/headgate/internal/hostname"
-	"github.com/headgate/headgate/internal/percent"
+	"github.com/headgate/headgate/internal/canonical"
 )
 
 // MaxURL is how long a URL may be, in bytes of its canonical form. Longer ones are
@@ -67,7 +66,7 @@ func Canonical(base, reference string) (string, error) {
 	case u.Username() != "" || u.Password() != "":
 		return "", errors.New("URL with user or password: want it without")
 	}
-	text := percent.Normalize(u.Href(true), unreserved, brace)
+	text := canonical.Percent(u.Href(true), unreserved, brace)
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
@@ -86,8 +85,8 @@ func sameHost(u *url.URL, text string) bool {
 	if err != nil || named.Hostname() == "" {
 		return true
 	}
-	a, errA := hostname.Of(u.Hostname())
-	b, errB := hostname.Of(named.Hostname())
+	a, errA := canonical.Host(u.Hostname())
+	b, errB := canonical.Host(named.Hostname())
 	return errA == nil && errB == nil && a == b
 }
 
@@ -102,7 +101,7 @@ func shown(reference string) string {
 // unreserved reports whether a character means the same encoded and not, by RFC 3986
 // 2.3, but for the dot: decoded, it could become a part of the path that has to be
 // resolved.
-func unreserved(c byte) bool { return percent.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
+func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
 // brace has nothing that is found look like the reference to a secret. All other characters
 // have been encoded where they must be by the parser before.
@@ -116,10 +115,10 @@ func Within(text string, allowed []string) bool {
 	if err != nil {
 		return false
 	}
-	host, err := hostname.Of(u.Hostname())
+	host, err := canonical.Host(u.Hostname())
 	return err == nil && slices.ContainsFunc(allowed, func(pattern string) bool {
 		pattern, wild := strings.CutPrefix(pattern, "*.")
-		pattern, err := hostname.Of(pattern)
+		pattern, err := canonical.Host(pattern)
 		return err == nil && (!wild && host == pattern || wild && strings.HasSuffix(host, "."+pattern))
 	})
 }

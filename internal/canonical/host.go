@@ -1,6 +1,7 @@
-// Package hostname knows the one form of a host. A limit that counts by hosts must not
-// count one of them under two names, or each spelling would get the limit's permits anew.
-package hostname
+// Package canonical knows the one form of a host and of percent-encoding. A limit that counts
+// by hosts must not count one of them under two names, or each spelling would get the limit's
+// permits anew; and of a crawl two texts that mean the same page are one.
+package canonical
 
 import (
 	"fmt"
@@ -12,13 +13,13 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Of is the one form of a URL's host name: in lower case, without dots at its end, and in
+// Host is the one form of a URL's host name: in lower case, without dots at its end, and in
 // ASCII as net/http has it when it dials (UTS 46: full-width letters and dots, zero-width
 // characters, umlauts as xn--). An address, in whatever numbers a resolver may take it, is
 // as Address has it and without brackets. What it gives for its own result is the same.
 //
 // The error is that of a name in other letters than ASCII which is none.
-func Of(name string) (string, error) {
+func Host(name string) (string, error) {
 	if strings.Contains(name, ":") {
 		if a, err := netip.ParseAddr(name); err == nil {
 			return Address(a).String(), nil

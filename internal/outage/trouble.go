@@ -1,6 +1,4 @@
-// Package trouble says what is wrong with a Redis that jobs cannot run with, or that may
-// lose them.
-package trouble
+package outage
 
 import (
 	"cmp"

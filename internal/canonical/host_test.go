@@ -1,4 +1,4 @@
-package hostname_test
+package canonical_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/headgate/headgate/internal/hostname"
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/mutate"
 	"github.com/headgate/headgate/tasks/links"
 )
@@ -56,7 +56,7 @@ func of(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hostname.Of(u.Hostname())
+	return canonical.Host(u.Hostname())
 }
 
 // All spellings of a host are one: as the URL has it, as a crawl has that URL, and as
@@ -73,7 +73,7 @@ func TestOneHostIsOneName(t *testing.T) {
 			}
 			if to, err := dialled(text); err != nil || to == "" {
 				t.Errorf("%s: %v", text, err)
-			} else if got, err := hostname.Of(to); err != nil || got != host[0] {
+			} else if got, err := canonical.Host(to); err != nil || got != host[0] {
 				t.Errorf("%s: net/http dials %q, which is %q, %v; want %q", text, to, got, err, host[0])
 			}
 			if canonical, err := links.Canonical("", text); err == nil {
@@ -87,7 +87,7 @@ func TestOneHostIsOneName(t *testing.T) {
 
 func TestNoHosts(t *testing.T) {
 	for _, name := range []string{"a\u200dü.x", "\u0301.x", "☕\u202e.x", "xn--ü.x"} {
-		if got, err := hostname.Of(name); err == nil {
+		if got, err := canonical.Host(name); err == nil {
 			t.Errorf("%q is %q, want an error", name, got)
 		}
 	}
@@ -95,7 +95,7 @@ func TestNoHosts(t *testing.T) {
 
 // What is one form stays it, and no URL is of one host here and of another to a crawl or
 // to net/http.
-func FuzzOf(target *testing.F) {
+func FuzzHost(target *testing.F) {
 	f := mutate.More(target)
 	for _, host := range spellings {
 		for _, name := range host {
@@ -110,7 +110,7 @@ func FuzzOf(target *testing.F) {
 		if err != nil || host == "" {
 			return
 		}
-		if again, err := hostname.Of(host); again != host {
+		if again, err := canonical.Host(host); again != host {
 			t.Errorf("%q is %q, and that is %q, %v", text, host, again, err)
 		}
 		if canonical, err := links.Canonical("", text); err == nil {
@@ -119,7 +119,7 @@ func FuzzOf(target *testing.F) {
 			}
 		}
 		if to, err := dialled(text); err == nil && to != "" {
-			if called, err := hostname.Of(to); called != host {
+			if called, err := canonical.Host(to); called != host {
 				t.Errorf("%q is of %q, and net/http dials %q, %v", text, host, to, err)
 			}
 		}

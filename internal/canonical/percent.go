@@ -1,6 +1,4 @@
-// Package percent writes the percent-encoding of a text in one form, so that two texts that
-// mean the same are the same.
-package percent
+package canonical
 
 import (
 	"fmt"
@@ -8,10 +6,10 @@ import (
 	"strings"
 )
 
-// Normalize decodes what is plain, and writes all other encoding with capital digits. It
-// encodes what has to be, and a percent sign that stands for itself, which would begin
-// what comes decoded after it.
-func Normalize(text string, plain, encode func(c byte) bool) string {
+// Percent is the one form of a text's percent-encoding: what is plain is decoded, and all
+// other encoding has capital digits. What has to be encoded is, and so is a percent sign that
+// stands for itself, which would begin what comes decoded after it.
+func Percent(text string, plain, encode func(c byte) bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
 		c := text[i]

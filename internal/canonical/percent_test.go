@@ -1,8 +1,8 @@
-package percent
+package canonical
 
 import "testing"
 
-func TestNormalize(t *testing.T) {
+func TestPercent(t *testing.T) {
 	dollar := func(c byte) bool { return c == '$' }
 	for text, want := range map[string]string{
 		"":           "",
@@ -13,8 +13,8 @@ func TestNormalize(t *testing.T) {
 		"%2541":      "%2541", // and not %41, which would be decoded next time
 		"\xff%e3%83": "\xff%E3%83",
 	} {
-		got := Normalize(text, Alphanumeric, dollar)
-		if again := Normalize(got, Alphanumeric, dollar); got != want || again != got {
+		got := Percent(text, Alphanumeric, dollar)
+		if again := Percent(got, Alphanumeric, dollar); got != want || again != got {
 			t.Errorf("%q is %q, and that is %q; want %q", text, got, again, want)
 		}
 	}

@@ -154,7 +154,7 @@ func (r *HTTPResult) setBody(body []byte) {
 const keepPatience = time.Minute
 
 // keepResult writes a result to its task as JSON, over that of an earlier attempt, and
-// returns the error of the job with that of the writing. Where
+// returns the error that the job failed with, if it did, with that of the writing. Where
 // Redis takes none it tries again, until ctx ends or for as long as keepPatience. A
 // task that does not come from an asynq server has nowhere to keep it.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
@@ -164,7 +164,7 @@ func keepResult(ctx context.Context, task *asynq.Task, result any, failed error)
 	}
 	text, err := marshal(result)
 	if err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepPatience)
 	defer cancel()

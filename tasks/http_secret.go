@@ -140,27 +140,34 @@ func (s secrets) hide(text string) string {
 // hideUpTo is the first most bytes of the text, and to the end of a secret that
 // begins in them, without the secrets. So the result can be longer than most.
 func (s secrets) hideUpTo(text []byte, most int) []byte {
-	return []byte(s.hide(string(text[:s.past(text, most)])))
+	end := 0
+	for end < min(most, len(text)) {
+		n := 1
+		if i := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[end:]) }); i >= 0 {
+			n = len(s[i].value)
+		}
+		end += n
+	}
+	return []byte(s.hide(string(text[:end])))
 }
 
 // hideEnd is the last most bytes of the text without the secrets. Of one that begins
-// before them it has nothing: its end would not be known for one.
+// before them it has nothing: its end would not be known for one. Where two overlap, as
+// the text may begin within one, it has nothing of either.
 func (s secrets) hideEnd(text []byte, most int) string {
-	return s.hide(string(text[s.past(text, len(text)-most):]))
+	cut := max(0, len(text)-most)
+	for i := max(0, cut-s.longest()); i < cut; i++ {
+		for _, x := range s {
+			if x.begins(text[i:]) {
+				cut = max(cut, i+len(x.value))
+			}
+		}
+	}
+	return s.hide(string(text[cut:]))
 }
 
-// past is the place in the text, or the end of the secret that it is in.
-func (s secrets) past(text []byte, place int) int {
-	at := 0
-	for at < min(place, len(text)) {
-		n := 1
-		if i := slices.IndexFunc(s, func(x secret) bool { return bytes.HasPrefix(text[at:], []byte(x.value)) }); i >= 0 {
-			n = len(s[i].value)
-		}
-		at += n
-	}
-	return at
-}
+// begins reports whether the text begins with the secret.
+func (s secret) begins(text []byte) bool { return bytes.HasPrefix(text, []byte(s.value)) }
 
 // longest is the length of the longest secret in bytes, 0 where there is none.
 func (s secrets) longest() int {

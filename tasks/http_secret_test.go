@@ -147,6 +147,29 @@ func TestHideUpTo(t *testing.T) {
 	}
 }
 
+func TestHideEnd(t *testing.T) {
+	s := secrets{{"secret-123", "${env:L}"}, {"123-more", "${env:M}"}, {"sese", "${env:R}"}}
+	tests := []struct {
+		text string
+		most int
+		want string
+	}{
+		{"a secret-123, a sese", 100, "a ${env:L}, a ${env:R}"},
+		{"a secret-123, a sese", 4, "${env:R}"},
+		{"a secret-123, a sese", 3, ""}, // begins before
+		{"a secret-123!", 1, "!"},
+		{"a secret-123!", 2, "!"},
+		{"a secret-123-more!", 4, "!"}, // of the second nothing, although the first has its beginning
+		{"sesesese!", 5, "!"},          // nor of those that the text may begin in the middle of
+		{"", 5, ""},
+	}
+	for _, tt := range tests {
+		if got := s.hideEnd([]byte(tt.text), tt.most); got != tt.want {
+			t.Errorf("hideEnd(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
+		}
+	}
+}
+
 // Text that others wrote is sent as it is, and refers to nothing.
 func TestLiteral(t *testing.T) {
 	h, _ := secretive(t)

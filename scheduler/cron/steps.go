@@ -76,9 +76,9 @@ func (r *Runner) step(ctx context.Context, s *schedule, v *view) error {
 	case !v.intent.IsZero(): // its replica is gone
 		return r.carryOut(ctx, s, v)
 	case s.leaving:
-		// The entry was removed or disabled here: marked as that it starts anew when it comes
-		// back. Ticks that were due before are done first. The state stays a while for what it
-		// counts, and for as long as the entry is paused.
+		// The entry was removed or disabled here. The state is marked as that of none, so that it
+		// starts anew when it comes back; ticks that were due before are done first. It stays a
+		// while for what it counts, and for as long as the entry is paused.
 		if s.adopted && v.spec == s.timetable.spec {
 			if done, err := r.tick(ctx, s, s.timetable, v); !done {
 				return err

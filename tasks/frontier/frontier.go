@@ -309,7 +309,11 @@ func (f *Frontier) Page(ctx context.Context, crawl, url string) (*Page, error) {
 	pipe := f.rdb.Pipeline()
 	now := pipe.HGet(ctx, f.key("crawl_pages", crawl), Digest(url))
 	before := pipe.HGet(ctx, f.key("crawl_before", crawl), Digest(url))
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	_, err := pipe.Exec(ctx)
+	if errors.Is(err, redis.Nil) { // which may hide what the other failed with
+		err = before.Err()
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("crawl %s: %w", crawl, err)
 	}
 	kept := cmp.Or(now.Val(), before.Val())

@@ -259,6 +259,10 @@ func TestPages(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Error(err, diff)
 		}
+		rdb.Set(t.Context(), "hg:{default}:crawl_before:it", "no hash", 0)
+		if got, err := f.Page(t.Context(), "it", page+"a"); err == nil {
+			t.Errorf("what an earlier run has kept cannot be read, and that is %v, want an error", got)
+		}
 		rdb.HSet(t.Context(), "hg:{default}:crawl_pages:it", frontier.Digest(page), "garbage")
 		if _, err := f.Page(t.Context(), "it", page); err == nil {
 			t.Error("garbage is a page")

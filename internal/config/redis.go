@@ -79,6 +79,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	r.byTLS = transport == "rediss"
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
+	hosts[0] = u.Host // its %XX are read
 	for i, host := range hosts {
 		if hosts[i], err = withPort(host, port); err != nil {
 			return r, err
@@ -196,7 +197,7 @@ func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
 		}
 		*retries = cmp.Or(*retries, maxRetries)
 		*backoff = cmp.Or(*backoff, maxRetryBackoff)
-		if hasty && r.cluster == nil {
+		if hasty {
 			*retries = -1
 		}
 	}
@@ -305,8 +306,10 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 			err = said
 		}
 		t := outage.Of(err)
+		waits := t == outage.Clients || t != outage.None && t.Passes() // one that has too many may lose some
 		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
-		if t == outage.None || !t.Passes() || refused || ctx.Err() != nil {
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		if !waits || refused || untrusted || ctx.Err() != nil {
 			return err
 		}
 		select {

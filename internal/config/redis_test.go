@@ -80,6 +80,11 @@ func TestRedisSentinel(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.Close()
+	for _, text := range []string{"redis-sentinel://[fe80::1%25eth0]/m", "redis-sentinel://[fe80::1%25eth0]:26379,h2/m"} {
+		if addr := parseRedis(t, text).sentinel.SentinelAddrs[0]; addr != "[fe80::1%eth0]:26379" {
+			t.Errorf("%s is at %s", text, addr)
+		}
+	}
 }
 
 func TestRedisCluster(t *testing.T) {

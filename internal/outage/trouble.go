@@ -1,11 +1,11 @@
 package outage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -89,11 +89,14 @@ func Of(err error) Trouble {
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb redis.Cmdable) {
-		found := rdb.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+		info := rdb.Info(ctx, "memory").Val() // InfoMap panics at one without a heading
 		mu.Lock()
 		defer mu.Unlock()
-		if found != "noeviction" {
-			policy = cmp.Or(found, policy)
+		for line := range strings.Lines(info) {
+			found, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:")
+			if ok && found != "" && found != "noeviction" {
+				policy = found
+			}
 		}
 	}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
@@ -49,6 +50,27 @@ func TestOf(t *testing.T) {
 	for _, trouble := range All() {
 		if trouble.Says() == "" {
 			t.Errorf("%s says nothing", trouble)
+		}
+	}
+}
+
+// TestEvictionPolicyOfAnyInfo: what passes for a Redis may answer INFO without headings.
+func TestEvictionPolicyOfAnyInfo(t *testing.T) {
+	for info, want := range map[string]string{
+		"maxmemory_policy:allkeys-lru\r\n":                               "allkeys-lru",
+		"# Memory\r\nused_memory:1\r\nmaxmemory_policy:volatile-ttl\r\n": "volatile-ttl",
+		"# Memory\r\nmaxmemory_policy:noeviction\r\n":                    "",
+		"used_memory:1": "",
+	} {
+		m, rdb := redistest.Mini(t)
+		redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "INFO" {
+				c.WriteBulk(info)
+			}
+			return cmd == "INFO"
+		})
+		if got := EvictionPolicy(t.Context(), rdb); got != want {
+			t.Errorf("%q is %q, want %q", info, got, want)
 		}
 	}
 }

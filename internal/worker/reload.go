@@ -128,7 +128,7 @@ func needRestart(old, next *config.Config) (fields []string) {
 		case "commands": // compiled expressions cannot be compared, their texts can
 			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
 				type fields config.Command
-				return fmt.Sprint(fields(a)) == fmt.Sprint(fields(b))
+				return fmt.Sprintf("%q", fields(a)) == fmt.Sprintf("%q", fields(b))
 			})
 		default:
 			same = reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())

@@ -65,12 +65,14 @@ func TestNeedRestart(t *testing.T) {
 	}
 	const text = `
 redis: rediss://:secret@h/1?pool_size=5
-commands: {a: {run: [ls, "${host(payload.url)}"], timeout: 1m}}
+commands: {a: {run: [ls, -l, "${host(payload.url)}"], timeout: 1m, env: {A: "1 B:2"}}}
+crawl: {include: [^a, ^b]}
 http: {proxy: http://p:1, tls: {ca: a.pem}, allow_private: [10.0.0.0/8]}
 tasks: {"exec:a": {priority: payload.p}}
 `
 	for _, tt := range []struct{ from, to, field string }{
 		{"", "", ""}, {"1m", "2m", "commands"}, {"url", "uri", "commands"}, {"secret", "other", "redis"}, {"a.pem", "b.pem", "http"}, {"payload.p", "payload.q", ""},
+		{`-l, "`, `"-l `, "commands"}, {`"1 B:2"`, `"1", B: "2"`, "commands"}, {"^b", "^c", "crawl"}, {"allow_private", "save_dir: d, allow_private", "http"},
 	} {
 		old, err := config.Parse("f", []byte(text))
 		next, other := config.Parse("f", []byte(strings.Replace(text, tt.from, tt.to, 1)))

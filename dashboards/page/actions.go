@@ -358,19 +358,20 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
 }
 
-// whatOf names what an action is done to, for its page and the log. The text is foreign:
-// whoever shows it makes it visible.
+// whatOf names what an action is done to, for its page and the log, whatever else a link has
+// named. The text is foreign: whoever shows it makes it visible.
 func whatOf(f url.Values) string {
-	switch {
-	case f.Get("schedule") != "":
+	name := f.Get("action")
+	switch a := actions[name]; {
+	case strings.HasSuffix(name, "-schedule"):
 		return "schedule " + f.Get("schedule")
-	case f.Get("id") != "":
-		return "job " + f.Get("id") + " of queue " + f.Get("queue")
-	case actions[f.Get("action")].jobs != nil:
-		return "jobs: " + filterText(f)
-	case f.Get("queue") != "":
+	case strings.HasSuffix(name, "-queue"):
 		return "queue " + f.Get("queue")
-	case f.Get("key") != "":
+	case a.jobs != nil && f.Get("id") != "":
+		return "job " + f.Get("id") + " of queue " + f.Get("queue")
+	case a.jobs != nil:
+		return "jobs: " + filterText(f)
+	case slices.Contains(a.fields, "key") && f.Get("key") != "":
 		return f.Get("limit") + " of " + f.Get("key")
 	}
 	return f.Get("limit")

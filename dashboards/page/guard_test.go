@@ -179,6 +179,33 @@ func TestOtherOrigin(t *testing.T) {
 	}
 }
 
+// TestLinksFromElsewhere: who is led to an action by somebody's link reads what it is done to,
+// whatever else the link names, and sends on nothing that would confirm or fill it in.
+func TestLinksFromElsewhere(t *testing.T) {
+	p := miniWorld(t).page()
+	for link, title := range map[string]string{
+		"action=pause&limit=mail&key=k":                             "Pause mail",
+		"action=pause&limit=mail&schedule=nightly":                  "Pause mail",
+		"action=pause&limit=mail&queue=x&id=1":                      "Pause mail",
+		"action=block&limit=mail&key=k&id=1&schedule=s":             "Block mail of k",
+		"action=delete-queue&queue=default&id=1":                    "Delete queue default",
+		"action=run-schedule&schedule=nightly&limit=mail&queue=x":   "Run now schedule nightly",
+		"action=pause&action=delete-queue&limit=mail&queue=default": "Pause mail",
+		"action=pause&limit=mail&limit=other&meant=x":               "Pause mail",
+		"action=change&limit=mail&rate=1/s&capacity=9&meant=x":      "Change mail",
+	} {
+		text := body(t, ask(p, request("GET", "/do?"+link, nil)))
+		if !strings.Contains(text, `<h2 id="dialog-title">`+title+"</h2>") {
+			t.Errorf("%s asks for something else than %q:\n%s", link, title, text)
+		}
+		_, to, _ := strings.Cut(text, `<form method="post" action="`)
+		to, _, _ = strings.Cut(to, `"`)
+		if strings.Contains(to, "meant") || strings.Contains(to, "rate") || strings.Contains(to, "capacity") {
+			t.Errorf("%s: the form goes to %s", link, to)
+		}
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	w := miniWorld(t)
 	w.options.ReadOnly = true

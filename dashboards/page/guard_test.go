@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -202,6 +203,24 @@ func TestLinksFromElsewhere(t *testing.T) {
 		to, _, _ = strings.Cut(to, `"`)
 		if strings.Contains(to, "meant") || strings.Contains(to, "rate") || strings.Contains(to, "capacity") {
 			t.Errorf("%s: the form goes to %s", link, to)
+		}
+	}
+}
+
+// TestOddNamesComeBack: what a link names stands in the form's address as it came.
+func TestOddNamesComeBack(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	for _, id := range []string{"a\r\nb\nc", "\x00\x1b", `"><a href='x'>&amp;%2f+%`, "\u2028\u202e", strings.Repeat("é", 5000)} {
+		_, err := w.client.Enqueue(asynq.NewTask("mail", nil, asynq.TaskID(id)))
+		w.must(err)
+		link := url.Values{"action": {"delete"}, "queue": {"default"}, "id": {id}, "back": {"job?id=" + url.QueryEscape(id) + "&queue=default"}}
+		text := body(t, ask(p, request("GET", "/do?"+link.Encode(), nil)))
+		_, to, _ := strings.Cut(text, `<form method="post" action="./do?`)
+		to, _, _ = strings.Cut(to, `"`)
+		got := ask(p, request("POST", "/do?"+html.UnescapeString(to), nil))
+		if named, err := url.ParseQuery(html.UnescapeString(to)); err != nil || named.Get("id") != id || got.StatusCode != 303 {
+			t.Errorf("%.20q: %d, %v: the form goes to %.200s", id, got.StatusCode, err, to)
 		}
 	}
 }

@@ -180,6 +180,27 @@ func TestOtherOrigin(t *testing.T) {
 	}
 }
 
+// TestAnAddressDoesNothing: who has a program on this machine send a POST to an address, such as
+// that of a webhook, changes nothing by it.
+func TestAnAddressDoesNothing(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	for _, kind := range []string{"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
+		r := request("POST", "/do?action=pause&limit=mail", url.Values{"event": {"x"}})
+		r.Header.Set("Content-Type", kind)
+		if got := ask(p, r).StatusCode; got != 404 {
+			t.Errorf("%s: %d, want 404", kind, got)
+		}
+	}
+	limits, err := w.limiter.Limits(t.Context())
+	w.must(err)
+	for _, l := range limits {
+		if l.Paused {
+			t.Errorf("%s was paused", l.Name)
+		}
+	}
+}
+
 // TestLinksFromElsewhere: who is led to an action by somebody's link reads what it is done to,
 // whatever else the link names, and sends on nothing that would confirm or fill it in.
 func TestLinksFromElsewhere(t *testing.T) {
@@ -218,7 +239,7 @@ func TestOddNamesComeBack(t *testing.T) {
 		text := body(t, ask(p, request("GET", "/do?"+link.Encode(), nil)))
 		_, to, _ := strings.Cut(text, `<form method="post" action="./do?`)
 		to, _, _ = strings.Cut(to, `"`)
-		got := ask(p, request("POST", "/do?"+html.UnescapeString(to), nil))
+		got := ask(p, request("POST", "/do?"+html.UnescapeString(to), url.Values{"action": {"delete"}}))
 		if named, err := url.ParseQuery(html.UnescapeString(to)); err != nil || named.Get("id") != id || got.StatusCode != 303 {
 			t.Errorf("%.20q: %d, %v: the form goes to %.200s", id, got.StatusCode, err, to)
 		}

@@ -178,10 +178,12 @@ func one(is bool) float64 {
 
 var errAway = errors.New("no answer in time")
 
-// patience is for how long Redis is asked at most, whether a scrape waits for that or not.
+// patience bounds the wait for a connection to ask with. What was sent is waited for as long
+// as the Redis client has patience.
 const patience = 2 * time.Second
 
-// answers asks whether Redis can be used. A call that hangs outlasts the scrape.
+// answers asks whether Redis can be used. A call that hangs outlasts the scrape, so there may
+// be as many as scrapes come meanwhile, or as the client has connections.
 func (c *collector) answers(within time.Duration) error {
 	done := make(chan error, 1)
 	go func() {

@@ -333,6 +333,29 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
+// TestWhatComesBeforeAnError: of many queues those are told of that were read in time, and no
+// sum that lacks some.
+func TestWhatComesBeforeAnError(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
+	client := asynq.NewClientFromRedisClient(rdb)
+	for _, queue := range []string{"a", "other", "z"} {
+		if _, err := client.Enqueue(asynq.NewTask("x", nil), asynq.Queue(queue)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rdb.Set(t.Context(), "asynq:{z}:scheduled", "of another type", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
+	if n := got["scope_queue_jobs{queue=a,state=pending}"]; n != 1 || got["scope_up{}"] != 0 {
+		t.Errorf("%v jobs of a, up %v; want 1, 0", n, got["scope_up{}"])
+	}
+	if _, told := got["scope_queue_jobs{queue=other,state=pending}"]; told {
+		t.Error("the others are told of, and not all are known")
+	}
+}
+
 // TestWithoutRedis: a scrape tells what the process knows.
 func TestWithoutRedis(t *testing.T) {
 	m, rdb := redistest.Mini(t)

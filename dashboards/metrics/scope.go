@@ -141,13 +141,14 @@ var (
 
 // queueStates tells of the first 50 queues by name; of the rest together, as other. It
 // takes three round trips for each queue, also for those of the rest: Inspector has no
-// shorter way, and it takes no context, so the time is looked at after each queue.
+// shorter way, and it takes no context, so the time is looked at after each queue. Those that
+// were read before it is over are told of, and the rest only where it is whole.
 func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metric) error {
 	names, err := asynqdb.New(c.both).Queues(ctx)
 	if err != nil {
 		return err
 	}
-	told := map[string]*queueSum{}
+	rest, others := newQueueSum(), false
 	for i, name := range names {
 		// One that was deleted since the list was read is as good as never there.
 		info, err := c.queues.GetQueueInfo(name)
@@ -157,18 +158,17 @@ func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		of := label(name, i, maxQueues)
-		if told[of] == nil {
-			told[of] = &queueSum{jobs: map[string]int{}}
+		if of := label(name, i, maxQueues); of != history.Other {
+			q := newQueueSum()
+			q.add(info)
+			q.tell(of, out)
+			continue
 		}
-		told[of].add(info)
+		rest.add(info)
+		others = true
 	}
-	for name, q := range told {
-		for state, n := range q.jobs {
-			out <- queueJobs.value(float64(n), name, state)
-		}
-		out <- queueLatency.value(q.latency.Seconds(), name)
-		out <- queuePaused.value(one(q.paused), name)
+	if others {
+		rest.tell(history.Other, out)
 	}
 	return nil
 }
@@ -182,6 +182,8 @@ type queueSum struct {
 	paused  bool
 }
 
+func newQueueSum() *queueSum { return &queueSum{jobs: map[string]int{}} }
+
 func (s *queueSum) add(q *asynq.QueueInfo) {
 	for state, n := range map[string]int{
 		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
@@ -190,6 +192,14 @@ func (s *queueSum) add(q *asynq.QueueInfo) {
 		s.jobs[state] += n
 	}
 	s.latency, s.paused = max(s.latency, q.Latency), s.paused || q.Paused
+}
+
+func (s *queueSum) tell(name string, out chan<- prometheus.Metric) {
+	for state, n := range s.jobs {
+		out <- queueJobs.value(float64(n), name, state)
+	}
+	out <- queueLatency.value(s.latency.Seconds(), name)
+	out <- queuePaused.value(one(s.paused), name)
 }
 
 // label is the name of one of those that are told of as a label: other where it is one too

@@ -25,6 +25,7 @@ import (
 // where that was wrong.
 type asked struct {
 	*action
+	Name   string  // of the action, in the form
 	What   string  // that it is done to, for people
 	To     string  // where the form goes: to what the link has named
 	Fields []field // to write in
@@ -37,9 +38,10 @@ type asked struct {
 
 // serveAction asks for a confirmation, or does what was confirmed. What it is done to stands in
 // the address of both, so names of any bytes come back as they went: a browser sends line
-// breaks, and bytes that are no UTF-8, in another form than they stood in a field. ReadOnly is
-// seen to here and not only where links are left out. Who did it, from the guard, goes into the
-// changelog and the log.
+// breaks, and bytes that are no UTF-8, in another form than they stood in a field. What is done
+// must stand in the form of a POST, so an address alone does nothing. ReadOnly is seen to here
+// and not only where links are left out. Who did it, from the guard, goes into the changelog and
+// the log.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
@@ -50,8 +52,11 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusBadRequest, "The form cannot be read, or is too long.")
 		return
 	}
-	form := r.Form
-	a := actions[form.Get("action")]
+	form, from := r.Form, r.Form
+	if r.Method == http.MethodPost {
+		from = r.PostForm
+	}
+	a := actions[from.Get("action")]
 	switch {
 	case a == nil:
 		p.fail(w, http.StatusNotFound, "There is no such action.")
@@ -102,7 +107,7 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 	if wrong != nil {
 		code, says = explain(wrong)
 	}
-	d := asked{action: a, What: short(whatOf(f)), Back: back, Wrong: visible(p.redactor.text(says), 500)}
+	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Back: back, Wrong: visible(p.redactor.text(says), 500)}
 	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
 		d.Meant = costs.meant
 	}
@@ -358,19 +363,20 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
 }
 
-// whatOf names what an action is done to, for its page and the log. The text is foreign:
-// whoever shows it makes it visible.
+// whatOf names what an action is done to, for its page and the log, whatever else a link has
+// named. The text is foreign: whoever shows it makes it visible.
 func whatOf(f url.Values) string {
-	switch {
-	case f.Get("schedule") != "":
+	name := f.Get("action")
+	switch a := actions[name]; {
+	case strings.HasSuffix(name, "-schedule"):
 		return "schedule " + f.Get("schedule")
-	case f.Get("id") != "":
-		return "job " + f.Get("id") + " of queue " + f.Get("queue")
-	case actions[f.Get("action")].jobs != nil:
-		return "jobs: " + filterText(f)
-	case f.Get("queue") != "":
+	case strings.HasSuffix(name, "-queue"):
 		return "queue " + f.Get("queue")
-	case f.Get("key") != "":
+	case a.jobs != nil && f.Get("id") != "":
+		return "job " + f.Get("id") + " of queue " + f.Get("queue")
+	case a.jobs != nil:
+		return "jobs: " + filterText(f)
+	case slices.Contains(a.fields, "key") && f.Get("key") != "":
 		return f.Get("limit") + " of " + f.Get("key")
 	}
 	return f.Get("limit")

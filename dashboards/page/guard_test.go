@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -175,6 +176,72 @@ func TestOtherOrigin(t *testing.T) {
 	for _, l := range limits {
 		if l.Paused {
 			t.Errorf("%s was paused from another site", l.Name)
+		}
+	}
+}
+
+// TestAnAddressDoesNothing: who has a program on this machine send a POST to an address, such as
+// that of a webhook, changes nothing by it.
+func TestAnAddressDoesNothing(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	for _, kind := range []string{"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
+		r := request("POST", "/do?action=pause&limit=mail", url.Values{"event": {"x"}})
+		r.Header.Set("Content-Type", kind)
+		if got := ask(p, r).StatusCode; got != 404 {
+			t.Errorf("%s: %d, want 404", kind, got)
+		}
+	}
+	limits, err := w.limiter.Limits(t.Context())
+	w.must(err)
+	for _, l := range limits {
+		if l.Paused {
+			t.Errorf("%s was paused", l.Name)
+		}
+	}
+}
+
+// TestLinksFromElsewhere: who is led to an action by somebody's link reads what it is done to,
+// whatever else the link names, and sends on nothing that would confirm or fill it in.
+func TestLinksFromElsewhere(t *testing.T) {
+	p := miniWorld(t).page()
+	for link, title := range map[string]string{
+		"action=pause&limit=mail&key=k":                             "Pause mail",
+		"action=pause&limit=mail&schedule=nightly":                  "Pause mail",
+		"action=pause&limit=mail&queue=x&id=1":                      "Pause mail",
+		"action=block&limit=mail&key=k&id=1&schedule=s":             "Block mail of k",
+		"action=delete-queue&queue=default&id=1":                    "Delete queue default",
+		"action=run-schedule&schedule=nightly&limit=mail&queue=x":   "Run now schedule nightly",
+		"action=pause&action=delete-queue&limit=mail&queue=default": "Pause mail",
+		"action=pause&limit=mail&limit=other&meant=x":               "Pause mail",
+		"action=change&limit=mail&rate=1/s&capacity=9&meant=x":      "Change mail",
+	} {
+		text := body(t, ask(p, request("GET", "/do?"+link, nil)))
+		if !strings.Contains(text, `<h2 id="dialog-title">`+title+"</h2>") {
+			t.Errorf("%s asks for something else than %q:\n%s", link, title, text)
+		}
+		_, to, _ := strings.Cut(text, `<form method="post" action="`)
+		to, _, _ = strings.Cut(to, `"`)
+		if strings.Contains(to, "meant") || strings.Contains(to, "rate") || strings.Contains(to, "capacity") {
+			t.Errorf("%s: the form goes to %s", link, to)
+		}
+	}
+}
+
+// TestOddNamesComeBack: what a link names stands in the form's address as it came.
+func TestOddNamesComeBack(t *testing.T) {
+	w := miniWorld(t)
+	p := w.page()
+	for _, id := range []string{"a\r\nb\nc", "\x00\x1b", `"><a href='x'>&amp;%2f+%`, "\u2028\u202e", strings.Repeat("é", 5000)} {
+		_, err := w.client.Enqueue(asynq.NewTask("mail", nil, asynq.TaskID(id)))
+		w.must(err)
+		link := url.Values{"action": {"delete"}, "queue": {"default"}, "id": {id}, "back": {"job?id=" + url.QueryEscape(id) + "&queue=default"}}
+		text := body(t, ask(p, request("GET", "/do?"+link.Encode(), nil)))
+		_, to, _ := strings.Cut(text, `<form method="post" action="./do?`)
+		to, _, _ = strings.Cut(to, `"`)
+		got := ask(p, request("POST", "/do?"+html.UnescapeString(to), url.Values{"action": {"delete"}}))
+		if named, err := url.ParseQuery(html.UnescapeString(to)); err != nil || named.Get("id") != id || got.StatusCode != 303 {
+			t.Errorf("%.20q: %d, %v: the form goes to %.200s", id, got.StatusCode, err, to)
 		}
 	}
 }

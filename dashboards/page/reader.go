@@ -348,7 +348,7 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 }
 
 // series is what the processes said they did, by part of time, as a number since 1970, and
-// by limit. It is bounded by names: a summary has 200 limits at most and one called other.
+// by limit. It is bounded by names: a summary has 50 limits at most and one called other.
 type series struct {
 	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part

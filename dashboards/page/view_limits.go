@@ -104,13 +104,9 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 	if err != nil {
 		return nil, err
 	}
-	differ, err := p.Limiter.Keys(ctx, row.Name)
+	own, err := ownRates(ctx, p, s, row.Name)
 	if err != nil {
 		return nil, err
-	}
-	own := map[string]string{}
-	for _, k := range differ {
-		own[k.Key] = ownRate(k)
 	}
 	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
@@ -132,6 +128,25 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
 	return o, nil
+}
+
+// ownRates is what keys of a limit count by that differ from it. An adaptive limit may have a
+// hundred thousand, so they are read for all who look at it, the more seldom the longer that
+// takes, as wants are.
+func ownRates(ctx context.Context, p *Page, s *snapshot, limit string) (map[string]string, error) {
+	m := s.kept.at("keys of " + limit) // which no place is called
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := seldom(ctx, &m.until, wantsTurn, wantsShare, func(ctx context.Context) error {
+		differ, err := p.Limiter.Keys(ctx, limit)
+		own := map[string]string{}
+		for _, k := range differ {
+			own[k.Key] = ownRate(k)
+		}
+		m.data = own
+		return err
+	})
+	return m.data.(map[string]string), err
 }
 
 // events are the last changes and denials, the newest first, n at most. Denials are

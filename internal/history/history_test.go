@@ -142,8 +142,8 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	r.write(t.Context())
 	all, err := Read(t.Context(), rdb, "s", "")
-	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxNames+1 || len(all[0].Limits) > maxNames+1 {
-		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxNames+1)
+	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxWritten+1 || len(all[0].Limits) > maxWritten+1 {
+		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxWritten+1)
 	}
 	sum, decisions := int64(0), int64(0)
 	for _, task := range all[0].Tasks {

@@ -85,6 +85,13 @@ func (e End) String() string { return endTexts[e] }
 // Counts is how many jobs ended in which way, by End.
 type Counts [ends]int64
 
+func (c Counts) sum() (n int64) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
 // Plus adds what was decided of another limit.
 func (l Limited) Plus(other Limited) Limited {
 	l.Allowed += other.Allowed
@@ -93,6 +100,8 @@ func (l Limited) Plus(other Limited) Limited {
 	l.Permits += other.Permits
 	return l
 }
+
+func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
 
 // Other counts what has a name that is one too many, or no name for a label: with
 // control characters, wrong UTF-8 or more than 100 bytes.

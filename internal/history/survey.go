@@ -22,8 +22,9 @@ const (
 	surveyEach  = 5 * time.Second
 	surveyIdle  = 20 * time.Second
 	surveyPages = 20
-	// surveyLife is how long a survey lives.
+	// surveyLife is how long a survey, and the claim to make it, lives.
 	surveyLife = time.Minute
+	claimLife  = surveyIdle + 2*surveyEach
 	// maxLooked bounds the marked meters of limits without keys that are looked at.
 	maxLooked = 100
 	// maxMeters bounds the meters that a survey counts, and maxBusiest those that
@@ -34,7 +35,7 @@ const (
 
 // lookAround goes on with a survey, if this is the process that makes it and
 // anything may have changed: the one that gives turns, or where that is left to asynq's
-// polls each. What Redis does not answer is asked again the next time.
+// polls the one that has claimed it. What Redis does not answer is asked again the next time.
 func (r *Recorder) lookAround(ctx context.Context) {
 	s := &r.survey
 	if !r.Leads.Load() && !r.Polling.Load() {
@@ -56,6 +57,9 @@ func (r *Recorder) lookAround(ctx context.Context) {
 // goOn counts some pages of the jobs that wait, and reports whether nothing is left to do.
 func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 	s := &r.survey
+	if mine, err := r.claimSurvey(ctx); err != nil || !mine {
+		return true, err
+	}
 	if s.Limits == nil {
 		if err := r.readMarks(ctx); err != nil {
 			return false, err
@@ -130,6 +134,22 @@ func (s *surveyor) foretell(f *lanes.Forecast) {
 			s.Unknown = append(s.Unknown, Label(name))
 		}
 	}
+}
+
+// claimSurvey reports whether this process is to make surveys.
+func (r *Recorder) claimSurvey(ctx context.Context) (bool, error) {
+	if r.Leads.Load() {
+		return true, nil
+	}
+	key := r.prefix + "surveyor"
+	if err := r.rdb.SetNX(ctx, key, r.process, claimLife).Err(); err != nil {
+		return false, err
+	}
+	holder, err := r.rdb.Get(ctx, key).Result()
+	if err != nil || holder != r.process {
+		return false, err
+	}
+	return true, r.rdb.PExpire(ctx, key, claimLife).Err()
 }
 
 // count adds a job by its record: since when it waits is its second line, and its

@@ -92,6 +92,38 @@ func TestSurvey(t *testing.T) {
 	})
 }
 
+// TestOneOfThoseThatPollMakesSurveys: as all jobs are read for one, and another does once it
+// is gone.
+func TestOneOfThoseThatPollMakesSurveys(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	ctx := t.Context()
+	looks := func(r *Recorder) bool {
+		rdb.Del(ctx, lua.Prefix("s")+"survey")
+		r.Asked(0, false) // something may have changed
+		r.lookAround(ctx)
+		s, err := ReadSurvey(ctx, rdb, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s != nil
+	}
+	first, second := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
+	first.Polling.Store(true)
+	second.Polling.Store(true)
+	if !looks(first) || looks(second) || !looks(first) {
+		t.Error("want surveys of the first process alone")
+	}
+	m.FastForward(claimLife)
+	if !looks(second) || looks(first) {
+		t.Error("want surveys of the second process, as the first is gone")
+	}
+	second.Polling.Store(false)
+	first.Leads.Store(true)
+	if !looks(first) {
+		t.Error("want a survey of the process that gives turns, whoever made them")
+	}
+}
+
 // TestASurveyTakesItsTime: more jobs than are read in one go are all counted.
 func TestASurveyTakesItsTime(t *testing.T) {
 	rdb := redistest.Real(t)

@@ -1,8 +1,11 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +19,9 @@ const (
 	every = time.Second
 	// reach is how far back the stream goes.
 	reach = 16 * time.Minute
+	// maxWritten is how many limits, and how many tasks, a summary names, which bounds the
+	// stream: some 9 KB a second of a process. The rest is under Other.
+	maxWritten = 50
 	// maxTotals is how many fields the totals have, but for those of Other: what
 	// has no name of its own then is counted under Other.
 	maxTotals = 5000
@@ -110,7 +116,35 @@ func (r *Recorder) news() (s *Summary, now counted) {
 			s.Tasks = append(s.Tasks, is)
 		}
 	}
+	s.bound()
 	return s, now
+}
+
+// bound leaves the busiest limits and tasks by name, and sums up the rest.
+func (s *Summary) bound() {
+	limits := slices.SortedFunc(maps.Keys(s.Limits), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Limits[b].sum(), s.Limits[a].sum()), cmp.Compare(a, b))
+	})
+	for _, name := range limits[min(maxWritten, len(limits)):] {
+		if name != Other {
+			s.Limits[Other] = s.Limits[Other].Plus(s.Limits[name])
+			delete(s.Limits, name)
+		}
+	}
+	if len(s.Tasks) <= maxWritten {
+		return
+	}
+	slices.SortFunc(s.Tasks, func(a, b TaskNews) int {
+		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
+	})
+	rest := TaskNews{Task: Task{Other, Other}}
+	for _, t := range s.Tasks[maxWritten:] {
+		rest.Busy += t.Busy
+		for end, n := range t.Ends {
+			rest.Ends[end] += n
+		}
+	}
+	s.Tasks = append(s.Tasks[:maxWritten], rest)
 }
 
 func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {

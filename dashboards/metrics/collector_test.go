@@ -21,6 +21,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
@@ -344,7 +345,7 @@ func TestWhatComesBeforeAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := rdb.Set(t.Context(), "asynq:{z}:scheduled", "of another type", 0).Err(); err != nil {
+	if err := rdb.Set(t.Context(), asynqdb.Key("z", "scheduled"), "of another type", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })

@@ -28,7 +28,8 @@ func addEach(ctx context.Context, source *source) error {
 	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
 	err := fill(ctx, sink, source.jobs(), cli.NewBar(source.stdio.Err, 0, "enqueue"))
-	return source.finish(sink.added, sink.close(err))
+	err = sink.close(err)
+	return source.finish(sink.added, err)
 }
 
 // addAll reads all jobs before it adds the first.
@@ -42,7 +43,8 @@ func addAll(ctx context.Context, source *source) error {
 	if err != nil {
 		err = sink.undo(err)
 	}
-	return source.finish(sink.added, sink.close(err))
+	err = sink.close(err)
+	return source.finish(sink.added, err)
 }
 
 func fill(ctx context.Context, to *sink, jobs iter.Seq[line], bar *cli.Bar) error {
@@ -101,7 +103,7 @@ func (s *sink) open(ctx context.Context) error {
 			return err
 		}
 		if !s.host.Runs() {
-			fmt.Fprintf(s.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
+			fmt.Fprintf(s.stderr, "enqueue: using the Redis within another process, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
 		}
 		r = config.EmbeddedRedis(s.host.Dial)
 	}
@@ -209,7 +211,7 @@ func (s *sink) warn() {
 	if err != nil {
 		return
 	}
-	if s.host != nil && s.host.Runs() && len(servers) == 0 {
+	if s.host != nil && len(servers) == 0 {
 		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	for _, server := range servers {
@@ -248,7 +250,7 @@ func (s *sink) undo(err error) error {
 	}
 	s.added = left
 	if left > 0 {
-		return fmt.Errorf("%w\n%s added before that could not be taken back: %w", err, words.Count(left, "job"), reason)
+		return fmt.Errorf("%s\n%s added before that could not be taken back: %w", said(err), words.Count(left, "job"), reason)
 	}
 	return err
 }
@@ -264,7 +266,20 @@ func (s *sink) close(err error) error {
 	}
 	if lost := s.host.Close(); lost != nil {
 		s.added = 0
-		return errors.Join(err, fmt.Errorf("the jobs cannot be kept for the next worker: %w", lost))
+		lost = fmt.Errorf("the jobs cannot be kept for the next worker, which has what was saved last: %w", lost)
+		if err != nil {
+			lost = fmt.Errorf("%s\n%w", said(err), lost)
+		}
+		return lost
 	}
 	return err
+}
+
+// said is the text of an error that is not all there is to say: of an interrupt, which would
+// hide the rest, too.
+func said(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
+	}
+	return err.Error()
 }

@@ -79,6 +79,7 @@ type sink struct {
 
 	rdb    redis.UniversalClient
 	host   *embedded.Host // of that Redis, if none is configured
+	alone  bool           // whether no worker runs there, and jobs were added
 	client *scheduler.Client
 
 	taken  []line // that are to be added
@@ -202,18 +203,15 @@ func (s *sink) flush(ctx context.Context) error {
 	return s.failed
 }
 
-// warn tells what the jobs wait for where no worker is running, and of the queues that no
-// running worker takes jobs from or, where there is none, no worker with this config would.
-// It says nothing if Redis fails: the jobs are safe by then.
+// warn tells of the queues that no running worker takes jobs from or, where there is none, no
+// worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
 func (s *sink) warn() {
 	by, served := "no worker with this config would take", map[string]bool{}
 	servers, err := asynq.NewInspectorFromRedisClient(s.rdb).Servers()
 	if err != nil {
 		return
 	}
-	if s.host != nil && len(servers) == 0 {
-		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
-	}
+	s.alone = s.host != nil && len(servers) == 0
 	for _, server := range servers {
 		by = "no running worker takes"
 		for queue := range server.Queues {
@@ -255,13 +253,13 @@ func (s *sink) undo(err error) error {
 	return err
 }
 
-// close ends the connection and, if it is within this command, Redis. The error, if there is
-// one, is that for which it ends.
+// close ends the connection and, if it is within this command, Redis. Where no worker is
+// running it tells what the jobs wait for. The error, if there is one, is that for which it ends.
 func (s *sink) close(err error) error {
 	if s.rdb != nil {
 		_ = s.rdb.Close()
 	}
-	if s.host == nil || !s.host.Runs() {
+	if s.host == nil {
 		return err
 	}
 	if lost := s.host.Close(); lost != nil {
@@ -271,6 +269,9 @@ func (s *sink) close(err error) error {
 			lost = fmt.Errorf("%s\n%w", said(err), lost)
 		}
 		return lost
+	}
+	if s.alone {
+		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	return err
 }

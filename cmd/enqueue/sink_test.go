@@ -154,14 +154,15 @@ func TestInterruptWhereNothingCanBeKept(t *testing.T) {
 	if code != 1 || out.String() != "enqueued 0 jobs\n" || !strings.Contains(stderr.String(), "enqueue: the jobs cannot be kept") {
 		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
 	}
-	sink := &sink{config: config.Default(), stderr: io.Discard}
+	stderr.Reset()
+	sink := &sink{config: config.Default(), stderr: &stderr}
 	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
 	if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context()), os.Remove(filepath.Join(home, "headgate", "embedded.addr"))); err != nil {
 		t.Fatal(err)
 	}
 	err := sink.close(context.Canceled)
-	if errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "interrupted\nthe jobs cannot be kept") {
-		t.Errorf("close gives %v", err)
+	if errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "interrupted\nthe jobs cannot be kept") || strings.Contains(stderr.String(), "wait in a file") {
+		t.Errorf("close gives %v, after: %s", err, &stderr)
 	}
 }
 

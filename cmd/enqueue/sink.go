@@ -27,7 +27,8 @@ func addEach(ctx context.Context, source *source) error {
 	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
 	err := fill(ctx, sink, source.jobs(), cli.NewBar(source.stdio.Err, 0, "enqueue"))
-	return source.finish(sink.added, sink.close(err))
+	err = sink.close(err)
+	return source.finish(sink.added, err)
 }
 
 // addAll reads all jobs before it adds the first.
@@ -41,7 +42,8 @@ func addAll(ctx context.Context, source *source) error {
 	if err != nil {
 		err = sink.undo(err)
 	}
-	return source.finish(sink.added, sink.close(err))
+	err = sink.close(err)
+	return source.finish(sink.added, err)
 }
 
 func fill(ctx context.Context, to *sink, jobs iter.Seq[line], bar *cli.Bar) error {
@@ -76,6 +78,7 @@ type sink struct {
 
 	rdb    redis.UniversalClient
 	host   *embedded.Host // of that Redis, if none is configured
+	alone  bool           // whether no worker runs there, and jobs were added
 	client *scheduler.Client
 
 	taken  []line // that are to be added
@@ -100,7 +103,7 @@ func (s *sink) open(ctx context.Context) error {
 			return err
 		}
 		if !s.host.Runs() {
-			fmt.Fprintf(s.stderr, "enqueue: using the Redis within the running worker, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
+			fmt.Fprintf(s.stderr, "enqueue: using the Redis within another process, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
 		}
 		r = config.EmbeddedRedis(s.host.Dial)
 	}
@@ -199,18 +202,15 @@ func (s *sink) flush(ctx context.Context) error {
 	return s.failed
 }
 
-// warn tells what the jobs wait for where no worker is running, and of the queues that no
-// running worker takes jobs from or, where there is none, no worker with this config would.
-// It says nothing if Redis fails: the jobs are safe by then.
+// warn tells of the queues that no running worker takes jobs from or, where there is none, no
+// worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
 func (s *sink) warn() {
 	by, served := "no worker with this config would take", map[string]bool{}
 	servers, err := asynq.NewInspectorFromRedisClient(s.rdb).Servers()
 	if err != nil {
 		return
 	}
-	if s.host != nil && s.host.Runs() && len(servers) == 0 {
-		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
-	}
+	s.alone = s.host != nil && len(servers) == 0
 	for _, server := range servers {
 		by = "no running worker takes"
 		for queue := range server.Queues {
@@ -247,23 +247,39 @@ func (s *sink) undo(err error) error {
 	}
 	s.added = left
 	if left > 0 {
-		return fmt.Errorf("%w\n%s added before that could not be taken back: %w", err, words.Count(left, "job"), reason)
+		return fmt.Errorf("%s\n%s added before that could not be taken back: %w", said(err), words.Count(left, "job"), reason)
 	}
 	return err
 }
 
-// close ends the connection and, if it is within this command, Redis. The error, if there is
-// one, is that for which it ends.
+// close ends the connection and, if it is within this command, Redis. Where no worker is
+// running it tells what the jobs wait for. The error, if there is one, is that for which it ends.
 func (s *sink) close(err error) error {
 	if s.rdb != nil {
 		_ = s.rdb.Close()
 	}
-	if s.host == nil || !s.host.Runs() {
+	if s.host == nil {
 		return err
 	}
 	if lost := s.host.Close(); lost != nil {
 		s.added = 0
-		return errors.Join(err, fmt.Errorf("the jobs cannot be kept for the next worker: %w", lost))
+		lost = fmt.Errorf("the jobs cannot be kept for the next worker, which has what was saved last: %w", lost)
+		if err != nil {
+			lost = fmt.Errorf("%s\n%w", said(err), lost)
+		}
+		return lost
+	}
+	if s.alone {
+		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
 	}
 	return err
+}
+
+// said is the text of an error that is not all there is to say: of an interrupt, which would
+// hide the rest, too.
+func said(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
+	}
+	return err.Error()
 }

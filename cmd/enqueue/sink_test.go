@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -95,9 +96,9 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", home)
 	const commands, each = 3, 100
 	var wg sync.WaitGroup
-	refused := make([]int, commands)
+	refused, said := make([]int, commands), make([]bytes.Buffer, commands)
 	for i := range commands {
-		sink := &sink{config: config.Default(), stderr: io.Discard, refused: func(line, error) { refused[i]++ }}
+		sink := &sink{config: config.Default(), stderr: &said[i], refused: func(line, error) { refused[i]++ }}
 		wg.Go(func() {
 			jobs := []line{{Job: jobspec.Job{Type: "mine", ID: "all's"}.Fill(jobspec.Options{}, config.Default()), ownID: true}}
 			for range each {
@@ -123,11 +124,45 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 		t.Errorf("%d jobs wait, want %d", n, commands*each+1)
 	}
 	told := 0
-	for _, n := range refused {
+	for i, n := range refused {
 		told += n
+		if text := said[i].String(); !strings.Contains(text, "no worker is running: the jobs wait") || strings.Contains(text, "running worker") {
+			t.Errorf("command %d says: %s", i, text)
+		}
 	}
-	if told < commands-1 { // one whose answer was lost may be told so of its own
+	if told != commands-1 {
 		t.Errorf("%d were told that it is there, want %d", told, commands-1)
+	}
+}
+
+// An interrupt does not hide that jobs are not kept, and no job is said to be added then.
+func TestInterruptWhereNothingCanBeKept(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", home)
+	ctx, interrupt := context.WithCancel(t.Context())
+	input, lines := io.Pipe()
+	go func() {
+		for _, text := range []string{"{\"type\":\"mine\"}\n", "\n", "\n"} { // it is sent before more is read
+			_, _ = io.WriteString(lines, text)
+		}
+		_ = os.Remove(filepath.Join(home, "headgate", "embedded.addr"))
+		interrupt()
+	}()
+	var out, stderr bytes.Buffer
+	code := execute(ctx, []string{"-"}, cli.IO{In: input, Out: &out, Err: &stderr})
+	if code != 1 || out.String() != "enqueued 0 jobs\n" || !strings.Contains(stderr.String(), "enqueue: the jobs cannot be kept") {
+		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
+	}
+	stderr.Reset()
+	sink := &sink{config: config.Default(), stderr: &stderr}
+	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
+	if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context()), os.Remove(filepath.Join(home, "headgate", "embedded.addr"))); err != nil {
+		t.Fatal(err)
+	}
+	err := sink.close(context.Canceled)
+	if errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "interrupted\nthe jobs cannot be kept") || strings.Contains(stderr.String(), "wait in a file") {
+		t.Errorf("close gives %v, after: %s", err, &stderr)
 	}
 }
 

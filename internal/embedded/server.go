@@ -39,6 +39,7 @@ type Server struct {
 	socket  *socket
 	crashed bool // whether the server before did
 	saved   time.Time
+	over    bool   // whether it was closed
 	closed  func() // ends what goes on beside: keys expire and are saved
 	beside  sync.WaitGroup
 
@@ -129,6 +130,10 @@ func (s *Server) Loss() string {
 // Close ends the server. What it holds is kept in a file of the folder for the
 // next one, and its address file is removed. A second Close does nothing.
 func (s *Server) Close() error {
+	if s.over {
+		return nil
+	}
+	s.over = true
 	s.closed()
 	s.beside.Wait() // before the lock, which saving takes, too
 	unlock, err := s.folder.lock()
@@ -146,13 +151,16 @@ func (s *Server) Close() error {
 	return errors.Join(os.Remove(s.folder.addrFile()), s.socket.remove())
 }
 
-// replaced is the end of a server whose address file is gone, because it was
-// closed before, or is that of a server that came later, because it hung.
+// replaced is the end of a server whose address file is that of one that came later, because
+// it hung, or is gone, because that one has been closed by now.
 func (s *Server) replaced() error {
-	if addr, ok := s.folder.Find(context.Background()); ok && len(s.redis.Keys()) > 0 {
+	if len(s.redis.Keys()) == 0 {
+		return nil
+	}
+	if addr, ok := s.folder.Find(context.Background()); ok {
 		return fmt.Errorf("another embedded Redis has come to run meanwhile, at %s", addr)
 	}
-	return nil
+	return fmt.Errorf("another embedded Redis has come to run meanwhile, and has ended: %s is not this one's any more", s.folder.addrFile())
 }
 
 // again calls f until done is closed, first after a pause. It says how long the next one is.

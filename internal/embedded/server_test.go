@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -111,6 +112,23 @@ func TestCloseKeepsAnothersAddress(t *testing.T) {
 	}
 	if addr, ok := f.Find(t.Context()); addr != second.Addr() || !ok {
 		t.Errorf("Find gives %q, %v; want %q", addr, ok, second.Addr())
+	}
+}
+
+// Who hung, and is closed after another has come and gone, has lost what came to it since.
+func TestCloseTellsOfAnotherThatCameAndWent(t *testing.T) {
+	f := Folder(t.TempDir())
+	first := start(t, f)
+	if err := client(t, first).Set(t.Context(), "key", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first.end() // It hangs, say, and is taken for dead.
+	second := start(t, f)
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err == nil || !strings.Contains(err.Error(), "another embedded Redis has come to run meanwhile, and has ended") {
+		t.Errorf("Close gives %v", err)
 	}
 }
 

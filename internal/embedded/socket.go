@@ -31,7 +31,8 @@ type socket struct {
 	one sync.Mutex // held while a command runs: they run one at a time, as in Redis
 
 	mu     sync.Mutex
-	conns  map[net.Conn]bool // nil once it is closed
+	conns  map[net.Conn]bool
+	closed time.Time // zero until it is
 	served sync.WaitGroup
 }
 
@@ -85,19 +86,16 @@ func refuseToWait(peer *server.Peer, cmd string, args ...string) bool {
 }
 
 func (s *socket) accept() {
+	defer s.listener.Close()
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {
 			return
 		}
 		s.mu.Lock()
-		if s.conns != nil {
-			s.conns[conn] = true
-			s.served.Go(func() { s.serve(conn) })
-		} else {
-			_ = conn.Close()
-		}
+		s.conns[conn] = true
 		s.mu.Unlock()
+		s.served.Go(func() { s.serve(conn) })
 	}
 }
 
@@ -125,9 +123,12 @@ func (c impatient) Write(p []byte) (int, error) {
 func (s *socket) serve(conn net.Conn) {
 	in, peer := bufio.NewReader(conn), server.NewPeer(bufio.NewWriter(impatient{conn}))
 	for !peer.Closed() {
+		s.mu.Lock()
+		s.limit(conn)
+		s.mu.Unlock()
 		args, err := readRequest(in)
 		if err != nil {
-			if !errors.Is(err, io.EOF) { // what follows cannot be told from it
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) { // what follows cannot be told from it
 				peer.WriteError("ERR Protocol error: " + err.Error())
 				peer.Flush()
 			}
@@ -168,14 +169,40 @@ func (s *socket) alone(f func()) {
 	f()
 }
 
+// How a socket that is closed lets its clients finish: one that has just connected is heard,
+// and commands that were sent together are answered together. Whose answers are lost sends
+// all of them again to the next server, and hears there of its own job that it is there
+// already; and a new connection that ends before its first answer costs Redis's client seconds.
+const (
+	closeSoon  = 20 * time.Millisecond // for all
+	closePause = time.Millisecond      // then until a client pauses for so long
+	closeLate  = time.Second           // for none
+)
+
+// limit says how long a client may take for its next command, if the socket is closed. The
+// caller holds mu.
+func (s *socket) limit(conn net.Conn) {
+	if s.closed.IsZero() {
+		return
+	}
+	until := time.Now().Add(closePause)
+	if soon := s.closed.Add(closeSoon); until.Before(soon) {
+		until = soon
+	}
+	if late := s.closed.Add(closeLate); until.After(late) {
+		until = late
+	}
+	_ = conn.SetReadDeadline(until)
+}
+
 // close ends all connections. No command runs from then on. The socket's file stays.
 func (s *socket) close() {
-	_ = s.listener.Close()
 	s.mu.Lock()
+	s.closed = time.Now()
+	_ = s.listener.(*net.UnixListener).SetDeadline(s.closed.Add(closeSoon)) // who has connected is heard
 	for conn := range s.conns {
-		_ = conn.Close()
+		s.limit(conn)
 	}
-	s.conns = nil
 	s.mu.Unlock()
 	s.served.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -121,6 +122,53 @@ func TestCommandsThatWaitAreRefused(t *testing.T) {
 	err := rdb.XRead(t.Context(), &redis.XReadArgs{Streams: []string{"stream", "0"}, Block: -1}).Err()
 	if !errors.Is(err, redis.Nil) {
 		t.Errorf("XREAD without BLOCK: %v", err)
+	}
+}
+
+// Commands that were sent are answered although the server is closed: who sent them would
+// send all of them again to the next one.
+func TestCloseAnswersWhatWasSent(t *testing.T) {
+	const commands = 1000
+	for range 20 {
+		s := start(t, Folder(t.TempDir()))
+		conn, err := Dial(t.Context(), s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, strings.Repeat("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n", commands)); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error)
+		go func() { closed <- s.Close() }()
+		answers, err := io.ReadAll(conn)
+		if n := strings.Count(string(answers), "\r\n"); n != commands || err != nil {
+			t.Fatalf("%d answers, %v; want %d", n, err, commands)
+		}
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A client that never pauses does not keep the server from its end.
+func TestCloseEndsABusyClient(t *testing.T) {
+	s := start(t, Folder(t.TempDir()))
+	conn, err := Dial(t.Context(), s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		answer := make([]byte, 100)
+		for err := error(nil); err == nil; {
+			_, _ = io.WriteString(conn, "*1\r\n$4\r\nPING\r\n")
+			_, err = conn.Read(answer)
+		}
+	}()
+	start := time.Now()
+	if err := s.Close(); err != nil || time.Since(start) > 10*closeLate {
+		t.Errorf("Close takes %s, %v", time.Since(start), err)
 	}
 }
 

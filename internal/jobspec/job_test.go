@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
@@ -37,6 +40,24 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		if _, err := Parse([]byte(tt.line)); err == nil || err.Error() != tt.want {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.line, err, tt.want)
 		}
+	}
+}
+
+func TestParseReadsEachField(t *testing.T) {
+	got, err := Parse([]byte(`{"type":"t","payload":{"<&>":"é"},"id":"i","queue":"q","at":"2030-01-02T15:04:05.5+24:00","max_retry":0,` +
+		`"retention":"1s","priority":"low","timeout":"2s","deadline":"2030-02-03T00:00:00Z","unique":"3s"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Job{Type: "t", Payload: []byte(`{"<&>":"é"}`), ID: "i", Options: Options{
+		Queue: "q", At: time.Date(2030, 1, 1, 15, 4, 5, 5e8, time.UTC), MaxRetry: new(int), Retention: time.Second,
+		Priority: new(lanes.Low), Timeout: 2 * time.Second, Deadline: time.Date(2030, 2, 3, 0, 0, 0, 0, time.UTC), Unique: 3 * time.Second,
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got, err := Parse([]byte(`{"type":"t","in":"90s"}`)); got.In != 90*time.Second || err != nil {
+		t.Errorf("in is %s, %v", got.In, err)
 	}
 }
 

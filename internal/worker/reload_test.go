@@ -71,8 +71,16 @@ http: {proxy: http://p:1, tls: {ca: a.pem}, allow_private: [10.0.0.0/8]}
 tasks: {"exec:a": {priority: payload.p}}
 `
 	for _, tt := range []struct{ from, to, field string }{
-		{"", "", ""}, {"1m", "2m", "commands"}, {"url", "uri", "commands"}, {"secret", "other", "redis"}, {"a.pem", "b.pem", "http"}, {"payload.p", "payload.q", ""},
-		{`-l, "`, `"-l `, "commands"}, {`"1 B:2"`, `"1", B: "2"`, "commands"}, {"^b", "^c", "crawl"}, {"allow_private", "save_dir: d, allow_private", "http"},
+		{"", "", ""},
+		{"1m", "2m", "commands"},
+		{"url", "uri", "commands"},
+		{"secret", "other", "redis"},
+		{"a.pem", "b.pem", "http"},
+		{"payload.p", "payload.q", ""},
+		{`-l, "`, `"-l `, "commands"},
+		{`"1 B:2"`, `"1", B: "2"`, "commands"},
+		{"^b", "^c", "crawl"},
+		{"allow_private", "save_dir: d, allow_private", "http"},
 	} {
 		old, err := config.Parse("f", []byte(text))
 		next, other := config.Parse("f", []byte(strings.Replace(text, tt.from, tt.to, 1)))

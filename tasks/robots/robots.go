@@ -184,7 +184,7 @@ func Token(text string) string {
 // proportion to the URL and to the rules with a wildcard, of which there are at most
 // MaxWildcards.
 func (f *File) Allowed(url string) bool {
-	target := comparable(pathOf(url), false)
+	target := oneForm(pathOf(url), false)
 	if target == "/robots.txt" {
 		return true
 	}
@@ -265,9 +265,9 @@ type rule struct {
 // newRule reads a path with its wildcards: * for any number of characters and, at
 // the end, $ for the end of the URL. Stars in a row are one.
 func newRule(path string, allow bool) rule {
-	// Only there: a $ inside a path stands for itself, and comparable encodes it.
+	// Only there: a $ inside a path stands for itself, and oneForm encodes it.
 	trimmed, end := strings.CutSuffix(path, "$")
-	r := rule{path: comparable(trimmed, true), end: end, allow: allow}
+	r := rule{path: oneForm(trimmed, true), end: end, allow: allow}
 	for strings.Contains(r.path, "**") {
 		r.path = strings.ReplaceAll(r.path, "**", "*")
 	}
@@ -315,11 +315,11 @@ func pathOf(url string) string {
 	return url
 }
 
-// comparable writes a path with its query such that two that mean the same are
+// oneForm writes a path with its query such that two that mean the same are
 // the same, as 2.2.2 of the RFC wants them compared: what need not be
 // percent-encoded is not, everything else is. A star and a dollar that stand for
 // themselves are encoded, so that in a pattern a star is always a wildcard.
-func comparable(path string, pattern bool) string {
+func oneForm(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and such reserved ones as part nothing where
 	// they stand. So %2F in a path is no slash, and in a query it is.

@@ -240,7 +240,7 @@ func TestAllowedIsTheLongestRule(t *testing.T) {
 			text += map[bool]string{true: "Allow", false: "Disallow"}[allow] + ": " + value + "\n"
 			list = append(list, newRule(value, allow))
 		}
-		target := comparable("/"+path.Draw(t, "target"), false)
+		target := oneForm("/"+path.Draw(t, "target"), false)
 		want, longest := true, -1
 		for _, r := range list {
 			if longer := len(r.path) > longest || len(r.path) == longest && r.allow; longer && r.matches(target) {
@@ -260,8 +260,8 @@ func FuzzAllowed(target *testing.F) {
 	f.Add("User-agent: *\nAllow: /%zz\nDisallow: *?\n", "/%zz?%2F")
 	f.Fuzz(func(t *testing.T, text, path string) {
 		file := Parse([]byte(text), "a")
-		target := comparable(pathOf(path), false)
-		if again := comparable(target, false); again != target {
+		target := oneForm(pathOf(path), false)
+		if again := oneForm(target, false); again != target {
 			t.Errorf("%q is %q, and that is %q", path, target, again)
 		}
 		if file.Allowed(path) != file.Allowed(target) {

@@ -114,6 +114,7 @@ func TestOneRefusalIsForAllWorkers(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				enqueue(t, rdb, job, job, job, job)
 				time.Sleep(5 * time.Minute)
+				synctest.Wait()
 				if len(u.calls) != 6 || u.calls[1] < time.Minute || u.calls[5] > 62*time.Second {
 					t.Errorf("the calls came after %v: want one, and five as soon as a minute is over", u.calls)
 				}
@@ -185,6 +186,7 @@ func TestRefusalsWithoutATime(t *testing.T) {
 		u.serve(t, rdb, scheduler.Rule{Needs: []throttle.Need{{Limit: "shared"}}}, u.call, new(tasks.Feedback))
 		enqueue(t, rdb, asynq.NewTask("call", nil))
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if len(u.calls) != 2 || u.calls[1]-u.calls[0] < 500*time.Millisecond {
 			t.Errorf("the calls came after %v: want another, half a second later at least", u.calls)
 		}
@@ -211,6 +213,7 @@ func TestFeedbackSettles(t *testing.T) {
 				}, f)
 				enqueue(t, rdb, asynq.NewTask("call", nil))
 				time.Sleep(10 * time.Second)
+				synctest.Wait()
 				d, err := limiter.Peek(t.Context(), "host", "api.example")
 				if err != nil {
 					t.Fatal(err)
@@ -240,6 +243,7 @@ func TestToldByTheProgram(t *testing.T) {
 		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{Told: soon})
 		enqueue(t, rdb, asynq.NewTask("call", nil))
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if len(u.calls) != 2 || u.calls[1] < time.Minute {
 			t.Errorf("the calls came after %v, want another after a minute", u.calls)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -132,6 +133,7 @@ func TestOddIDs(t *testing.T) {
 		}
 		st.must(st.tasks.DeleteTask("other", "a\n"))
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		for _, id := range ids {
 			for _, queue := range []string{"default", "other"} {
 				if times := ran[throttle.JobID{Queue: queue, ID: id}]; times != 1 && (queue != "other" || id != "a\n") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -41,6 +42,7 @@ func TestIdempotencyKey(t *testing.T) {
 		for _, job := range []struct{ payload, queue string }{{"first", "default"}, {"second", "default"}, {"third", "other"}} {
 			st.enqueue(NewTask("job", []byte(job.payload), asynq.TaskID("id"), asynq.Queue(job.queue)))
 			time.Sleep(20 * time.Second)
+			synctest.Wait()
 			got := keys[job.payload]
 			if len(got) != 6 {
 				t.Fatalf("%s: %d keys in three attempts, want 6", job.payload, len(got))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -81,6 +82,7 @@ func TestLostLeaseCancels(t *testing.T) {
 			virtual(t, settings{limits: []throttle.Limit{oneSlot}, handle: handle, extend: test.extend}, func(t *testing.T, st *stack) {
 				st.enqueue(asynq.NewTask("job", nil))
 				time.Sleep(11 * time.Minute)
+				synctest.Wait()
 				if ended < test.from || ended > test.to || (ended > 0) != errors.Is(cause, errLeaseLost) {
 					t.Errorf("the context ended after %s by %v, want %s to %s", ended, cause, test.from, test.to)
 				}

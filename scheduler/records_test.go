@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,10 @@ func TestBlockedAfterItsTimeout(t *testing.T) {
 	config := quick
 	config.Concurrency = 20
 	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
-	attempts := 0
+	var attempts atomic.Int32
 	rule := func(task *asynq.Task) (Rule, error) {
 		r, err := ruleOfPayload(task)
-		if string(task.Payload()) == "a" && attempts > 0 {
+		if string(task.Payload()) == "a" && attempts.Load() > 0 {
 			r.Needs = append(r.Needs, throttle.Need{Limit: "b"})
 		}
 		return r, err
@@ -29,7 +30,7 @@ func TestBlockedAfterItsTimeout(t *testing.T) {
 		if id, _ := asynq.GetTaskID(ctx); id != "it" {
 			return nil
 		}
-		if attempts++; attempts > 1 {
+		if attempts.Add(1) > 1 {
 			return nil
 		}
 		time.Sleep(10 * time.Second)
@@ -58,8 +59,8 @@ func TestBlockedAfterItsTimeout(t *testing.T) {
 			t.Errorf("%d of 100 jobs of another limit ran", n)
 		}
 		time.Sleep(3 * time.Minute)
-		if attempts != 2 {
-			t.Errorf("it ran %d times, want twice", attempts)
+		if n := attempts.Load(); n != 2 {
+			t.Errorf("it ran %d times, want twice", n)
 		}
 		st.wantClean()
 	})

@@ -15,7 +15,7 @@ func Before(m *miniredis.Miniredis, hook server.Hook) {
 	own := newMachine(m).hook
 	db := m.DB(0) // to ask m itself would be a walk through all keys for those that expire
 	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-		return hook != nil && hook(c, cmd, args...) || skipIdle(db, c, cmd, args) || own(c, cmd, args...)
+		return hook != nil && hook(c, cmd, args...) || skipIdle(m, db, c, cmd, args) || own(c, cmd, args...)
 	})
 }
 
@@ -25,13 +25,13 @@ func Before(m *miniredis.Miniredis, hook server.Hook) {
 //
 // The servers' own records, 17,000 a day, are not kept at all: nobody reads them
 // in virtual time.
-func skipIdle(db *miniredis.RedisDB, c *server.Peer, cmd string, args []string) bool {
+func skipIdle(m *miniredis.Miniredis, db *miniredis.RedisDB, c *server.Peer, cmd string, args []string) bool {
 	switch {
 	case cmd == "EVALSHA" && isDequeue(args) && !db.Exists(args[2]):
 		c.WriteNull()
-	case cmd == "EVALSHA" && isForward(args) && nothingDue(db, args[2], args[4]):
+	case cmd == "EVALSHA" && isForward(args) && nothingDue(m, db, args[2], args[4]):
 		c.WriteInt(0)
-	case cmd == "EVALSHA" && isCleanup(args) && nothingDue(db, args[2], args[3]):
+	case cmd == "EVALSHA" && isCleanup(args) && nothingDue(m, db, args[2], args[3]):
 		c.WriteInt(0)
 	case cmd == "EVALSHA" && len(args) > 2 && strings.HasPrefix(args[2], "asynq:servers:{"):
 		c.WriteInline("OK")
@@ -64,7 +64,7 @@ func isCleanup(args []string) bool {
 }
 
 // nothingDue reports whether a sorted set has nothing with a score of at most until.
-func nothingDue(db *miniredis.RedisDB, key, until string) bool {
+func nothingDue(m *miniredis.Miniredis, db *miniredis.RedisDB, key, until string) bool {
 	most, err := strconv.ParseFloat(until, 64)
 	if err != nil {
 		return false
@@ -76,6 +76,8 @@ func nothingDue(db *miniredis.RedisDB, key, until string) bool {
 	if err != nil {
 		return false
 	}
+	m.Lock() // it gives out its own
+	defer m.Unlock()
 	for _, score := range scores {
 		if score <= most {
 			return false

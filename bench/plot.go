@@ -49,7 +49,6 @@ var about = map[string]string{
 	"wiki":       "wiki: the pattern of asynq's wiki with redis_rate and short polls",
 	"wiki-stock": "wiki-stock: the same at asynq's own polls",
 	"bullmq":     "bullmq: its global rate limit",
-	"asynq":      "asynq: no limit at all",
 }
 
 // footnotes are as many lines as it takes to say that of the rows' systems.

@@ -115,6 +115,7 @@ func TestThenAfterACrash(t *testing.T) {
 					time.Sleep(100 * time.Second)
 				}
 				enqueue()
+				synctest.Wait()
 				want := map[string][]string{"exec:a": {"{}", "{}"}, "exec:b": {`{"n":1}`}, "exec:c": {`{"n":2}`}}
 				if diff := cmp.Diff(want, runs); diff != "" {
 					t.Error(diff)

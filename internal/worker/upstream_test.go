@@ -83,6 +83,7 @@ tasks:
 					}
 					enqueue("evil.example")
 					time.Sleep(5 * time.Second)
+					synctest.Wait()
 					shut := map[string]time.Duration{}
 					for _, limit := range []string{"shared", "keyed"} {
 						blocks, err := limiter.Blocks(t.Context(), limit)
@@ -103,6 +104,7 @@ tasks:
 					}
 					enqueue("good.example")
 					time.Sleep(20 * time.Second)
+					synctest.Wait()
 					if want := tt.shut["shared|"] == 0; calls["good.example"] != map[bool]int{true: 1}[want] {
 						t.Errorf("a host that did no harm was called %d times", calls["good.example"])
 					}

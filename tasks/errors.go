@@ -136,13 +136,12 @@ type StatusError struct {
 	Status int
 	// Expect lists the statuses that were wanted; none means any 2xx.
 	Expect []int
-	// RetryAfter is how long the other side asked to wait, by Retry-After or
-	// by a quota that is used up, and at most a year: 0 if it did not ask. A
-	// limit can be told with Block.
+	// RetryAfter is how long the upstream asked to wait, by Retry-After or
+	// by a quota that is used up, and at most a year: 0 if it did not ask.
 	RetryAfter time.Duration
-	// Until is when that is over, by this process's clock, and zero without a
-	// RetryAfter. It counts from when the header was there: to read and to keep the
-	// body takes time.
+	// Until is until when it wants no calls at all, by this process's clock: see
+	// Upstream.Until. It is zero if RetryAfter speaks of this call alone. It counts from when
+	// the header was there: to read and to keep the body takes time.
 	Until time.Time
 	// URL is the one that answered, after redirects, with its secrets hidden.
 	URL string
@@ -193,7 +192,7 @@ func (e *StatusError) permanent(h http.Header) bool {
 	case http.StatusForbidden:
 		return e.RetryAfter == 0
 	}
-	return retryAfter(h, time.Now()) == 0
+	return headerTimes{h, time.Now()}.retryAfter() == 0
 }
 
 // ends is the error as a handler returns it: one that archives the job where the same call
@@ -216,7 +215,7 @@ func checkStatus(a Answer, expect []int, at time.Time) *StatusError {
 	if ok {
 		return nil
 	}
-	wrong := &StatusError{Status: a.Status, Expect: expect, URL: a.URL}
+	wrong := &StatusError{Status: a.Status, Expect: expect, URL: a.URL, RetryAfter: a.Upstream.RetryAfter}
 	if until := a.Upstream.Until; !until.IsZero() {
 		wrong.RetryAfter, wrong.Until = until.Sub(at), until
 	}

@@ -29,8 +29,9 @@ import (
 //     spends no attempt. Where no time is told they are shut for a second, and twice as long
 //     for each refusal in a row.
 //   - 503 without a time: limits that adapt slow down, and the job fails.
-//   - Any other answer with a time, such as 200 with a quota that is used up: the keys are
-//     shut, and the job goes on as it would.
+//   - Any other answer that reports a used-up quota, such as a 200: the keys are
+//     blocked until the quota's reset, and the job goes on as it would. A Retry-After
+//     blocks nothing there: with 202, for example, it says when to look at an operation.
 //   - The latency of each answer is told to limits that adapt.
 //
 // Times are those of Retry-After, RateLimit and X-RateLimit: see ReadUpstream. Handlers of

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"net/http"
 	"regexp"
@@ -25,14 +24,18 @@ type Answer struct {
 	Upstream Upstream
 }
 
-// Upstream is what an answer says about the limits of the side that gave it:
+// Upstream is what an answer says about the limits of the server that gave it:
 // in Retry-After, in the IETF's RateLimit and RateLimit-Policy, and in the
-// X-RateLimit-… of many APIs. What cannot be read counts as not said, for the
+// X-RateLimit-… of many APIs. What cannot be read counts as not said, because the
 // fields are advice. The zero value says nothing.
 type Upstream struct {
-	// Until is when the other side wants to be called again. The zero value
-	// means that it does not say.
+	// Until is when the upstream wants to be called again, by anybody: keys are
+	// blocked until then. The zero value means that it does not say.
 	Until time.Time
+	// RetryAfter is how long from now the header's Retry-After says to wait, with
+	// whatever status. With a status other than 429, 503 and 403 it speaks of this call
+	// alone, as 202 says when to look at an operation, and so says nothing in Until.
+	RetryAfter time.Duration
 	// Quotas are in the order of their names.
 	Quotas []Quota
 }
@@ -56,35 +59,36 @@ type Quota struct {
 // of the other side are taken as distances from its own Date, where it gives
 // one, so that the two clocks need not agree; none is further off than a year.
 //
-// The status matters where a header gives a reset and does not say how much is left:
-// with 429 and 503 the quota counts as used up. Where a quota is named by several
-// fields, those with one number each win over RateLimit and RateLimit-Policy.
+// Retry-After counts for Until only with 429, 503 and 403, and a used-up quota with every
+// status. If a header gives a reset and does not say how much is left, the quota counts as
+// used up with 429 and 503. If several fields name a quota, those with one number
+// each win over RateLimit and RateLimit-Policy.
 func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
-	r := upstreamReader{header: h, now: now, quotas: map[string]*Quota{}}
+	r := upstreamReader{headerTimes: headerTimes{h, now}, quotas: map[string]*Quota{}}
 	r.readStructured()
 	r.readNamed()
-	var u Upstream
+	u := Upstream{RetryAfter: r.retryAfter()}
 	for _, q := range r.quotas {
 		u.Quotas = append(u.Quotas, *q)
 	}
 	slices.SortFunc(u.Quotas, func(a, b Quota) int { return cmp.Compare(a.Name, b.Name) })
-	u.Until = r.until(status, u.Quotas)
+	u.Until = u.until(status, now)
 	return u
 }
 
-// until goes by Retry-After alone where there is one, as the IETF's draft asks.
-// Else it is when the last of the used-up quotas is there again; an answer that
-// refuses tells of a used-up one, even if it does not say how much is left. The zero
-// Time is for none of these: a success that leaves something, or says no moment.
-func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
-	if wait := retryAfter(r.header, r.now); wait > 0 {
-		return r.now.Add(wait)
-	}
+// until goes by Retry-After alone if it counts, as the IETF's draft asks. Else it is
+// when the last of the used-up quotas is there again; a 429 or 503 tells of a used-up
+// one even if it does not say how much is left. The zero Time means that the answer
+// leaves something, or says no time.
+func (u Upstream) until(status int, now time.Time) time.Time {
 	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if u.RetryAfter > 0 && (refused || status == http.StatusForbidden) {
+		return now.Add(u.RetryAfter)
+	}
 	var last time.Time
-	for _, q := range quotas {
+	for _, q := range u.Quotas {
 		usedUp := q.Remaining == 0 || refused && q.Remaining < 0
-		if usedUp && q.Reset.After(r.now) && q.Reset.After(last) {
+		if usedUp && q.Reset.After(now) && q.Reset.After(last) {
 			last = q.Reset
 		}
 	}
@@ -94,8 +98,7 @@ func (r *upstreamReader) until(status int, quotas []Quota) time.Time {
 // upstreamReader collects quotas by name: their parts come in several fields. All
 // moments that it makes are by this process's clock.
 type upstreamReader struct {
-	header http.Header
-	now    time.Time
+	headerTimes
 	quotas map[string]*Quota
 }
 
@@ -173,32 +176,42 @@ func itemName(item httpsfv.Item) string {
 	return ""
 }
 
-// namedField matches X-RateLimit-Remaining, RateLimit-Reset, and OpenAI's
-// X-RateLimit-Limit-Tokens. What follows the part is the quota's name.
-var namedField = regexp.MustCompile(`(?i)^(?:x-)?rate-?limit-(limit|remaining|reset)(?:-(.+))?$`)
+// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and
+// fields with a quota's name: behind the part, as in OpenAI's X-RateLimit-Limit-Tokens, or before
+// it, as in Anthropic-RateLimit-Tokens-Limit.
+var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-` +
+	`(?:(limit|remaining|reset(?:-after)?)(?:-(.+))?|(.+)-(limit|remaining|reset(?:-after)?))$`)
 
-// readNamed reads the fields that have one number each. Of a field that is there
-// twice the first counts, and of several fields for one part that without X-.
+// readNamed reads the fields that have one number each. Of a remaining or limit that is
+// there twice the first counts, and of several fields for one part that without X-. A
+// Reset-After wins over a Reset, which needs the clocks of both sides.
 func (r *upstreamReader) readNamed() {
 	fields := slices.Sorted(maps.Keys(r.header))
 	slices.Reverse(fields) // the last counts
-	for _, field := range fields {
-		if m := namedField.FindStringSubmatch(field); m != nil {
-			r.set(m[2], strings.ToLower(m[1]), strings.TrimSpace(r.header.Get(field)))
+	for _, after := range []bool{false, true} {
+		for _, field := range fields {
+			m := namedField.FindStringSubmatch(field)
+			if m == nil {
+				continue
+			}
+			part, isAfter := strings.CutSuffix(strings.ToLower(m[1]+m[4]), "-after")
+			if isAfter == after {
+				r.set(m[2]+m[3], part, r.header[field]...)
+			}
 		}
 	}
 }
 
-// set takes one part of a quota: its text, whatever field it is from. Some write
-// "100, 100;w=60" for a limit. What is no number, or is below zero, is passed over.
-func (r *upstreamReader) set(name, part, text string) {
+// set takes one part of a quota from the values of a field. Some write "100, 100;w=60"
+// for a limit. What is no number, or is below zero, is passed over.
+func (r *upstreamReader) set(name, part string, values ...string) {
 	if part == "reset" {
-		if at, ok := r.moment(text); ok {
-			r.quota(name).Reset = at
+		if wait, ok := r.wait(values, time.Second); ok {
+			r.quota(name).Reset = r.now.Add(wait)
 		}
 		return
 	}
-	first, _, _ := strings.Cut(text, ",")
+	first, _, _ := strings.Cut(strings.Join(values, ","), ",")
 	n, err := strconv.ParseInt(strings.TrimSpace(first), 10, 64)
 	if err != nil || n < 0 {
 		return
@@ -209,78 +222,6 @@ func (r *upstreamReader) set(name, part, text string) {
 	case "remaining":
 		r.quota(name).Remaining = n
 	case "window":
-		r.quota(name).Window = upTo(float64(n))
+		r.quota(name).Window = time.Duration(min(n, int64(longestWait/time.Second))) * time.Second
 	}
-}
-
-// moment reads the ways to write a reset: seconds from now, seconds or
-// milliseconds since 1970, "6m0s", RFC 3339 and HTTP's own. Which number it is its
-// size tells. A moment that is over is now.
-func (r *upstreamReader) moment(text string) (time.Time, bool) {
-	const anEpoch = 1e9 // as seconds from now it would be thirty years
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
-		switch {
-		case n >= 1000*anEpoch: // milliseconds since 1970
-			n = n/1000 - r.date()
-		case n >= anEpoch:
-			n -= r.date()
-		}
-		return r.now.Add(upTo(n)), true
-	}
-	if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
-		return r.now.Add(upTo(wait.Seconds())), true
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		at, err = http.ParseTime(text)
-	}
-	if err != nil {
-		return time.Time{}, false
-	}
-	return r.now.Add(upTo(float64(at.UnixMilli())/1000 - r.date())), true
-}
-
-// date is what the other side's clock showed, in seconds since 1970.
-func (r *upstreamReader) date() float64 {
-	return float64(sentAt(r.header, r.now).UnixMilli()) / 1000
-}
-
-// sentAt is the moment of an answer by the other side's clock, its Date, or by this
-// process's where it gives none.
-func sentAt(h http.Header, now time.Time) time.Time {
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		return date
-	}
-	return now
-}
-
-// maxRetryAfter keeps a nonsensical Retry-After from overflowing a Duration,
-// and the sum of it and now from leaving the times that a limiter can hold: those
-// end in 2255.
-const maxRetryAfter = 365 * 24 * time.Hour
-
-// upTo is so many seconds: at least none, at most maxRetryAfter, to the
-// millisecond, which is finer than anybody means it. The bounds are applied before
-// it is a Duration, which a large number would overflow.
-func upTo(seconds float64) time.Duration {
-	seconds = min(max(0, seconds), maxRetryAfter.Seconds())
-	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
-}
-
-// retryAfter reads Retry-After, a number of seconds or a date, as whole
-// seconds from now, rounded up: 0 if there is none, or none that can be read,
-// or one that is over. A date is compared with the answer's own Date where it
-// has one, so that the two clocks need not agree.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := strings.TrimSpace(h.Get("Retry-After"))
-	seconds, err := strconv.ParseUint(text, 10, 64)
-	if err == nil || errors.Is(err, strconv.ErrRange) { // too many digits: very long
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	until, err := http.ParseTime(text)
-	if err != nil {
-		return 0
-	}
-	wait := min(max(0, until.Sub(sentAt(h, now))), maxRetryAfter)
-	return (wait + time.Second - 1).Truncate(time.Second)
 }

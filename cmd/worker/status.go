@@ -22,7 +22,7 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and since the scope began those that are done and the attempts that failed. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
+	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
 
 Where no Redis is configured and no worker runs, it is told of what is kept for the next one.
 
@@ -89,7 +89,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 
 // printStatus writes the status for people, with a bar for each task on a terminal.
 func printStatus(s inspect.Status, out io.Writer, bars bool) error {
-	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "ARCHIVED", "RATE", "END"}
+	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE", "END"}
 	if bars {
 		titles = append(titles, "PROGRESS")
 	}
@@ -129,7 +129,7 @@ func taskCells(t inspect.Task, now time.Time) []string {
 			cells = append(cells, fmt.Sprint(about, n))
 		}
 	}
-	cells = append(cells, fmt.Sprint(c.Done), fmt.Sprint(c.Failed), fmt.Sprint(about, c.Archived), fmt.Sprintf("%.1f/s", t.Rate))
+	cells = append(cells, fmt.Sprint(c.Done), fmt.Sprint(c.Failed), fmt.Sprint(c.FailedAttempts), fmt.Sprint(about, c.Archived), fmt.Sprintf("%.1f/s", t.Rate))
 	if c.Left() == 0 {
 		return append(cells, "-")
 	}
@@ -194,11 +194,11 @@ func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writ
 	for _, s := range p.Slices {
 		seconds := min(p.Step, max(1, p.At.Sub(s.From).Seconds()))
 		rows = append(rows, []string{
-			s.From.Local().Format("2006-01-02 15:04"), fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.Archived),
+			s.From.Local().Format("2006-01-02 15:04"), fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.FailedAttempts),
 			fmt.Sprintf("%.1f/s", float64(s.Done)/seconds), fmt.Sprint(s.Denied), waited(s.WaitP50), waited(s.WaitP99),
 		})
 	}
-	return cli.Table(out, []string{"FROM", "DONE", "FAILED", "ARCHIVED", "RATE", "DENIED", "WAIT P50", "WAIT P99"}, rows)
+	return cli.Table(out, []string{"FROM", "DONE", "FAILED", "FAILED ATTEMPTS", "RATE", "DENIED", "WAIT P50", "WAIT P99"}, rows)
 }
 
 func waited(seconds *float64) string {

@@ -33,19 +33,19 @@ func health(b *dashboard.DashboardBuilder) {
 
 // tasks are how attempts to run jobs ended, by queue and type.
 func tasks(b *dashboard.DashboardBuilder) {
-	ended := func(outcome string) string {
-		return grown("jobs_total", "queue, task", "$__range", `outcome="`+outcome+`"`)
+	ended := func(metric, outcome string) string {
+		return grown(metric, "queue, task", "$__range", `outcome="`+outcome+`"`)
 	}
 	b.WithRow(row("Jobs")).
 		WithPanel(rows("How did jobs end, in the time that is shown?",
-			"By queue and task. put back: denied, they wait. retry after: their handler put them back. Neither spends an attempt.",
+			"By queue and task. Failed: for good, each job once. put back: denied, they wait. retry after: their handler put them back. Neither spends an attempt.",
 			map[string]string{"queue": "Queue", "task": "Task"},
-			column{"Done", count, ended("done")}, column{"Failed, to be tried again", count, ended("failed")},
-			column{"Archived", count, ended("archived")}, column{"Dropped", count, ended("dropped")},
-			column{"Put back", count, ended("put_back")}, column{"Retry after", count, ended("retry_after")},
+			column{"Done", count, ended("jobs_total", "done")}, column{"Failed", count, ended("jobs_total", "failed")},
+			column{"Failed attempts", count, ended("attempts_total", "failed")}, column{"Dropped", count, ended("jobs_total", "dropped")},
+			column{"Put back", count, ended("attempts_total", "put_back")}, column{"Retry after", count, ended("attempts_total", "retry_after")},
 			column{"Running now", count, "sum by (queue, task) (" + series("jobs_running") + ")"})).
 		WithPanel(stacked(graph("Attempts by how they ended", "A second, all tasks.",
-			perSecond, over(speed("jobs_total", "outcome"), "{{outcome}}")))).
+			perSecond, over(speed("attempts_total", "outcome"), "{{outcome}}")))).
 		WithPanel(graph("So long jobs run", "The half and the 95th percentile, by task.",
 			seconds, over(quantile(.5, "job_duration_seconds", "task"), "{{task}} p50"), over(quantile(.95, "job_duration_seconds", "task"), "{{task}} p95"))).
 		WithPanel(graph("Jobs running now", "In all processes, by task.",

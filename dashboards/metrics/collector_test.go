@@ -118,7 +118,7 @@ func TestValues(t *testing.T) {
 	}
 	c := New(server, rdb, Options{Schedules: schedules})
 	got := gather(t, c, func(v map[string]float64) bool {
-		return v["jobs_total{outcome=done,queue=default,task=mail}"] == 12 && v["jobs_total{outcome=archived,queue=default,task=fails}"] == 1 &&
+		return v["jobs_total{outcome=done,queue=default,task=mail}"] == 12 && v["jobs_total{outcome=failed,queue=default,task=fails}"] == 1 &&
 			v["scope_queue_jobs{queue=default,state=archived}"] == 1 && // asynq has it there a moment later
 			v["dispatcher{}"] == 1 && v["scope_dispatcher_alive{}"] == 1 && v["scope_up{}"] == 1 // also on a machine that let it sleep meanwhile
 	})

@@ -42,7 +42,8 @@ var (
 	rounds       = own(histogram, "turn_round_duration_seconds", "How long this process took each time that it gave turns.")
 	uncalled     = own(counter, "uncalled_jobs_total", "Jobs that waited and took permits that were not reserved for them: asynq's own polls brought them, or they came too late after they were called.")
 	polling      = own(gauge, "release_fallback", "1 while waiting jobs are not called back, but left to asynq's own polls: they come late.")
-	jobs         = own(counter, "jobs_total", "Attempts to run jobs by how they ended: done, failed (to be tried again), archived, dropped, put_back (denied: it did not run), retry_after (put back by its handler).", "queue", "task", "outcome")
+	jobs         = own(counter, "jobs_total", "Jobs by how they ended: done, failed (for good: it is archived), dropped.", "queue", "task", "outcome")
+	attempts     = own(counter, "attempts_total", "Attempts to run jobs by how they ended: done, failed (the job runs again, or this was its last attempt), dropped, put_back (denied: it did not run), retry_after (put back by its handler).", "queue", "task", "outcome")
 	running      = own(gauge, "jobs_running", "Jobs that run now in this process.", "queue", "task")
 	jobDurations = own(histogram, "job_duration_seconds", "How long jobs ran, however they ended.", "queue", "task")
 	troubles     = own(gauge, "redis_trouble", "1 while this process finds that of a Redis that it uses: away, out_of_memory, read_only, wrong_password and others, with which jobs wait; or evicts, which is a maxmemory-policy that deletes jobs and limits when its memory is full.", "trouble")
@@ -68,9 +69,15 @@ func (c *collector) own(out chan<- prometheus.Metric) {
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
 	}
 	for _, t := range r.Tasks() {
-		for end, n := range t.Ends {
-			out <- jobs.value(float64(n), t.Queue, t.Type, history.End(end).String())
+		for _, end := range []history.End{history.Done, history.Dropped, history.PutBack, history.RetryAfter} {
+			n := float64(t.Ends[end])
+			out <- attempts.value(n, t.Queue, t.Type, end.String())
+			if end == history.Done || end == history.Dropped {
+				out <- jobs.value(n, t.Queue, t.Type, end.String())
+			}
 		}
+		out <- jobs.value(float64(t.Ends.FailedJobs()), t.Queue, t.Type, "failed")
+		out <- attempts.value(float64(t.Ends.FailedAttempts()), t.Queue, t.Type, "failed")
 		out <- running.value(float64(t.Busy), t.Queue, t.Type)
 		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
 	}

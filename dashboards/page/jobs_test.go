@@ -119,8 +119,8 @@ func TestQueuesThatWait(t *testing.T) {
 		for _, found := range cell.FindAllStringSubmatch(row, -1) {
 			counts = append(counts, found[1])
 		}
-		// Waiting, pending, scheduled, running, retrying, completed, archived, done and failed.
-		return strings.Join(counts, " ") == "2 0 0 0 1 0 0 1 1" && strings.Contains(row, `<span class="chip wait">waiting</span>`)
+		// Waiting, pending, scheduled, running, retrying, completed, archived, done and failed attempts: the one that ran has failed.
+		return strings.Join(counts, " ") == "2 0 0 0 1 0 0 0 1" && strings.Contains(row, `<span class="chip wait">waiting</span>`)
 	})
 	running.Until(t, "a denial by a limit that is paused", func() bool {
 		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "nobody can tell for how long")

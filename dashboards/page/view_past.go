@@ -57,7 +57,7 @@ func makePast(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 	}
 	d.Curves = []pastCurve{
 		newCurve("Done a second", "", found, func(s history.Slice) float64 { return float64(s.Done) / d.Step }, perSecond),
-		newCurve("Failed a second", "bad", found, func(s history.Slice) float64 { return float64(s.Failed) / d.Step }, perSecond),
+		newCurve("Jobs failed a second", "bad", found, func(s history.Slice) float64 { return float64(s.Failed) / d.Step }, perSecond),
 		newCurve("Half of those that waited did so for at most", "", found, func(s history.Slice) float64 { return waited(s.WaitP50) }, asSpan),
 		newCurve("99 of a hundred for at most", "", found, func(s history.Slice) float64 { return waited(s.WaitP99) }, asSpan),
 	}

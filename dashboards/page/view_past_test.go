@@ -31,7 +31,7 @@ func TestPast(t *testing.T) {
 	for _, span := range []string{"hour", "day", "month"} {
 		running.Until(t, "past of "+span, func() bool {
 			text := see("/history?past=" + span)
-			return strings.Contains(text, `<b class="num">4 done</b>, <b class="num">1 failed</b>`) &&
+			return strings.Contains(text, `<b class="num">4 done</b>, <b class="num">0 failed</b> (1 failed attempt) since`) &&
 				strings.Contains(text, `past=`+span+`" aria-current="true"`) && strings.Count(text, "<polyline") == 4
 		})
 	}

@@ -53,14 +53,14 @@ type Slice struct {
 	waits waitCounts
 }
 
-// Ended is how attempts to run jobs ended.
+// Ended is how jobs ended.
 type Ended struct {
-	Done     int64 `json:"done"`
-	Failed   int64 `json:"failed"`   // those archived as well
-	Archived int64 `json:"archived"` // for good
+	Done           int64 `json:"done"`
+	Failed         int64 `json:"failed"`          // jobs that failed for good
+	FailedAttempts int64 `json:"failed_attempts"` // of these jobs, and of those that run again
 }
 
-// TaskEnded is how attempts of jobs of one queue and type ended.
+// TaskEnded is how jobs of one queue and type ended.
 type TaskEnded struct {
 	Queue string `json:"queue"`
 	Type  string `json:"type"`
@@ -89,16 +89,12 @@ func (s *Slice) add(field string, n int64) {
 		of := entry(&s.Tasks, TaskEnded{Queue: task.Queue, Type: task.Type}, func(a, b TaskEnded) int {
 			return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Type, b.Type))
 		})
+		var counts Counts
+		counts[end] = n
 		for _, sum := range []*Ended{&s.Ended, &of.Ended} {
-			switch end {
-			case Done:
-				sum.Done += n
-			case Archived:
-				sum.Archived += n
-				sum.Failed += n
-			case Failed:
-				sum.Failed += n
-			}
+			sum.Done += counts[Done]
+			sum.Failed += counts.FailedJobs()
+			sum.FailedAttempts += counts.FailedAttempts()
 		}
 		return
 	}

@@ -31,6 +31,7 @@ func TestThePastIsToldByTheClock(t *testing.T) {
 		m.SetTime(began.Add(after))
 		run(r, mail, Done)
 		run(r, mail, Failed)
+		run(r, mail, Archived)
 		waited(r, 40*time.Second)
 		needs, d := denied("api", "k", time.Minute)
 		decide(r, "x", needs, d)
@@ -51,7 +52,7 @@ func TestThePastIsToldByTheClock(t *testing.T) {
 			if s.Done == 0 && len(s.Tasks)+len(s.Limits) == 0 {
 				continue
 			}
-			ended := []TaskEnded{{mail.Queue, mail.Type, Ended{Done: s.Done, Failed: s.Done}}}
+			ended := []TaskEnded{{mail.Queue, mail.Type, Ended{Done: s.Done, Failed: s.Done, FailedAttempts: 2 * s.Done}}}
 			decided := []LimitDecided{{"api", Decided{Allowed: s.Done, Denied: s.Done}}}
 			if diff := cmp.Diff(ended, s.Tasks) + cmp.Diff(decided, s.Limits); diff != "" || s.Ended != ended[0].Ended || s.Decided != decided[0].Decided {
 				t.Errorf("%+v: want as many of each (-want +got):\n%s", s, diff)

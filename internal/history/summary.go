@@ -85,6 +85,13 @@ func (e End) String() string { return endTexts[e] }
 // Counts is how many jobs ended in which way, by End.
 type Counts [ends]int64
 
+// FailedJobs is how many jobs failed for good: each is counted once.
+func (c Counts) FailedJobs() int64 { return c[Archived] }
+
+// FailedAttempts is how many attempts failed: those that will be repeated, and the last
+// ones of jobs that failed for good.
+func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
+
 func (c Counts) sum() (n int64) {
 	for _, of := range c {
 		n += of

@@ -35,7 +35,7 @@ type Queue struct {
 type Task struct {
 	Type      string    `json:"type"`
 	Counts    Counts    `json:"counts"`
-	Estimated bool      `json:"estimated"` // whether Counts are: Done and Failed never are
+	Estimated bool      `json:"estimated"` // whether Counts are; those since the scope began never are
 	Rate      float64   `json:"done_a_second"`
 	End       time.Time `json:"end,omitzero"`        // zero if nobody knows, or nothing is left
 	EndAbout  bool      `json:"end_about,omitempty"` // whether End is an estimate
@@ -52,8 +52,10 @@ type Counts struct {
 	Scheduled int `json:"scheduled"`
 	Running   int `json:"running"`
 	Archived  int `json:"archived"`
-	Done      int `json:"done"`
-	Failed    int `json:"failed"`
+	Done      int `json:"done"`   // since the scope began, as the rest
+	Failed    int `json:"failed"` // jobs that failed for good
+	// FailedAttempts counts each failed attempt, of jobs that run again as well.
+	FailedAttempts int `json:"failed_attempts"`
 }
 
 // Left is how many are still to be done.
@@ -97,6 +99,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 			of.Tasks = append(of.Tasks, *c.tasks[t])
 			of.Counts.Done += c.tasks[t].Counts.Done
 			of.Counts.Failed += c.tasks[t].Counts.Failed
+			of.Counts.FailedAttempts += c.tasks[t].Counts.FailedAttempts
 		}
 		s.Queues = append(s.Queues, of)
 	}
@@ -256,7 +259,7 @@ func (p past) fill(queue string, task func(name string) *Task) {
 	for t, counts := range p.totals {
 		if t.Queue == queue {
 			c := &task(t.Type).Counts
-			c.Done, c.Failed = int(counts[history.Done]), int(counts[history.Failed]+counts[history.Archived])
+			c.Done, c.Failed, c.FailedAttempts = int(counts[history.Done]), int(counts.FailedJobs()), int(counts.FailedAttempts())
 		}
 	}
 	for t, n := range p.done {

@@ -1,0 +1,67 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestStatus_Failed_CountsJobs: a job that fails at each of its attempts is one failed job,
+// and a job that fails once and is done then is none.
+func TestStatus_Failed_CountsJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		quiet := slog.New(slog.DiscardHandler)
+		policy := scheduler.RetryPolicy{Backoff: scheduler.Backoff{Base: time.Second, Jitter: scheduler.None}}
+		server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			return scheduler.Rule{Retry: &policy}, nil
+		}}, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
+		must(t, err)
+		must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			retried, _ := asynq.GetRetryCount(ctx)
+			if string(task.Payload()) == "never" || string(task.Payload()) == "later" && retried == 0 {
+				return errors.New("broken")
+			}
+			return nil
+		})))
+		defer server.Shutdown()
+		for payload, jobs := range map[string]int{"never": 10, "later": 7, "at once": 5} {
+			for i := range jobs {
+				_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", []byte(payload)), asynq.TaskID(fmt.Sprint(payload, i)), asynq.MaxRetry(2))
+				must(t, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+		status, err := q.Status(t.Context())
+		must(t, err)
+		want := inspect.Counts{Done: 12, Failed: 10, FailedAttempts: 37, Archived: 10}
+		for _, counts := range []inspect.Counts{status.Queues[0].Counts, status.Queues[0].Tasks[0].Counts} {
+			if counts != want {
+				t.Errorf("%+v, want %+v", counts, want)
+			}
+		}
+		past, err := q.Since(t.Context(), time.Hour)
+		must(t, err)
+		if past.Whole.Failed != 10 || past.Whole.FailedAttempts != 37 || past.Whole.Done != 12 {
+			t.Errorf("the last hour has %+v, want %+v", past.Whole.Ended, want)
+		}
+		info, err := q.Info(t.Context(), "default")
+		must(t, err)
+		if done := info.DoneToday(); done != 12 {
+			t.Errorf("%d done today, want 12", done)
+		}
+	})
+}

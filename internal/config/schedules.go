@@ -18,7 +18,8 @@ import (
 // Schedule enqueues a job at every tick of a cron line.
 type Schedule struct {
 	// Cron is five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
-	// @weekly, @monthly, @yearly, or @every with a duration of whole seconds. Required.
+	// @weekly, @monthly, @yearly, or @every with a duration of whole seconds. Ranges may wrap around
+	// (22-2, fri-mon), 7 is Sunday, and a step must fit its field. Required.
 	Cron string `yaml:"cron"`
 	// Seconds says that cron begins with a sixth field, for the second.
 	Seconds bool `yaml:"seconds"`

@@ -61,7 +61,9 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 		}
 		switch {
 		case v.spec == s.timetable.spec:
-			err = r.tend(ctx, &s, &v)
+			if err = r.tend(ctx, &s, &v); err == nil && s.look.IsZero() {
+				continue // more ticks are due
+			}
 		case !v.intent.IsZero(): // its replica may be gone; other ticks are left to those who run that line
 			err = r.step(context.WithoutCancel(ctx), &s, &v)
 		}

@@ -1,13 +1,16 @@
 package cron
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
 )
@@ -40,9 +43,9 @@ func TestMissedTicks(t *testing.T) {
 				second := newReplica(t, m, q, entries, nil)
 				var log strings.Builder
 				second.log = slog.New(slog.NewTextHandler(&log, nil))
-				second.pass(t.Context())
+				second.catchUp()
 				until(9, 0)
-				second.pass(t.Context())
+				second.catchUp()
 				checkIDs(t, q.ids(), sweepIDs(tc.want...))
 				said, want := log.String(), `msg="schedule missed ticks" entry=sweep ticks=`+tc.missed+" "
 				if (tc.missed == "") != (said == "") || tc.missed != "" && (!strings.Contains(said, want) || strings.Count(said, "\n") != 1) {
@@ -50,6 +53,76 @@ func TestMissedTicks(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// catchUp looks after the schedules until no tick is due, and says how long none is.
+func (r *replica) catchUp() (wait time.Duration) {
+	for wait == 0 {
+		wait = r.pass(context.Background())
+	}
+	return wait
+}
+
+// A schedule that catches up must not keep the others waiting: their ticks come in time,
+// and so do a stop and a pause.
+func TestCatchUpBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		report := Entry{Name: "report", Cron: "* * * * *", Type: "report:send", Missed: MissedAll, MissedMax: 5000}
+		entries := []Entry{report, hourly(nil)}
+		first := startReplica(t, m, q, entries, nil)
+		until(0, 30)
+		first.end()
+		time.Sleep(time.Until(time.Date(2000, 1, 3, 8, 59, 50, 0, time.UTC)))
+		before := len(q.ids())
+		slow := func(r *replica) { // some 3,400 ticks take an hour
+			r.stall = func(*asynq.Task) time.Duration { return time.Second }
+		}
+		second := startReplica(t, m, q, entries, slow)
+		time.Sleep(15 * time.Second)
+		ids := q.ids()[before:]
+		if at := slices.Index(ids, "sweep@"+unixText(time.Date(2000, 1, 3, 9, 0, 0, 0, time.UTC))); at < 0 || len(ids) < 10 {
+			t.Errorf("after 15 s of catching up: %d jobs, that of the other schedule at %d", len(ids), at)
+		}
+		second.end()
+		third := startReplica(t, m, q, entries, nil)
+		time.Sleep(time.Minute)
+		third.end()
+		var reports []string
+		for _, id := range q.ids() {
+			if strings.HasPrefix(id, "report@") {
+				reports = append(reports, id)
+			}
+		}
+		want := int(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) / time.Minute)
+		if len(reports) != want || !slices.IsSorted(reports) {
+			t.Errorf("%d reports, sorted is %t; want one for each of %d minutes in order", len(reports), slices.IsSorted(reports), want)
+		}
+	})
+}
+
+// The list of late ticks is made once, not anew for each of them.
+func TestCatchUpIsMadeOnce(t *testing.T) {
+	e := Entry{Name: "report", Cron: "* * * * *", Type: "report:send", Missed: MissedAll, MissedMax: 1000}
+	schedules, err := newSchedules([]Entry{e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := schedules["report"]
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	last := now.Add(-2000 * time.Minute)
+	run, missed := s.dueTick(s.timetable, last, now, now)
+	if want := now.Add(-1000 * time.Minute); !run.Equal(want) || !missed.Equal(want.Add(-time.Minute)) {
+		t.Fatalf("runs %v after missing %v, want %v to run first", run, missed, want)
+	}
+	made := len(s.catchUp)
+	for n := 1; n < 1000; n++ {
+		at := &s.catchUp[0]
+		if run, missed = s.dueTick(s.timetable, run, now, now); !missed.IsZero() || len(s.catchUp) != made-n || &s.catchUp[0] == at {
+			t.Fatalf("tick %d: missed %v, %d of %d left", n, missed, len(s.catchUp), made)
+		}
 	}
 }
 

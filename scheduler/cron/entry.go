@@ -24,6 +24,10 @@ type Entry struct {
 	// @every with a duration of whole seconds. An @every ticks at the multiples
 	// of its duration since 1970, the same on each machine and after a restart.
 	Cron string
+	//
+	// A field is *, a value, a range or a list of these, with a step if wanted. Ranges may
+	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than what it
+	// divides is wrong: "*/90" minutes would be once an hour, while @every 90m is what it says.
 	// Seconds says that Cron starts with a field for the second.
 	Seconds bool
 	// Zone is the IANA time zone of Cron. The zero value means UTC.

@@ -60,6 +60,7 @@ func (r *Runner) Set(entries []Entry) error {
 		s.known = old.known
 		if old.timetable.spec == s.timetable.spec { // else that has still to be adopted
 			s.progress = old.progress
+			s.catchUp = nil // Missed or MissedMax may have changed
 		}
 	}
 	r.schedules = schedules

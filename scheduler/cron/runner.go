@@ -121,6 +121,8 @@ type progress struct {
 	look     time.Time // when to look at it again, by Redis's clock
 	fails    int       // tries in a row that an error ended
 	tried    time.Time // when it last enqueued, by our own clock
+	// catchUp are the late ticks that are still to run, oldest first.
+	catchUp []time.Time
 }
 
 // ErrNoEntry says that the Runner was given no entry of the name. Errors of

@@ -87,7 +87,7 @@ func TestRemovedAtATick(t *testing.T) {
 		if err := r.Set(nil); err != nil {
 			t.Fatal(err)
 		}
-		r.pass(t.Context())
+		r.catchUp()
 		checkIDs(t, q.ids(), sweepIDs(1))
 		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
 			t.Errorf("removed, but the state still says %q", spec)
@@ -148,7 +148,7 @@ func TestRemovedWhileATickIsHalfDone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			time.Sleep(r.pass(t.Context()))
+			time.Sleep(r.catchUp())
 		}
 		checkIDs(t, q.ids(), sweepIDs(1))
 		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {

@@ -28,13 +28,15 @@ const (
 	retainFor = 5 * time.Minute
 )
 
-// tend does all that is due for a schedule, and sets when to look at it again.
+// tend takes a schedule up to the end of the next tick that is due, and sets s.look, when
+// to look at it again, if no tick is due. One tick a call: a schedule that
+// catches up on thousands of ticks must not keep the others waiting.
 // A tick that has begun is finished even if ctx ends.
 func (r *Runner) tend(ctx context.Context, s *schedule, v *view) error {
 	if v.err != nil {
 		return v.err
 	}
-	for ctx.Err() == nil {
+	for before := v.tick; ctx.Err() == nil && v.tick.Equal(before); {
 		if v.ahead(s.known) {
 			s.known = time.Time{}
 		}
@@ -138,7 +140,7 @@ func (r *Runner) tick(ctx context.Context, s *schedule, by *timetable, v *view) 
 	}
 	// known is newer than last if Redis lost the state's latest moves.
 	from := latest(v.last, s.known)
-	run, missed := dueTick(s.entry, by, from, upTo, v.now)
+	run, missed := s.dueTick(by, from, upTo, v.now)
 	if run.IsZero() && missed.IsZero() {
 		return true, nil
 	}

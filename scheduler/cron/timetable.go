@@ -55,6 +55,12 @@ func newTimetable(e Entry) (*timetable, error) {
 	if e.Seconds {
 		fields |= robfig.Second
 	}
+	if !strings.HasPrefix(line, "@") {
+		var hint string
+		if line, hint = expandLine(line, e.Seconds); hint != "" {
+			return wrong(hint)
+		}
+	}
 	schedule, err := robfig.NewParser(fields).Parse(line)
 	if err != nil {
 		return wrong("is not a cron line: " + err.Error())
@@ -76,6 +82,8 @@ func badFields(line string, seconds bool) string {
 		return `must be a cron line such as "0 9 * * *" or @daily`
 	case strings.HasPrefix(line, "TZ=") || strings.HasPrefix(line, "CRON_TZ="):
 		return "must not name a time zone: put it in zone"
+	case line == "@reboot":
+		return "is not supported, because replicas on many machines share a schedule: enqueue the job when the machine or the service starts"
 	case strings.HasPrefix(line, "@"):
 		return ""
 	case count == 6 && !seconds:
@@ -200,10 +208,18 @@ const missedAfter = 30 * time.Second
 // are too late and are dropped, or the zero time. A tick that runs is newer
 // than any that is dropped.
 //
-// It chooses one at a time. The state then moves past it, and the next call finds
-// the rest: so with MissedAll the late ones run oldest first, and a process that
-// stops halfway leaves the others to whoever goes on.
-func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+// It chooses one at a time. The state then moves past that tick, and the next call finds
+// the rest. So with MissedAll the late ones run oldest first, and if a process
+// stops halfway, another goes on with the others. The list of those is made once
+// and kept in s.catchUp.
+func (s *schedule) dueTick(by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+	for len(s.catchUp) > 0 && !s.catchUp[0].After(last) {
+		s.catchUp = s.catchUp[1:]
+	}
+	if len(s.catchUp) > 0 && !s.catchUp[0].After(upTo) {
+		return s.catchUp[0], time.Time{}
+	}
+	e := s.entry
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	timely := by.next(latest(last, late))
 	if timely.After(upTo) {
@@ -221,6 +237,7 @@ func dueTick(e Entry, by *timetable, last, upTo, now time.Time) (run, missed tim
 	if len(old) > keep {
 		missed, old = old[0], old[1:]
 	}
+	s.catchUp = old
 	if len(old) > 0 {
 		return old[0], missed
 	}

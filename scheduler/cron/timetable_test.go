@@ -183,12 +183,14 @@ func TestNextAgreesForAnyLine(t *testing.T) {
 
 func drawField(rt *rapid.T, name string, low, high int) string {
 	value := rapid.IntRange(low, high)
+	if name == "weekday" {
+		value = rapid.IntRange(0, 7)
+	}
 	switch rapid.IntRange(0, 4).Draw(rt, name+" kind") {
 	case 0:
-		a := value.Draw(rt, name)
-		return fmt.Sprintf("%d-%d", a, rapid.IntRange(a, high).Draw(rt, name+" end"))
+		return fmt.Sprintf("%d-%d", value.Draw(rt, name), value.Draw(rt, name+" end"))
 	case 1:
-		return fmt.Sprintf("*/%d", rapid.IntRange(1, high).Draw(rt, name+" step"))
+		return fmt.Sprintf("*/%d", rapid.IntRange(1, high-low).Draw(rt, name+" step"))
 	case 2:
 		return fmt.Sprintf("%d,%d", value.Draw(rt, name), value.Draw(rt, name+" second"))
 	default:
@@ -214,6 +216,38 @@ func TestNextAtTheEndOfALeapYear(t *testing.T) {
 			if next, want := e.Next(eve), time.Date(year+1, 1, 1, 0, 0, 0, 0, in); !next.Equal(want) {
 				t.Errorf("%s: %v, want %v", zone, next, want)
 			}
+		}
+	}
+}
+
+// Names, 7 as Sunday and ranges that wrap around are other ways to write a list of numbers.
+func TestSpellingsOfFields(t *testing.T) {
+	for line, same := range map[string]string{
+		"0 0 * * 7":           "0 0 * * 0",
+		"0 0 * * sun":         "0 0 * * 0",
+		"0 0 * * 5-7":         "0 0 * * 0,5,6",
+		"0 0 * * FRI-MON":     "0 0 * * 0,1,5,6",
+		"0 0 * * fri-MON/2":   "0 0 * * 0,5",
+		"0 22-2 * * *":        "0 0,1,2,22,23 * * *",
+		"0 22-2/2 * * *":      "0 0,2,22 * * *",
+		"50-10/10 * * * *":    "0,10,50 * * * *",
+		"0 0 1 nov-FEB *":     "0 0 1 1,2,11,12 *",
+		"0 0 28-2 * *":        "0 0 1,2,28,29,30,31 * *",
+		"5/20,7 * * * *":      "5,7,25,45 * * * *",
+		"0 0 ? * mon,WED":     "0 0 * * 1,3",
+		"0 0 13 * fri":        "0 0 13 * 5",
+		"0 0 1-7 * sun-sat":   "0 0 1-7 * 0-6",
+		"*/1 */1 */1 */1 */1": "* * * * *",
+	} {
+		from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		for at, want := from, from; at.Before(from.AddDate(1, 0, 0)); {
+			at, want = (Entry{Cron: line}).Next(at), (Entry{Cron: same}).Next(want)
+			if !at.Equal(want) || at.IsZero() {
+				t.Errorf("%s ticks at %v, %s at %v", line, at, same, want)
+				break
+			}
+			at = at.Add(5 * time.Hour).Truncate(time.Minute)
+			want = at
 		}
 	}
 }

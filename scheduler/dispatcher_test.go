@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,52 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 		st.wantOnce(20)
 		st.wantClean()
 	})
+}
+
+// The worker that leads stops gracefully: another one gives the next turn at most 100 ms late,
+// whatever the leader's lease was, also if jobs come only then.
+func TestNextLeaderAfterGracefulStop(t *testing.T) {
+	for name, row := range map[string]struct {
+		every  time.Duration
+		before int // jobs, of which some still wait when the leader stops
+		stop   time.Duration
+		after  int // jobs that are enqueued then
+	}{
+		"many turns":         {100 * time.Millisecond, 150, 10 * time.Second, 0},
+		"rare turns":         {3 * time.Second, 8, 10500 * time.Millisecond, 0},
+		"just before a turn": {3 * time.Second, 8, 11900 * time.Millisecond, 0},
+		"an idle scope":      {time.Second, 1, 11 * time.Second, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, rdb := redistest.Mini(t)
+				limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(row.every)}
+				s := settings{config: quick, limits: []throttle.Limit{limit}}
+				leader := start(t, rdb, s)
+				for range row.before {
+					leader.enqueue(needing(""))
+				}
+				time.Sleep(time.Second)
+				next := start(t, redistest.MiniClient(t, m), s)
+				time.Sleep(row.stop - time.Second)
+				leader.server.Shutdown()
+				for range row.after {
+					leader.enqueue(needing(""))
+				}
+				time.Sleep(15 * time.Second)
+				ran := append(leader.ran(), next.ran()...)
+				slices.SortFunc(ran, func(a, b run) int { return a.at.Compare(b.at) })
+				if len(ran) != row.before+row.after {
+					t.Errorf("%d jobs ran, want %d", len(ran), row.before+row.after)
+				}
+				for i := 1; i < len(ran); i++ {
+					if i != row.before && ran[i].at.Sub(ran[i-1].at) > row.every+100*time.Millisecond {
+						t.Errorf("job %d ran %s after the one before, want %s and 100 ms at most", i, ran[i].at.Sub(ran[i-1].at), row.every)
+					}
+				}
+			})
+		})
+	}
 }
 
 // slowSettle has it take a while to write where lanes wait.

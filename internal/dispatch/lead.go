@@ -152,13 +152,11 @@ func (d *dispatcher) find(ctx context.Context, lanes []string) error {
 	return nil
 }
 
-// resign lets another process take over at once. It is also what becomes of one
-// that can reach the limiter but not the queues: to grant permits that nobody comes
-// for would waste them.
+// resign lets another process take over at once. A process that can reach the limiter but
+// not the queues does so, too: jobs that it granted permits would not come for them. The
+// lease can be this process's although it has no core: it has just lost its connection, or
+// could not read all lanes.
 func (d *dispatcher) resign(ctx context.Context) {
-	if d.core == nil {
-		return
-	}
 	d.core = nil
 	d.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -120,8 +120,9 @@ func (d *dispatcher) sleep(ctx context.Context, words <-chan turns.Word, earlies
 }
 
 // hear takes a word in, and reports whether there is something to do now. A process
-// that does not lead hears only of new lanes and jobs: where nobody has the lease it
-// takes it at once.
+// that does not lead hears of new lanes and jobs, and takes the lease at once if no process
+// has it; and it hears that the leader has stepped down. The leader's own word does not count:
+// a process that stepped down because it cannot reach the queues leaves the lease to others.
 func (d *dispatcher) hear(word turns.Word) bool {
 	now := time.Now()
 	if word.Kind == turns.Reconnected {
@@ -132,6 +133,9 @@ func (d *dispatcher) hear(word turns.Word) bool {
 		d.listens = true
 	}
 	switch {
+	case word.Kind == turns.SteppedDown && word.Name != d.process:
+		d.taken, d.lead = time.Time{}, now
+		return true
 	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected || word.Kind == turns.TooMany:
 		if now.Before(d.taken) || (d.core != nil && word.Number > 0 && word.Number <= d.seen) {
 			return false

@@ -59,7 +59,8 @@ func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, s
 	return l, nil
 }
 
-// Resign gives the lease back, so that another process need not wait for its end.
+// Resign gives the lease back if the process holds it, and tells the other processes, so
+// that one of them takes it at once.
 func (s *Store) Resign(ctx context.Context, process string) error {
 	return s.run(ctx, lua.Resign, process).Err()
 }

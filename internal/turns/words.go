@@ -13,7 +13,7 @@ import (
 type Word struct {
 	Kind   WordKind
 	Number int64  // of the lane, or of the change
-	Name   string // of the meter, the limit, or the lane
+	Name   string // of the meter, the limit, the lane, or the process
 }
 
 // WordKind is what a word tells of.
@@ -31,6 +31,8 @@ const (
 	QueuesWeigh WordKind = "weights"
 	// PatienceEnds: a job waits whose time is up before that of all others.
 	PatienceEnds WordKind = "patience"
+	// SteppedDown: the process of that name has given the lease back.
+	SteppedDown WordKind = "stepped_down"
 )
 
 // mostKept is how many words wait to be taken before they are given up.
@@ -79,7 +81,7 @@ func readWord(message any) Word {
 	kind, rest, _ := strings.Cut(m.Payload, " ")
 	w := Word{Kind: WordKind(kind)}
 	switch w.Kind {
-	case JobCame:
+	case JobCame, SteppedDown:
 		w.Name = rest
 	default:
 		number, name, _ := strings.Cut(rest, " ")

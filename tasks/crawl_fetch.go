@@ -315,15 +315,16 @@ type crawlJob struct {
 	run    frontier.Run            // the one that it belongs to, after claim
 	hosts  []string                // that the crawl may go to
 	robots map[string]*robots.File // by origin; nil for one that is not known
-	result CrawlResult
+	// matching is what the page's links have cost to match against wildcards: see maxMatching.
+	matching int
+	result   CrawlResult
 }
 
-// goes reports whether the crawl follows a link: to its host, and to that URL. Links that
-// lead into traps it does not.
+// goes reports whether the crawl follows a link: to its host, and to that URL.
 func (j *crawlJob) goes(to string) bool {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to) }
 	return links.Within(to, j.hosts) && (len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)) &&
-		!slices.ContainsFunc(j.Exclude, matches) && !links.Trap(to, time.Now())
+		!slices.ContainsFunc(j.Exclude, matches)
 }
 
 // full says why links are left out.

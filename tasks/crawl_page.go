@@ -402,6 +402,18 @@ func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map
 	return deeper, err
 }
 
+// maxMatching bounds how much one page's links cost to match against wildcards, in wildcards
+// times bytes of a URL. Each costs about a nanosecond, and a thousand usual links against a
+// hundred wildcards are 10 million.
+const maxMatching = 200e6
+
+// affords reports whether the page may still match so much, and counts it. If not,
+// the link's own job asks robots.txt, as each job does before it fetches.
+func (j *crawlJob) affords(cost int) bool {
+	j.matching += cost
+	return j.matching <= maxMatching
+}
+
 // enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it, and
 // returns the state that the URL has then. The job comes before the note: see
 // Frontier.Found.
@@ -410,7 +422,7 @@ func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch) (frontier.State
 	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 		return "", err
 	}
-	if file != nil && !file.Allowed(l.URL) {
+	if file != nil && j.affords(file.Wildcards()*len(l.URL)) && !file.Allowed(l.URL) {
 		return frontier.Disallowed, nil
 	}
 	// Allow gets hosts and no words such as SameHost, which would mean another host there.

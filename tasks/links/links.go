@@ -12,11 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	whatwgerrors "github.com/nlnwa/whatwg-url/errors"
 	whatwg "github.com/nlnwa/whatwg-url/url"
@@ -121,51 +118,4 @@ func Within(text string, allowed []string) bool {
 		pattern, err := canonical.Host(pattern)
 		return err == nil && (!wild && host == pattern || wild && strings.HasSuffix(host, "."+pattern))
 	})
-}
-
-// maxSegments is how many parts a path may have, and repeats how often in a row the same
-// parts may come in it.
-const (
-	maxSegments = 30
-	repeats     = 3
-)
-
-// dated finds a year and a month in a path or a query.
-var dated = regexp.MustCompile(`(?:^|[^0-9])([12][0-9]{3})[-/](?:0?[1-9]|1[0-2])(?:[^0-9]|$)`)
-
-// Trap reports whether a URL looks like one of those that sites make without end: whose path
-// repeats itself, as /a/b/a/b/a/b does where a relative link leads further down, or has more
-// than 30 parts, and pages of a calendar that lie more than two years ahead, or before 1970.
-func Trap(text string, now time.Time) bool {
-	u, err := url.Parse(text)
-	if err != nil {
-		return true
-	}
-	parts := strings.Split(strings.Trim(u.EscapedPath(), "/"), "/")
-	if len(parts) > maxSegments {
-		return true
-	}
-	for length := 1; length*repeats <= len(parts); length++ {
-		same := 0 // so many parts in a row are as those before them at this length
-		for i := length; i < len(parts); i++ {
-			if parts[i] != parts[i-length] {
-				same = 0
-			} else if same++; same >= length*(repeats-1) && slices.ContainsFunc(parts[i-length:i], word) {
-				return true
-			}
-		}
-	}
-	for _, found := range dated.FindAllStringSubmatch(u.EscapedPath()+"?"+u.RawQuery, -1) {
-		if year, _ := strconv.Atoi(found[1]); year < 1970 || year > now.Year()+2 {
-			return true
-		}
-	}
-	return false
-}
-
-// word reports whether a part is one that no path repeats in honesty, as it does numbers and
-// single letters.
-func word(part string) bool {
-	_, err := strconv.Atoi(part)
-	return len(part) > 1 && err != nil
 }

@@ -10,6 +10,7 @@ package robots
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -24,10 +25,10 @@ import (
 // least. A line that this cuts through is left out.
 const MaxSize = 500 << 10
 
-// MaxWildcards is how many rules with a wildcard are taken as they are for a crawler: each
-// has to be tried for each URL. Of more, those that allow are left out, and those that
-// disallow count up to their first wildcard: a file that asks for too much is obeyed
-// too much.
+// MaxWildcards is how many wildcards a crawler's rules may have in all, because each of them
+// is looked for in each URL. Of the rules beyond that, those that allow are left out, and those
+// that disallow count up to their first wildcard. So the crawler obeys a file that asks for too
+// much by fetching less.
 const MaxWildcards = 500
 
 // maxDelay keeps a nonsensical Crawl-delay from stopping a crawl for good. Such a one
@@ -97,7 +98,7 @@ func Parse(text []byte, agent string) *File {
 		}
 	}
 	p.file.group = *cmp.Or(p.groups[own], p.groups["*"])
-	slices.SortStableFunc(p.file.rules.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
+	p.file.rules.sort()
 	return &p.file
 }
 
@@ -109,8 +110,13 @@ type parser struct {
 	sitemaps map[string]bool
 
 	groups map[string]*group // of the crawler, nil until it is named, and of those that are not
-	to     []*group          // whom the next rule is for
-	ruled  bool              // whether there has been a rule for them
+	to     []*group          // the groups that the next rule is for
+	ruled  bool              // whether they have had a rule
+	// delayTo are the groups that the next Crawl-delay is for, and delayed is whether they have
+	// had one. RFC 9309 does not know the line, so it does not end a list of crawlers for
+	// the rules. But a delay is meant for the names right above it alone.
+	delayTo []*group
+	delayed bool
 }
 
 // line takes in one line, split into its key, in lower case, and its value. A key that
@@ -120,6 +126,10 @@ func (p *parser) line(key, value string) {
 	case "user-agent":
 		if p.ruled {
 			p.to, p.ruled = nil, false
+			p.delayTo, p.delayed = nil, false
+		}
+		if p.delayed {
+			p.delayTo, p.delayed = nil, false
 		}
 		token := Token(value)
 		of, known := p.groups[token]
@@ -133,6 +143,9 @@ func (p *parser) line(key, value string) {
 		if !slices.Contains(p.to, of) {
 			p.to = append(p.to, of)
 		}
+		if !slices.Contains(p.delayTo, of) {
+			p.delayTo = append(p.delayTo, of)
+		}
 	case "allow", "disallow":
 		p.ruled = true
 		if value == "" {
@@ -142,9 +155,9 @@ func (p *parser) line(key, value string) {
 			g.rules.add(newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
-		// Not in the RFC, so it does not end a list of crawlers either.
+		p.delayed = true
 		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
-			for _, g := range p.to {
+			for _, g := range p.delayTo {
 				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
 			}
 		}
@@ -180,9 +193,8 @@ func Token(text string) string {
 // one and the $ at the end none. Without such a rule the URL is allowed, and /robots.txt
 // is always.
 //
-// That the URL is of the file's own origin is not checked. It takes time in
-// proportion to the URL and to the rules with a wildcard, of which there are at most
-// MaxWildcards.
+// That the URL is of the file's own origin is not checked. The time grows with the length
+// of the URL and with [File.Wildcards], not with the number of the other rules.
 func (f *File) Allowed(url string) bool {
 	target := oneForm(pathOf(url), false)
 	if target == "/robots.txt" {
@@ -191,38 +203,84 @@ func (f *File) Allowed(url string) bool {
 	return f.rules.allow(target)
 }
 
+// Wildcards is how many wildcards Allowed looks for in each URL, at most MaxWildcards.
+func (f *File) Wildcards() int { return f.rules.wildcards }
+
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the
 // file does not say, and at most a day. It is no part of the RFC, but of many files;
 // of several the last counts.
 func (f *File) CrawlDelay() time.Duration { return f.delay }
 
-// rules are those of a group, as a URL is looked up in them: most have no wildcard, and
-// are found by the beginnings of the URL, however many there are.
+// rules are those of a group. Most have no wildcard: these are sorted, so that a URL finds
+// the longest one that it begins with, however many there are.
 type rules struct {
-	plain   map[string]bool // by path, with a $ where it has to end there: whether it is allowed
-	longest int             // of the paths in plain
-	wild    []rule          // with a *, the longest first
+	allows    map[string]bool // path without a wildcard → whether it is allowed
+	whole     map[string]bool // the same of paths at which the URL has to end
+	paths     []string        // those of allows, sorted
+	shorter   []int           // for each of paths the longest other one that it begins with, or -1
+	wild      []rule          // with a wildcard, the longest first
+	wildcards int             // of all in wild
 }
 
 func (s *rules) add(r rule) {
 	before, _, wild := strings.Cut(r.path, "*")
+	stars := strings.Count(r.path, "*")
 	switch {
-	case wild && len(s.wild) < MaxWildcards:
+	case wild && s.wildcards+stars <= MaxWildcards:
 		s.wild = append(s.wild, r)
+		s.wildcards += stars
 		return
 	case wild && r.allow:
 		return
 	case wild:
 		r.path, r.end = before, false
 	}
+	to := &s.allows
 	if r.end {
-		r.path += "$" // which no canonical path has
+		to = &s.whole
 	}
-	if s.plain == nil {
-		s.plain = map[string]bool{}
+	if *to == nil {
+		*to = map[string]bool{}
 	}
-	s.plain[r.path] = s.plain[r.path] || r.allow
-	s.longest = max(s.longest, len(r.path))
+	(*to)[r.path] = (*to)[r.path] || r.allow
+}
+
+// sort prepares the rules for allow, once all are added.
+func (s *rules) sort() {
+	slices.SortStableFunc(s.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
+	s.paths = slices.Sorted(maps.Keys(s.allows))
+	s.shorter = make([]int, len(s.paths))
+	for i, path := range s.paths {
+		// What a path begins with is sorted before it, and lies on the way from its neighbor.
+		at := i - 1
+		for at >= 0 && !strings.HasPrefix(path, s.paths[at]) {
+			at = s.shorter[at]
+		}
+		s.shorter[i] = at
+	}
+}
+
+// prefix is the longest path that the target begins with. What lies between a path and a
+// target that begins with it, in the order, begins with it, too. So the last
+// path up to the target leads to it, by the shorter ones.
+func (s *rules) prefix(target string) (path string, ok bool) {
+	at, found := slices.BinarySearch(s.paths, target)
+	if found {
+		return target, true
+	}
+	if at--; at < 0 {
+		return "", false
+	}
+	common := 0
+	for last := s.paths[at]; common < min(len(last), len(target)) && last[common] == target[common]; common++ {
+	}
+	for at >= 0 && len(s.paths[at]) > common {
+		at = s.shorter[at]
+	}
+	if at < 0 {
+		return "", false
+	}
+	return s.paths[at], true
 }
 
 // allow reports whether a canonical target is allowed: by the longest rule that matches,
@@ -234,14 +292,11 @@ func (s *rules) allow(target string) bool {
 			allowed, longest = allow, length
 		}
 	}
-	if allow, ok := s.plain[target+"$"]; ok {
+	if allow, ok := s.whole[target]; ok {
 		take(len(target), allow)
 	}
-	for n := min(s.longest, len(target)); n >= 0; n-- {
-		if allow, ok := s.plain[target[:n]]; ok {
-			take(n, allow)
-			break
-		}
+	if path, ok := s.prefix(target); ok {
+		take(len(path), s.allows[path])
 	}
 	for _, r := range s.wild {
 		if len(r.path) < longest {

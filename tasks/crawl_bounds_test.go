@@ -59,6 +59,24 @@ func TestACrawlIsBounded(t *testing.T) {
 	})
 }
 
+// A sitemap that lists no URL is seen: its job is archived with the reason, and counts.
+func TestSitemapWithoutURLsHasFailed(t *testing.T) {
+	site := pages("Sitemap: http://a.test/map.xml\n", map[string][]string{"/": nil})
+	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/map.xml" {
+			fmt.Fprint(w, "<sitemapindex><sitemap>/pages.xml</sitemap></sitemapindex>")
+			return
+		}
+		site(w, r)
+	}}
+	crawl(t, hosts, nil, func(c *crawling) {
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 5})
+		if p := c.wait(); p.Fetched != 1 || p.Failed != 1 {
+			t.Errorf("%+v, want a page and a failed sitemap", p.Counts)
+		}
+	})
+}
+
 // An index leads to sitemaps and these to pages, not to further sitemaps; each is a
 // step from where the crawl began.
 func TestSitemapsNestTwoDeep(t *testing.T) {

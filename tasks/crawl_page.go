@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
 	"github.com/headgate/headgate/tasks/robots"
@@ -92,10 +94,11 @@ func (j *crawlJob) keep(ctx context.Context, a *answer, state frontier.State, pa
 	noIndex := j.tags(a, nil).NoIndex // of whatever type the page is
 	if state == frontier.Fetched {
 		page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
-		noIndex = j.follow(ctx, a, body, page) || noIndex
-		if err := ctx.Err(); err != nil {
+		asks, err := j.follow(ctx, a, body, page)
+		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
+		noIndex = noIndex || asks
 	}
 	if !archived || noIndex {
 		return nil
@@ -168,8 +171,9 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 // follow finds where the page leads to, and reports whether its tags ask not to be
 // kept. It writes that to page, without what lies on hosts that the crawl does not go
 // to. The Content-Type decides how the page is read, and the body where there is
-// none. A sitemap with mistakes gives what could be read of it.
-func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool) {
+// none. A sitemap with mistakes gives what could be read of it; one that gives nothing is an
+// error, so that it counts as failed and says why.
+func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool, err error) {
 	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
@@ -178,6 +182,8 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	case j.page.Sitemap || isSitemap(media, body):
 		found, err := links.ReadSitemap(j.page.URL, endingReader{ctx, bytes.NewReader(body)})
 		switch {
+		case err != nil && len(found.Pages)+len(found.Sitemaps) == 0:
+			return false, fmt.Errorf("%s: %w: %w", j.page.URL, err, asynq.SkipRetry)
 		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
 		case found.More:
@@ -201,7 +207,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !j.goes(to) })
 	page.Nested = slices.DeleteFunc(page.Nested, func(to string) bool { return !links.Within(to, j.hosts) })
 	j.result.Links = len(page.Links) + len(page.Sitemaps) + len(page.Nested)
-	return noIndex
+	return noIndex, nil
 }
 
 // tags is what the answer's header says to robots, and the tags of a page's text.

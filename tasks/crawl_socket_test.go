@@ -239,7 +239,7 @@ func TestCrawlOfWhatAsksNotToBeKept(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", media)
 				w.Header().Set("X-Robots-Tag", tag)
-				_, _ = io.WriteString(w, "<urlset></urlset>")
+				_, _ = io.WriteString(w, "<urlset><url><loc>/p</loc></url></urlset>")
 			})
 			h := crawlHandler(t)
 			result, err := crawlPage(t.Context(), t, h, url+"/page", time.Minute)

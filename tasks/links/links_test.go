@@ -260,16 +260,16 @@ func TestReadSitemap(t *testing.T) {
 			Sitemap{Pages: []string{"https://h.example/%C3%A9"}},
 			"",
 		},
-		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: XML syntax error"},
-		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: XML syntax error"},
+		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: it breaks off within <urlset>"},
+		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: it lists no URL"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
 		{"a gzip bomb", zip(strings.Repeat("<a/>"+strings.Repeat(" ", 1020), MaxSitemapSize/1024+1)), Sitemap{}, "sitemap: more than 52428800 bytes"},
 		{"a tag of many attributes", zip("<urlset><url " + strings.Repeat("a='' ", maxToken) + "/>"), Sitemap{}, "sitemap: a tag or a text of more than 1048576 bytes"},
 		{"tags without end", zip(strings.Repeat("<a/>", maxTokens)), Sitemap{}, "sitemap: more than 5000000 tags"},
-		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, ""},
-		{"nested", strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
-		{"nested in a page", "<urlset><url>" + strings.Repeat("<a>", 1000), Sitemap{}, "sitemap: XML is nested more than 100 deep"},
-		{"nothing", "", Sitemap{}, ""},
+		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, "sitemap: it lists no URL"},
+		{"nothing", "", Sitemap{}, "sitemap: it lists no URL"},
+		{"an error page", "<!DOCTYPE html><html><body><p>Not found<a href='/b'>home</a></body></html>", Sitemap{}, "sitemap: it lists no URL"},
+		{"an index without loc", "<sitemapindex><sitemap>https://h.example/b.xml</sitemap></sitemapindex>", Sitemap{}, "sitemap: it lists no URL"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -281,6 +281,57 @@ func TestReadSitemap(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
 		})
+	}
+}
+
+// A flaw in one entry of a sitemap costs that entry at most.
+func TestFlawsOfASitemap(t *testing.T) {
+	const start, end = `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="urn:s" xmlns:image="urn:image">`, `</urlset>`
+	const before, after = `<url><loc>https://h.example/before</loc></url>`, `<url><loc>https://h.example/after</loc></url>`
+	for name, tc := range map[string]struct{ entry, page string }{
+		"a bare &":                 {`<url><loc>https://h.example/p?a=1&b=2&copy=3</loc></url>`, "p?a=1&b=2&copy=3"},
+		"a bare & in a title":      {`<url><loc>https://h.example/p</loc><image:image><image:title>Salt & pepper</image:title></image:image></url>`, "p"},
+		"an entity of HTML":        {`<url><image:title>a&nbsp;b</image:title><loc>https://h.example/p</loc></url>`, "p"},
+		"a control character":      {"<url><title>a\x01b</title><loc>https://h.example/p</loc></url>", "p"},
+		"a byte that is not UTF-8": {"<url><title>caf\xe9</title><loc>https://h.example/p</loc></url>", "p"},
+		"an end that is missing":   {`<url><loc>https://h.example/p</loc>`, "p"},
+		"an end that is too much":  {`<url><loc>https://h.example/p</loc></lastmod></url>`, "p"},
+		"an attribute alone":       {`<url new><loc>https://h.example/p</loc></url>`, "p"},
+		"a title without text":     {`<url><title/><loc>https://h.example/p</loc></url>`, "p"},
+		"CDATA":                    {`<url><loc><![CDATA[https://h.example/p?a=1&b=2]]></loc></url>`, "p?a=1&b=2"},
+		"references":               {`<url><loc>https://h.example/p?a=1&#38;b=2&#x26;c=3</loc></url>`, "p?a=1&b=2&c=3"},
+		"a link of another kind":   {`<url><loc>https://h.example/p</loc><xhtml:link rel="alternate" href="https://h.example/de"/></url>`, "p"},
+		"an image's URL":           {`<url><image:image><image:loc>https://h.example/i.png</image:loc></image:image></url>`, ""},
+		"a comment":                {`<!-- <url><loc>/no</loc></url> --><url><loc>https://h.example/p</loc></url>`, "p"},
+	} {
+		want := []string{"https://h.example/before"}
+		if tc.page != "" {
+			want = append(want, "https://h.example/"+tc.page)
+		}
+		want = append(want, "https://h.example/after")
+		for _, text := range []string{start + before + tc.entry + after + end, strings.Replace(start, `version="1.0"`, `version="1.1"`, 1) + before + tc.entry + after + end} {
+			got, err := ReadSitemap("https://h.example/sitemap.xml", strings.NewReader(text))
+			if diff := cmp.Diff(want, got.Pages); diff != "" || err != nil {
+				t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+			}
+		}
+	}
+}
+
+// sitemaps.org takes feeds as sitemaps.
+func TestFeedsAreSitemaps(t *testing.T) {
+	want := []string{"https://h.example/a?x=1&y=2", "https://h.example/b"}
+	for name, text := range map[string]string{
+		"RSS 2.0": `<?xml version="1.0"?><rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>T</title><link>https://h.example/</link><atom:link href="https://h.example/feed" rel="self"/>
+			<item><title>A & B</title><link>https://h.example/a?x=1&amp;y=2</link><guid>1</guid></item><item><link>https://h.example/b</link><enclosure url="https://h.example/b.mp3"/></item></channel></rss>`,
+		"RSS 1.0": `<rdf:RDF xmlns:rdf="urn:rdf"><channel rdf:about="x"><link>https://h.example/</link></channel><item rdf:about="y"><link>https://h.example/a?x=1&amp;y=2</link></item><item><link>/b</link></item></rdf:RDF>`,
+		"Atom": `<feed xmlns="http://www.w3.org/2005/Atom"><link href="https://h.example/"/><entry><link rel="edit" href="/edit"/><link href="https://h.example/a?x=1&amp;y=2"/></entry>
+			<entry><title>b</title><link rel="alternate" type="text/html" href="/b"></link><content><a href="/c"/></content></entry></feed>`,
+	} {
+		got, err := ReadSitemap("https://h.example/feed", strings.NewReader(text))
+		if diff := cmp.Diff(want, got.Pages); diff != "" || err != nil {
+			t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+		}
 	}
 }
 
@@ -305,7 +356,7 @@ func TestASitemapSaysThatItHasMore(t *testing.T) {
 			if more {
 				n++
 			}
-			if got, err := ReadSitemap("https://h.example/", strings.NewReader(text(n))); got.More != more || err != nil {
+			if got, err := ReadSitemap("https://h.example/", strings.NewReader(text(n))); got.More != more || err == nil {
 				t.Errorf("%s of %d entries: more %t, %v", name, n, got.More, err)
 			}
 		}
@@ -328,7 +379,7 @@ func TestBadEntriesOfASitemapCount(t *testing.T) {
 		"lines": strings.Repeat("x\n", MaxSitemapEntries) + "https://h.example/",
 		"XML":   "<urlset>" + strings.Repeat("<url/>", MaxSitemapEntries) + "<url><loc>/</loc></url></urlset>",
 	} {
-		if got, err := ReadSitemap("https://h.example/sitemap", strings.NewReader(text)); err != nil || len(got.Pages) > 0 {
+		if got, err := ReadSitemap("https://h.example/sitemap", strings.NewReader(text)); err == nil || len(got.Pages) > 0 {
 			t.Errorf("%s: %d entries, %v; want none, as the good one comes too late", name, len(got.Pages), err)
 		}
 	}

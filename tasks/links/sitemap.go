@@ -2,13 +2,15 @@ package links
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
+	"golang.org/x/net/html"
 	"golang.org/x/net/html/charset"
 )
 
@@ -40,17 +42,21 @@ type Sitemap struct {
 	More bool
 }
 
-// ReadSitemap reads the sitemap that was fetched from the URL: XML, or plain
-// text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
-// out, as is all after MaxSitemapEntries, those left out among them. The error is about
-// what broke off the reading; the entries before it are returned all the same. That is
-// XML or gzip that is broken, XML that is nested a hundred deep, more than five million tags,
-// or one of more than 1 MiB, more than MaxSitemapSize bytes, a line of plain text over 64 KB, or what the reader fails with.
+// ReadSitemap reads the sitemap that was fetched from the URL: XML, an RSS or Atom feed, or
+// plain text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
+// out, and so is all after MaxSitemapEntries, those left out among them. The error says what broke
+// off the reading, or that there is no URL at all; the entries before it are returned all the same. Broken
+// off are gzip that is damaged, XML that ends within an element, more than five million tags, a tag of
+// more than 1 MiB, more than MaxSitemapSize bytes, a line of plain text over 64 KB, and what the reader
+// fails with.
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := reading{url: url}
 	err := s.read(text)
+	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
+		err = errors.New("it lists no URL: want urlset, sitemapindex, RSS or Atom, or one URL a line")
+	}
 	if err != nil {
 		err = fmt.Errorf("sitemap: %w", err)
 	}
@@ -104,60 +110,174 @@ func (s *reading) take(to *[]string, base, loc string) bool {
 	return true
 }
 
-// readXML goes from tag to tag and keeps the text of a loc right within an entry, and
-// nothing else, so it takes memory for one entry besides the URLs. What the root element is
-// called does not matter: a sitemap and an index differ in their entries, and one file can
-// have both, though none should.
-func (s *reading) readXML(in io.Reader, all *bounded) error {
-	// It stays strict: what is no XML is most likely an error page, and worth a word.
-	dec := xml.NewDecoder(in)
-	dec.CharsetReader = charset.NewReaderLabel
-	var to *[]string // of the entry that it is in
-	var loc []byte
-	var depth, entry int // of elements, and of that entry
-	var reads bool       // whether it is in its loc
+// entries are the elements that stand for a URL, by their names: whether that is another
+// sitemap. Those of RSS and Atom feeds are among them, because sitemaps.org takes feeds.
+var entries = map[string]bool{"url": false, "sitemap": true, "item": false, "entry": false}
+
+// readXML goes from tag to tag and keeps the URL of an entry, and nothing else, so it takes
+// memory for one entry besides the URLs. The root element's name does not matter: a
+// sitemap and an index differ in their entries.
+//
+// It reads tags as browsers do, and takes what is no XML for text. Many sitemaps have a
+// flaw: a bare &, an entity of HTML, a byte that is not UTF-8. A flaw costs one entry,
+// not all that follow.
+func (s *reading) readXML(in *bufio.Reader, all *bounded) error {
+	text, err := decoded(in)
+	if err != nil {
+		return err
+	}
+	z := html.NewTokenizer(text)
+	z.SetMaxBuf(maxToken)
+	z.AllowCDATA(true)
+	e := entry{s: s}
 	for range maxTokens {
-		all.token = maxToken
-		token, err := dec.Token()
-		if errors.Is(err, io.EOF) {
+		all.token = 2 * maxToken // what the tokenizer reads at once may go beyond the tag
+		switch z.Next() {
+		case html.ErrorToken:
+			return e.end(z.Err())
+		case html.StartTagToken:
+			e.start(z, false)
+		case html.SelfClosingTagToken:
+			e.start(z, true)
+		case html.EndTagToken:
+			name, _ := z.TagName()
+			e.close(local(name))
+		case html.TextToken:
+			if e.reads {
+				e.loc = append(e.loc, z.Raw()...)
+			}
+		}
+		if s.More {
 			return nil
-		}
-		if err != nil {
-			return err
-		}
-		switch token := token.(type) {
-		case xml.StartElement:
-			depth++
-			switch name := token.Name.Local; {
-			case depth > maxDepth:
-				return fmt.Errorf("XML is nested more than %d deep", maxDepth)
-			case to == nil && name == "url":
-				to, entry, loc = &s.Pages, depth, nil
-			case to == nil && name == "sitemap":
-				to, entry, loc = &s.Sitemaps, depth, nil
-			case to != nil && depth == entry+1 && name == "loc":
-				reads, loc = true, nil
-			}
-		case xml.CharData:
-			if reads && depth == entry+1 {
-				loc = append(loc, token...)
-			}
-		case xml.EndElement:
-			if reads = reads && depth > entry+1; to != nil && depth == entry {
-				if !s.take(to, s.url, string(loc)) {
-					return nil
-				}
-				to = nil
-			}
-			depth--
 		}
 	}
 	return fmt.Errorf("more than %d tags", maxTokens)
 }
 
-// maxDepth is how deep elements of a sitemap may be nested: those of the extensions for
-// images and news have four. Each takes memory until it ends.
-const maxDepth = 100
+// xmlStart is the declaration that XML may begin with.
+var xmlStart = regexp.MustCompile(`^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']`)
+
+// decoded reads XML as UTF-8, in whatever encoding its declaration names.
+func decoded(in *bufio.Reader) (io.Reader, error) {
+	start, _ := in.Peek(512)
+	if found := xmlStart.FindSubmatch(start); found != nil {
+		return charset.NewReaderLabel(string(found[1]), in)
+	}
+	return in, nil
+}
+
+// local is the name of a tag without its namespace.
+func local(name []byte) string { return string(name[bytes.LastIndexByte(name, ':')+1:]) }
+
+// entry is the entry of a sitemap that is being read.
+type entry struct {
+	s     *reading
+	root  string    // the name of the first element, until its end
+	name  string    // of the entry, or "" outside of one
+	to    *[]string // where its URL goes
+	depth int       // of the element at hand within it
+	loc   []byte    // its URL so far
+	reads bool      // whether the text at hand is its URL
+}
+
+// start takes in the start of an element. A start of another entry ends the one at hand,
+// whose own end is missing.
+func (e *entry) start(z *html.Tokenizer, closed bool) {
+	raw, more := z.TagName()
+	name := local(raw)
+	z.NextIsNotRawText() // in XML a title or a style is an element as any other
+	if e.root == "" && !closed {
+		e.root = name
+	}
+	other, isEntry := entries[name]
+	switch {
+	case isEntry && (e.name == "" || name == e.name):
+		e.finish()
+		e.name, e.depth, e.to = name, 0, &e.s.Pages
+		if other {
+			e.to = &e.s.Sitemaps
+		}
+		if closed {
+			e.finish()
+		}
+		return
+	case e.name == "" || e.depth != 0:
+	case name == "loc" && (e.name == "url" || e.name == "sitemap"), name == "link" && e.name == "item":
+		e.reads, e.loc = !closed, nil
+	case name == "link" && e.name == "entry":
+		e.atomLink(z, more)
+	}
+	if !closed {
+		e.depth++
+	}
+}
+
+// atomLink takes the URL of an Atom entry: that of its link which is the page itself.
+func (e *entry) atomLink(z *html.Tokenizer, more bool) {
+	rel, href := "alternate", ""
+	for more {
+		var key, value []byte
+		key, value, more = z.TagAttr()
+		switch string(key) {
+		case "rel":
+			rel = string(value)
+		case "href":
+			href = string(value)
+		}
+	}
+	if rel == "alternate" && len(e.loc) == 0 {
+		e.loc = []byte(strings.ReplaceAll(href, "&", "&amp;")) // the tokenizer has read its entities
+	}
+}
+
+// close takes in the end of an element.
+func (e *entry) close(name string) {
+	e.reads = false
+	switch {
+	case name == e.name:
+		e.finish()
+	case e.name != "":
+		e.depth = max(e.depth-1, 0)
+	case name == e.root:
+		e.root = ""
+	}
+}
+
+// finish takes the entry at hand, if there is one.
+func (e *entry) finish() {
+	if e.name != "" {
+		e.s.take(e.to, e.s.url, references(e.loc))
+	}
+	e.name, e.loc, e.reads = "", nil, false
+}
+
+// end says why there is nothing more to read.
+func (e *entry) end(err error) error {
+	switch {
+	case errors.Is(err, html.ErrBufferExceeded):
+		return fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
+	case !errors.Is(err, io.EOF):
+		return err
+	case e.root != "":
+		return fmt.Errorf("it breaks off within <%s>", e.root)
+	}
+	return nil
+}
+
+// references puts characters for the references that XML knows, and CDATA's text for CDATA. Those of HTML are left
+// as they are: in "?a=1&copy=2" the & is one that should have been written &amp;.
+func references(text []byte) string {
+	t := string(text)
+	if inner, ok := strings.CutPrefix(strings.TrimSpace(t), "<![CDATA["); ok {
+		return strings.TrimSuffix(inner, "]]>")
+	}
+	if !strings.Contains(t, "&") {
+		return t
+	}
+	return reference.ReplaceAllStringFunc(t, html.UnescapeString)
+}
+
+var reference = regexp.MustCompile(`&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});`)
 
 // readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are
 // left out, as any text would be one. Empty lines are no entries.

@@ -56,6 +56,15 @@ type HTTPHandler struct {
 	// "env:API_TOKEN", "file:/run/secrets/*", as path.Match has it. Whoever can
 	// enqueue jobs can send these to any host.
 	Secrets []string
+	// SecretNames are names of further headers whose values are secrets, where * stands
+	// for any text, beside those such as X-Api-Key that say so themselves. A secret stays behind when
+	// a redirect leads to another host or port.
+	SecretNames []string
+	// RedirectBodies lists the hosts that may get a call's body when a redirect with 307
+	// or 308 leads from another host or port to them: "example.com" is that host,
+	// "*.example.com" all below it. A redirect that would take a body elsewhere is not
+	// followed.
+	RedirectBodies []string
 	// SaveDir is the folder below which payloads may save bodies. Empty means
 	// that they may not.
 	SaveDir string
@@ -276,8 +285,15 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	if failed != nil {
 		return call, nil, failed
 	}
-	// What stands written out in the query should be a reference, and is hidden as one.
-	for _, value := range redact.Values(call.URL) {
+	// What is written out in the query, or in a header with a secret's name, should be a
+	// reference, and is hidden as one.
+	values := redact.Values(call.URL)
+	for name, value := range call.Headers {
+		if redact.Named(name, h.SecretNames...) && !reference.MatchString(value) {
+			values = append(values, value)
+		}
+	}
+	for _, value := range values {
 		if len(value) >= minSecret {
 			found = append(found, secret{value, redact.Hidden})
 		}

@@ -16,8 +16,10 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/tasks/links"
 )
 
 // ProcessTask makes the task's call and keeps the answer as its result. Where Redis does
@@ -51,7 +53,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		if err != nil {
 			return nil, err
 		}
-		next, refused := a.next()
+		next, refused := h.next(a)
 		switch {
 		case next == nil:
 			// A wrong status counts for more than a body that breaks off: that is in the result.
@@ -139,9 +141,9 @@ type RedirectError struct {
 	Status int
 	// From is the URL that answered.
 	From string
-	// Next is the job's payload from now on. Headers that were not for
-	// another host or port are gone from it: Authorization, Cookie, Host and those with
-	// a secret. Its Hops are one more.
+	// Next is the job's payload from now on. At another host or port it is without Host,
+	// without headers whose names say that they are secret, such as Authorization, Cookie and
+	// X-Api-Key, and without those that refer to a secret. Its Hops are one more.
 	Next HTTPRequest
 }
 
@@ -166,7 +168,7 @@ func (h *HTTPHandler) goOn(moved *RedirectError) error {
 // next is the call that the answer redirects to, and nil if it is final: no redirect,
 // one whose status the call expects, one without a Location, or one that is not
 // followed. The error says why it is not.
-func (a *answer) next() (*HTTPRequest, error) {
+func (h *HTTPHandler) next(a *answer) (*HTTPRequest, error) {
 	location := a.resp.Header.Get("Location")
 	if !redirects(a.Status) || location == "" || slices.Contains(a.call.Expect, a.Status) {
 		return nil, nil
@@ -175,7 +177,7 @@ func (a *answer) next() (*HTTPRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(a.secrets.hide(location))), err)
 	}
-	call := a.call.redirected(a.Status, next)
+	call := a.call.redirected(a.Status, next, h.SecretNames)
 	within := sameHost(a.URL, call.URL)
 	switch {
 	case a.call.Redirects == "" || a.call.Redirects == RedirectsOff:
@@ -184,6 +186,9 @@ func (a *answer) next() (*HTTPRequest, error) {
 		err = errors.New("another host, and redirects are for the same host")
 	case reference.MatchString(call.URL) && !sameOrigin(a.URL, call.URL):
 		err = errors.New("another origin, and a secret of the call is in the URL")
+	case call.Body != "" && !sameOrigin(a.URL, call.URL) && !links.Within(call.URL, h.RedirectBodies):
+		host := frontier.Host(call.URL)
+		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config (HTTPHandler.RedirectBodies) if that may have it", host)
 	case a.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)
 	}
@@ -223,8 +228,9 @@ func (a *answer) locate(location string) (string, error) {
 
 // redirected is the call as it goes on at another URL: after 301, 302 and 303
 // as a GET without a body, as browsers do; after 307 and 308 as it is. A HEAD stays
-// one. The call that it is made from, and its headers, do not change.
-func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
+// one. Headers that are for the host alone that they were given for stay behind. The call
+// that it is made from, and its headers, do not change.
+func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	keeps := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
 	if !keeps && r.Method != http.MethodHead {
@@ -232,8 +238,9 @@ func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
 	}
 	r.Headers = maps.Clone(r.Headers)
 	maps.DeleteFunc(r.Headers, func(name, value string) bool {
-		name = http.CanonicalHeaderKey(name)
-		return !keeps && strings.HasPrefix(name, "Content-") || away && private(name, value)
+		canonical := http.CanonicalHeaderKey(name)
+		private := canonical == "Host" || redact.Named(name, secretNames...) || reference.MatchString(value)
+		return !keeps && strings.HasPrefix(canonical, "Content-") || away && private
 	})
 	if !keeps {
 		r.Body = ""
@@ -241,16 +248,6 @@ func (r HTTPRequest) redirected(status int, next string) HTTPRequest {
 	r.URL = next
 	r.Hops++
 	return r
-}
-
-// private reports whether a header is for the host alone that it was given for: what
-// says who calls, and all that has a secret in it. Others are taken along.
-func private(name, value string) bool {
-	switch name {
-	case "Authorization", "Cookie", "Host", "Proxy-Authorization":
-		return true
-	}
-	return reference.MatchString(value)
 }
 
 // sameOrigin reports whether what was sent to one URL may be sent to the other: another

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -261,6 +263,94 @@ func TestRedirectsToAnotherPort(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "another origin, and a secret of the call is in the URL") || !errors.Is(err, asynq.SkipRetry) || got != nil {
 			t.Errorf("%s: a secret in the URL: %v, %v", follow, err, got)
 		}
+	}
+}
+
+// Headers whose names say that they are secret stay behind at another host, after each status,
+// and whether the redirect is followed at once or by another run.
+func TestRedirectsLeaveSecretsBehind(t *testing.T) {
+	secret := []string{
+		"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "x-api-key", "Api-Key", "ApiKey", "Private-Token", "X-Auth-Token", "X-Auth",
+		"X-Vault-Token", "X-Amz-Security-Token", "Ocp-Apim-Subscription-Key", "X-Access-Key", "X-Client-Secret", "X-Session-Id", "X-Hub-Signature-256", "X-Own",
+	}
+	public := []string{"Accept", "X-Trace", "X-Request-Id", "If-None-Match", "X-Author", "X-Key-Count"}
+	h := &HTTPHandler{SecretNames: []string{"x-own"}}
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, name := range append(secret, public...) {
+			a := &answer{Answer: Answer{URL: "https://a.example/", Status: status}, resp: &http.Response{Header: http.Header{"Location": {"https://b.example/"}}}}
+			a.url, _ = url.Parse(a.URL)
+			a.call = HTTPRequest{URL: a.URL, Redirects: RedirectsRequeue, Headers: map[string]string{name: "as it is written"}}
+			next, err := h.next(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, went := next.Headers[name]; went != slices.Contains(public, name) {
+				t.Errorf("%d: that %s goes along is %t", status, name, went)
+			}
+			a.resp.Header.Set("Location", "/elsewhere")
+			if next, err = h.next(a); err != nil || next.Headers[name] == "" {
+				t.Errorf("%d: within the host %s stays behind: %v", status, name, err)
+			}
+		}
+	}
+}
+
+// A body goes to another host or port only if the worker allows that host.
+func TestRedirectsOfBodies(t *testing.T) {
+	s := newSite(t)
+	for _, tt := range []struct {
+		status, to string
+		allowed    []string
+		seen       string // at the end of the redirect, or "" if that is not followed
+	}{
+		{"307", "b.example", nil, ""},
+		{"308", "b.example", nil, ""},
+		{"308", "b.example", []string{"a.example", "*.b.example"}, ""},
+		{"307", "b.example", []string{"B.example"}, "POST b.example/end text"},
+		{"308", "sub.b.example", []string{"*.b.example"}, "POST sub.b.example/end text"},
+		{"302", "b.example", nil, "GET b.example/end"},
+		{"307", "a.example", nil, "POST a.example/end text"},
+	} {
+		s.seen, s.handler.RedirectBodies = nil, tt.allowed
+		call := HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsRequeue, URL: s.url("a.example", "/?s="+tt.status+"&to="+url.QueryEscape(s.url(tt.to, "/end")))}
+		err := processBy(t, s.handler, call)
+		if tt.seen == "" {
+			if _, ok := errors.AsType[*StatusError](err); !ok || !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), `redirect_bodies: ["`+tt.to+`"]`) {
+				t.Errorf("%+v: %v, want the job archived with what would allow it", tt, err)
+			}
+			continue
+		}
+		moved, ok := errors.AsType[*RedirectError](err)
+		if !ok {
+			t.Errorf("%+v: %v, want a redirect", tt, err)
+			continue
+		}
+		if err := processBy(t, s.handler, moved.Next); err != nil || s.seen[len(s.seen)-1] != tt.seen {
+			t.Errorf("%+v: seen %q, %v", tt, s.seen, err)
+		}
+	}
+	s.handler.RedirectBodies = nil
+	other := newSite(t)
+	to := url.QueryEscape(other.url("a.example", "/end"))
+	err := processBy(t, s.handler, HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsSameHost, URL: s.url("a.example", "/?s=307&to="+to)})
+	if err == nil || len(other.seen) > 0 {
+		t.Errorf("another port: %v, seen %q; want nothing sent there", err, other.seen)
+	}
+}
+
+// What is written out in a header with a secret's name is hidden if the server repeats it.
+func TestWrittenOutSecretsAreNotKept(t *testing.T) {
+	h := local()
+	echo := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("X-Api-Key")+" "+r.Header.Get("X-Trace"))
+	})
+	result, err := h.fetch(t, HTTPRequest{URL: echo, Headers: map[string]string{"X-Api-Key": "hunter2hunter2", "X-Trace": "trace-0123456789"}})
+	if err != nil || result.Body != "••• trace-0123456789" {
+		t.Errorf("the result has %+v, %v", result, err)
+	}
+	_, err = NewHTTPRequest(HTTPRequest{URL: echo, Headers: map[string]string{"X-Api-Key": "hunter2hunter2\n"}})
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the error is %v, want one without the value", err)
 	}
 }
 

@@ -297,7 +297,11 @@ func validateHeaders(headers map[string]string) error {
 			return fmt.Errorf("headers: %q follows from the body: leave it out", name)
 		}
 		if !validHeaderValue(headers[name]) {
-			return fmt.Errorf("headers: %s %q: want one line of text", name, headers[name])
+			shown := headers[name]
+			if redact.Named(name) {
+				shown = redact.Hidden
+			}
+			return fmt.Errorf("headers: %s %q: want one line of text", name, shown)
 		}
 		if err := checkReferences(headers[name]); err != nil {
 			return fmt.Errorf("headers: %s: %w", name, err)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -195,13 +194,6 @@ func sentence(err error) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// always are the fields that are never shown, whatever the options say, in the
-// form of path.Match.
-var always = []string{
-	"authorization", "proxy-authorization", "cookie", "set-cookie", "cookies",
-	"*password*", "*passwd*", "*secret*", "*token*", "*api?key*", "*apikey*", "*private?key*", "*credential*",
-}
-
 // redactor takes secrets out of texts that are shown. In JSON it knows what is a field,
 // and hides its value whole. In any other text, an error or a log line, it looks for
 // names followed by what may be a value, and rather hides too much. What is a secret
@@ -211,23 +203,22 @@ var always = []string{
 // It looks at foreign texts of any making. Go's expressions take time in proportion to
 // the text, whatever is in it, so none can be written that holds the page up.
 type redactor struct {
-	names []string       // in lower case
+	names []string       // that are hidden beside those of package redact
 	field *regexp.Regexp // a name with its value, in any text
 }
 
-// newRedactor hides what is in always, and the names. They are patterns of path.Match
+// newRedactor hides what is named as a secret, and the names. They are patterns of path.Match
 // without sets; the error names one that is not. In JSON a pattern must fit the whole
 // name of a field; in other texts it may be the end of a longer one.
 func newRedactor(names []string) (redactor, error) {
-	r := redactor{names: slices.Clone(always)}
+	r := redactor{names: names}
 	for _, name := range names {
 		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "[]\\\n") {
 			return r, fmt.Errorf("page: redact %q: want the name of a field or header, where * stands for any text", name)
 		}
-		r.names = append(r.names, strings.ToLower(name))
 	}
 	var parts []string
-	for _, name := range r.names {
+	for _, name := range redact.Names(names...) {
 		// In a text * does not reach over a blank, into the words before a name, and ?
 		// may be nothing: api_key, api key and apikey are one name there.
 		text := strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, `[\w.-]*`)
@@ -248,13 +239,7 @@ var (
 )
 
 // hides reports whether a field's value is a secret, by its name in any case.
-func (r redactor) hides(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc(r.names, func(pattern string) bool {
-		ok, _ := path.Match(pattern, name)
-		return ok
-	})
-}
+func (r redactor) hides(name string) bool { return redact.Named(name, r.names...) }
 
 // text is a text without what looks like a secret: the value goes, and its name stays.
 func (r redactor) text(text string) string {

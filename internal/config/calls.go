@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/warc"
@@ -31,6 +32,9 @@ type HTTP struct {
 	// Secrets are what payloads may refer to: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
 	Secrets []string `yaml:"secrets"`
+	// RedirectBodies are the hosts that may get a call's body when a redirect with 307 or 308
+	// leads from another host to them. *.example.com is all hosts below example.com.
+	RedirectBodies []string `yaml:"redirect_bodies"`
 	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
 	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
@@ -47,7 +51,7 @@ type HTTP struct {
 // The error says which of the files that the config names cannot be used.
 func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	handler := &tasks.HTTPHandler{
-		Secrets: h.Secrets, SaveDir: h.SaveDir, MaxSave: int64(h.MaxSave),
+		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: int64(h.MaxSave),
 		Proxy: h.Proxy.choose(), PutBackAs: scheduler.PutBackAs,
 	}
 	for _, n := range h.AllowPrivate {
@@ -66,6 +70,10 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
 		d.checkSecret(indexed("http.secrets", i), secret)
+	}
+	for i, host := range h.RedirectBodies {
+		name, err := canonical.Host(strings.TrimPrefix(host, "*."))
+		d.want(err == nil && tasks.ValidateAllow(name) == nil, indexed("http.redirect_bodies", i), "%q: want a host such as example.com, or *.example.com for all below it", host)
 	}
 	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
 	d.want(h.SaveDir != "", "http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)

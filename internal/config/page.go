@@ -30,8 +30,8 @@ type Page struct {
 	OpenMetrics bool `yaml:"open_metrics"`
 	// ReadOnly takes away everything that changes anything.
 	ReadOnly bool `yaml:"read_only"`
-	// Redact are names of further fields of payloads and headers that are not shown, where *
-	// stands for any text.
+	// Redact are names of further fields of payloads and headers that are not shown, and of headers
+	// that no redirect takes to another host. In a name * stands for any text.
 	Redact []string `yaml:"redact"`
 }
 

@@ -1,22 +1,25 @@
-// Package redact knows the secrets that stand written out in the queries of URLs: api_key=…,
-// token=…, a signature. They should be references, but URLs are copied from documents.
+// Package redact knows which values are secrets by their names: headers, fields, and the
+// parameters of URLs such as api_key=…, token=…, a signature. Secrets should be references, but URLs
+// are copied from documents.
 package redact
 
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // Hidden stands where a secret was. It has the same length for all, so it tells none of theirs.
 const Hidden = "•••"
 
-// parameter is a parameter of a query whose value is a secret, by its name. Tokens that say
-// where a list goes on (page_token) are none: who reads the list needs them.
+// parameter is a parameter of a query whose value is a secret, by its name. Of tokens only
+// these are secrets there: the reader of a list needs those that say where it goes on (page_token).
+// In return some short names are secrets in a query alone.
 var parameter = regexp.MustCompile(`(?i)([?&;](?:` +
-	`[\w.~-]*(?:api[-_.]?key|access[-_.]?key|private[-_.]?key|secret|passwd|password|credential|signature)[\w.~-]*` +
+	expression(slices.DeleteFunc(Names("key", "pass", "pwd", "sig"), func(pattern string) bool { return pattern == "*token*" })) +
 	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +
-	`|auth|authorization|jwt|key|pass|pwd|sig)=)([^&#\s"'<>\\]+)`)
+	`)=)([^&#\s"'<>\\]+)`)
 
 // reference is one to a secret, which is none itself.
 var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)

@@ -260,6 +260,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
 	}
+	h.calls.SecretNames = c.Page.Redact
 	if h.crawls, err = c.Crawl.Handler(h.calls); err != nil {
 		return h, err
 	}

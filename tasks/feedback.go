@@ -18,11 +18,16 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Feedback tells the limits of a scheduler.Server what the other side of a call says, so
-// that a 429 that one job gets keeps all workers from calling until it is over. Its
-// Middleware goes around the handlers; the zero value will do. It hears of the answers to
-// http:request and crawl:fetch by itself, and of those to a program's own calls from
-// CheckAnswer.
+// Feedback tells the limits of a scheduler.Server what the upstream of a call says, so
+// that a 429 that one job gets keeps all workers from calling until it is over. The zero
+// value will do. It takes two lines, the Middleware around the handlers, and CheckAnswer in
+// each handler that makes calls of its own:
+//
+//	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
+//	return tasks.CheckAnswer(ctx, resp)     // in each handler, with the answer to its call
+//
+// Without the second line Feedback hears nothing of the answer, and does nothing. Only the
+// handlers of http:request and crawl:fetch tell it by themselves. What becomes of an answer:
 //
 //   - 429, or 403 and 503 with a time to come back: the keys of the job's rule are shut for
 //     every worker, and the job waits at the head of its lane, as by scheduler.Blocked. It
